@@ -24,10 +24,10 @@ inline constexpr const char* kCategoryNames[] = {"request", "queue", "batch", "b
 
 struct Event {
   enum Kind : std::uint8_t {
-    kBegin,         // of a slice of the thread; its flows are the members recorded before it
-    kEnd,           // of the thread's innermost slice
-    kInstant,       // at this moment on the thread
-    kMember,        // a request belongs to the next slice of the thread; `until`: it waited in the queue from `time` until then
+    kBegin,    // of a slice of the thread; its flows are the members recorded before it
+    kEnd,      // of the thread's innermost slice
+    kInstant,  // at this moment on the thread
+    kMember,  // a request belongs to the next slice of the thread; `until`: it waited in the queue from `time` until then
     kRequestBegin,  // a request was submitted
     kRequestEnd,    // and has its outcome, `name`; `until`: when it was submitted
     kSlice,         // from `time` until `until`, on a track of its own
@@ -77,7 +77,8 @@ void end_slice(std::uint32_t token) noexcept;
 
 struct Options {
   std::string path;
-  Nanoseconds last = 0;  // above 0: keep only the events of this time, and write them when a request takes at least `slow`
+  Nanoseconds last =
+      0;  // above 0: keep only the events of this time, and write them when a request takes at least `slow`
   Nanoseconds slow = kNever;
 };
 struct Summary {

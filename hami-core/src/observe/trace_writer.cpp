@@ -129,9 +129,9 @@ TraceWriter::TraceWriter() {
     put(out_, kSequence, kOnlySequence);
     put(out_, kSequenceFlags, kCleared);
     put_message(out_, kClockSnapshot, [&] {
-      for (const auto& [number, clock] : {std::pair(kMonotonicClock, CLOCK_MONOTONIC),
-                                          std::pair(kBoottimeClock, CLOCK_BOOTTIME),
-                                          std::pair(kRealtimeClock, CLOCK_REALTIME)})
+      for (const auto& [number, clock] :
+           {std::pair(kMonotonicClock, CLOCK_MONOTONIC), std::pair(kBoottimeClock, CLOCK_BOOTTIME),
+            std::pair(kRealtimeClock, CLOCK_REALTIME)})
         put_message(out_, 1, [&] {
           put(out_, 1, number);
           put(out_, 2, clock_time(clock));
@@ -224,46 +224,33 @@ void TraceWriter::add_mark(const char* name, Nanoseconds time, const char* key, 
   });
 }
 
-// A slice or an instant, with what the event says about it.
 void TraceWriter::add_slice_of_thread(const Event& event, int type, std::size_t index) {
   add_event(event.time, type, kFirstThreadTrack + index, [&] {
     put(out_, kNameIid, event_name(event.name));
     put(out_, kCategoryIid, static_cast<std::uint64_t>(event.category) + 1);
-    if (event.request) {
-      put_fixed(out_, kFlow, event.request);
-      annotate(out_, kRequestId, event.request);
-    }
     if (type == kSliceBegin && event.batch) {
       for (const Event& member : members_[index])
         if (member.batch == event.batch) put_fixed(out_, kFlow, member.request);
     }
-    if (event.batch) annotate(out_, kBatchId, event.batch);
-    if (event.node) annotate_text(out_, kNode, annotation_text(event.node));
-    if (event.count) annotate(out_, kItems, event.count);
-    if (event.reason) annotate_text(out_, kStarted, annotation_text(event.reason));
+    add_details(event);
   });
 }
 
-void TraceWriter::add_queue_time(const Event& event) {
-  static const Name queue = intern("queue");
-  const std::uint64_t track = kRequestTracks + event.request;
-  add_event(event.time, kSliceBegin, track, [&] {
-    put(out_, kNameIid, event_name(queue));
-    put(out_, kCategoryIid, static_cast<std::uint64_t>(Category::kQueue) + 1);
-    annotate(out_, kRequestId, event.request);
-    if (event.batch) annotate(out_, kBatchId, event.batch);
-    if (event.node) annotate_text(out_, kNode, annotation_text(event.node));
-  });
-  add_event(event.until, kSliceEnd, track, [] {});
+void TraceWriter::add_details(const Event& event) {
+  if (event.request) put_fixed(out_, kFlow, event.request);
+  if (event.request) annotate(out_, kRequestId, event.request);
+  if (event.batch) annotate(out_, kBatchId, event.batch);
+  if (event.node) annotate_text(out_, kNode, annotation_text(event.node));
+  if (event.count) annotate(out_, kItems, event.count);
+  if (event.reason) annotate_text(out_, kStarted, annotation_text(event.reason));
 }
 
 void TraceWriter::add_request(const Event& event, int type) {
-  static const Name request = intern("request");
   const std::uint64_t track = kRequestTracks + event.request;
   if (type == kSliceBegin) describe_track(track, "requests");
   add_event(event.time, type, track, [&] {
     if (type == kSliceBegin) {
-      put(out_, kNameIid, event_name(request));
+      put(out_, kNameIid, event_name(request_));
       put(out_, kCategoryIid, static_cast<std::uint64_t>(Category::kRequest) + 1);
       put_fixed(out_, kFlow, event.request);
       annotate(out_, kRequestId, event.request);
@@ -273,12 +260,15 @@ void TraceWriter::add_request(const Event& event, int type) {
   });
 }
 
-void TraceWriter::add_apart(const Event& event) {
+// On a track of its own: the requests of one graph, and tasks of one thread, overlap.
+void TraceWriter::add_apart(const Event& event, Name name, Category category) {
   const std::uint64_t track = kApartTracks + ++apart_;
-  describe_track(track, kCategoryNames[static_cast<std::size_t>(event.category)]);
+  const auto category_number = static_cast<std::size_t>(category);
+  describe_track(track, kCategoryNames[category_number]);
   add_event(event.time, kSliceBegin, track, [&] {
-    put(out_, kNameIid, event_name(event.name));
-    put(out_, kCategoryIid, static_cast<std::uint64_t>(event.category) + 1);
+    put(out_, kNameIid, event_name(name));
+    put(out_, kCategoryIid, category_number + 1);
+    add_details(event);
   });
   add_event(event.until, kSliceEnd, track, [] {});
 }
@@ -299,11 +289,11 @@ void TraceWriter::add(const Event& event, std::size_t index, const Thread& threa
       // Those of a slice that was lost are not members of the next one.
       if (!members_[index].empty() && members_[index].back().batch != event.batch) members_[index].clear();
       if (event.batch) members_[index].push_back(event);
-      if (event.time > 0) add_queue_time(event);
+      if (event.time > 0) add_apart(event, queue_, Category::kQueue);
       return;
     case Event::kRequestBegin: return add_request(event, kSliceBegin);
     case Event::kRequestEnd: return add_request(event, kSliceEnd);
-    case Event::kSlice: return add_apart(event);
+    case Event::kSlice: return add_apart(event, event.name, event.category);
   }
 }
 

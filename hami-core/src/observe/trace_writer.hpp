@@ -33,15 +33,16 @@ class TraceWriter {
   void describe_thread(std::size_t index, const Thread& thread);
   void describe_track(std::uint64_t track, const char* name);
   void add_slice_of_thread(const Event& event, int type, std::size_t index);
-  void add_queue_time(const Event& event);
   void add_request(const Event& event, int type);
-  void add_apart(const Event& event);
+  void add_apart(const Event& event, Name name, Category category);
+  void add_details(const Event& event);
   template <class Fill>
   void add_event(Nanoseconds time, int type, std::uint64_t track, const Fill& fill);
   // The number of a text in the file; defines it with the current packet if it is new.
   std::uint64_t event_name(Name name);
   std::uint64_t annotation_text(Name text);
 
+  const Name request_ = intern("request"), queue_ = intern("queue");
   std::string out_;
   std::string defined_;  // what the current packet defines
   std::vector<bool> known_names_, known_texts_, known_threads_;

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <atomic>
 
-#include "pipe/pipe_state.hpp"
 #include "observe/trace.hpp"
+#include "pipe/pipe_state.hpp"
 #include "request/execution_frame.hpp"
 #include "request/outcome.hpp"
 #include "sync/spin.hpp"
@@ -79,7 +79,7 @@ void Call::trace_end(const Slot& slot) const noexcept {
   event.time = now();
   event.until = traced_from_;
   event.request = slot.request->trace_id;
-  event.name = trace::intern(kOutcomeNames[outcome_of(slot.error)]);
+  event.name = name_of(outcome_of(slot.error));
   trace::record(event);
 }
 

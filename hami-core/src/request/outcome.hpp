@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <optional>
 
+#include "observe/trace.hpp"
 #include "value/error.hpp"
 
 namespace hami {
@@ -21,6 +22,14 @@ inline Outcome outcome_of(const std::optional<Error>& error) noexcept {
     case ErrorCode::kCancelled: return kCancelled;
     default: return kFailed;
   }
+}
+
+// In the timeline.
+inline trace::Name name_of(Outcome outcome) noexcept {
+  static const trace::Name names[] = {trace::intern(kOutcomeNames[kCompleted]), trace::intern(kOutcomeNames[kFailed]),
+                                      trace::intern(kOutcomeNames[kRejected]), trace::intern(kOutcomeNames[kExpired]),
+                                      trace::intern(kOutcomeNames[kCancelled])};
+  return names[outcome];
 }
 
 }  // namespace hami

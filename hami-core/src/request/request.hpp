@@ -46,8 +46,8 @@ class Request : public Counted {
   std::size_t items = 1;    // request_size
   std::size_t bytes = 0;    // for the queue of a node with a memory_limit: the size of `dict`
   Nanoseconds deadline = kNever;
-  Nanoseconds queued_at = 0;  // for the node that runs it: when it was queued; 0: it was not
-  std::uint64_t call = 0;     // for the queue: requests of one call have the same number
+  Nanoseconds queued_at = 0;   // for the node that runs it: when it was queued; 0: it was not
+  std::uint64_t call = 0;      // for the queue: requests of one call have the same number
   std::uint64_t trace_id = 0;  // in the timeline (observe/trace.hpp); 0: none
   std::uint8_t priority = 0;
   Ref<Queue> parts;  // where `emit` of this request and of its branches puts values; null: the caller takes no parts

@@ -22,8 +22,8 @@ void run_hook(Backend& hook, Batch batch) {
 constexpr std::uint64_t kMinusOne = UINT64_MAX;  // counters wrap around
 
 constexpr RequestStats::Counter RequestStats::* kOutcomes[] = {&RequestStats::completed, &RequestStats::failed,
-                                                              &RequestStats::rejected, &RequestStats::expired,
-                                                              &RequestStats::cancelled};
+                                                               &RequestStats::rejected, &RequestStats::expired,
+                                                               &RequestStats::cancelled};
 
 // RAII: applies this node's `on_batch_error` policy to the batch, also where the instance passes requests on; restores the
 // previous policy on exit.
@@ -99,7 +99,7 @@ Nanoseconds BatchRunner::run(Backend& instance, Batch batch, const char* reason)
     const ScopedRetryPolicy retry_policy(batch, isolate_);
     bool again = false;
     stats_.retried += forward_with_retry(batch, isolate_, [&](Batch part) {
-      if (std::exchange(again, true) && trace::active()) trace_at_node(part, "retry");
+      if (std::exchange(again, true) && trace::active()) trace_at_node(part, trace::intern("retry"));
       forward(instance, part);
     });
   } catch (...) {  // no memory for the policy
@@ -147,11 +147,11 @@ void BatchRunner::trace_start(Batch batch, Nanoseconds start, const char* reason
   slice.begin(event);
 }
 
-void BatchRunner::trace_at_node(Batch batch, const char* name) noexcept {
+void BatchRunner::trace_at_node(Batch batch, trace::Name name) noexcept {
   trace::Event event;
   event.category = trace::Category::kOutcome;
   event.time = now();
-  event.name = trace::intern(name);
+  event.name = name;
   event.node = trace_name_;
   for (const Request* request : batch)
     request->for_each_trace_id([&](std::uint64_t id) {
@@ -171,7 +171,7 @@ void BatchRunner::trace_rejected(Batch batch) noexcept {
         event.request = id;
         trace::record(event);
       });
-    trace_at_node(Batch(&request, 1), kOutcomeNames[outcome_of(request->error)]);
+    trace_at_node(Batch(&request, 1), name_of(outcome_of(request->error)));
   }
 }
 
@@ -201,7 +201,7 @@ void BatchRunner::count(Batch batch, RequestStats::Counter RequestStats::* stati
 void BatchRunner::complete_unreachable(RequestChain& requests) noexcept {
   use_all(requests, [&](Batch batch) {
     record_end(batch, false);
-    if (trace::active()) trace_at_node(batch, kOutcomeNames[kRejected]);
+    if (trace::active()) trace_at_node(batch, name_of(kRejected));
     count(batch, &RequestStats::rejected);
     complete_requests(batch);
   });

@@ -47,7 +47,7 @@ class BatchRunner {
   void record_times(Batch batch, Nanoseconds start, Nanoseconds took) noexcept;
   void count_outcomes(Batch batch) noexcept;
   void trace_start(Batch batch, Nanoseconds start, const char* reason, trace::Slice& slice) noexcept;
-  void trace_at_node(Batch batch, const char* name) noexcept;
+  void trace_at_node(Batch batch, trace::Name name) noexcept;
   void trace_rejected(Batch batch) noexcept;
 
   const std::string node_;

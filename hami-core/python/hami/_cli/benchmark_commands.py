@@ -5,7 +5,17 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from hami._cli.arguments import add_inputs, add_source, add_trace, count, percentage, positive, positives, rates, seconds
+from hami._cli.arguments import (
+    add_inputs,
+    add_source,
+    add_trace,
+    count,
+    percentage,
+    positive,
+    positives,
+    rates,
+    seconds,
+)
 
 MIN_ROUNDS = 2  # an interval needs two
 SCENARIOS = ("single-stream", "multi-stream", "server", "offline")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 EXAMPLES: dict[str, tuple[str, ...]] = {
-    "run": ('hami run "S[Identity,Identity]" --data "[1, 2]" --json', "hami run ocr page.png --stats --trace run.pftrace"),
+    "run": (
+        'hami run "S[Identity,Identity]" --data "[1, 2]" --json',
+        "hami run ocr page.png --stats --trace run.pftrace",
+    ),
     "check": ("hami check pages.toml --set instance_num=2",),
     "graph": (
         'hami graph "S[Identity,Identity]" --format html --output pipeline.html',

@@ -486,9 +486,7 @@ class Pipe:
 
         return explain(self.describe(), self.stats(), since)
 
-    def trace(
-        self, path: str | os.PathLike[str], *, last: float | None = None, slow: float | None = None
-    ) -> Trace:
+    def trace(self, path: str | os.PathLike[str], *, last: float | None = None, slow: float | None = None) -> Trace:
         """Record a timeline into a file that [Perfetto](https://ui.perfetto.dev) shows, until the trace is stopped.
 
         >>> with hami.pipe("Identity") as pipe:
