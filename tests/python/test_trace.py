@@ -7,6 +7,8 @@ import os
 import signal
 import sqlite3
 import subprocess
+import sys
+import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +18,7 @@ import hami
 import pytest
 from hami import _core
 from hami.observe.trace_file import Slice, TraceFile, read_trace
-from running import Gate, run_script
+from running import TIMEOUT, Gate, run_script
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -288,6 +290,27 @@ def test_tensorboard_loads_the_scalars_and_histograms(recorded: Callable[..., Tr
     assert sum(point.value for point in loaded.Scalars("requests_per_second")) == 6
     (histogram,) = loaded.Histograms("latency_ms/all")
     assert histogram.histogram_value.num == 6
+
+
+def test_the_profiler_of_tensorboard_shows_the_trace(recorded: Callable[..., TraceFile], tmp_path: Path) -> None:
+    for package in ("torch_tb_profiler", "tensorboard"):
+        pytest.importorskip(package, reason=f"the package {package} is not installed")
+    from hami.observe.trace_convert import write_tensorboard
+
+    write_tensorboard(recorded(GRAPH, [{"data": 1}]), tmp_path / "tb")
+    script = """
+        import sys
+        from torch_tb_profiler.io.cache import Cache
+        from torch_tb_profiler.profiler.loader import RunLoader
+
+        if __name__ == "__main__":
+            run = RunLoader("run", sys.argv[1], Cache()).load()
+            print([view.name for view in run.profiles["hami", "default"].views])
+        """
+    (tmp_path / "load.py").write_text(textwrap.dedent(script), "utf-8")
+    command = [sys.executable, str(tmp_path / "load.py"), str(tmp_path / "tb")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    assert "'trace'" in done.stdout, done.stderr
 
 
 def test_the_messages_of_perfetto_read_the_file(recorded: Callable[..., TraceFile], tmp_path: Path) -> None:

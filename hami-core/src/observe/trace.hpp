@@ -59,7 +59,9 @@ void record(const Event& event) noexcept;
 class Slice {
  public:
   Slice() noexcept = default;
-  ~Slice() { end(); }
+  ~Slice() {
+    if (recorded()) end();
+  }
   Slice(const Slice&) = delete;
   Slice& operator=(const Slice&) = delete;
 

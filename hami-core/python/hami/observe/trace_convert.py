@@ -27,13 +27,10 @@ def write_chrome(trace: TraceFile, path: str | Path) -> None:
 
 
 def _chrome_events(trace: TraceFile) -> Iterator[dict[str, Any]]:
+    yield _metadata(trace.process, trace.process, "process_name", trace.name)
     for track in trace.tracks.values():
         if track.thread is not None:
             yield _metadata(trace.process, track.thread, "thread_name", track.name)
-        elif not track.process:
-            continue
-        elif track.process == trace.process and track is next(iter(trace.tracks.values())):
-            yield _metadata(trace.process, trace.process, "process_name", track.name)
     started: set[int] = set()
     for each in sorted(trace.slices, key=lambda one: one.start):
         track = trace.tracks.get(each.track, Track(""))

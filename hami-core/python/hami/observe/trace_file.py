@@ -40,7 +40,6 @@ class Track:
     """A row of the timeline: a thread if it has a `thread`, the number of the thread in the system."""
 
     name: str
-    process: int = 0
     thread: int | None = None
 
 
@@ -49,6 +48,7 @@ class TraceFile:
     """What a trace contains."""
 
     process: int
+    name: str
     tracks: dict[int, Track]
     slices: list[Slice]
 
@@ -76,7 +76,7 @@ class _Reader:
     def __init__(self) -> None:
         self.texts: defaultdict[int, dict[int, str]] = defaultdict(dict)
         self.tracks: dict[int, Track] = {}
-        self.process = 0
+        self.process, self.name = 0, ""
         self.slices: list[Slice] = []
         self.events: list[tuple[int, int, int, Fields]] = []
 
@@ -95,7 +95,7 @@ class _Reader:
                 ended = running[track].pop()
                 ended.duration = time - ended.start
                 ended.values.update(self._values(event))
-        return TraceFile(self.process, self.tracks, self.slices)
+        return TraceFile(self.process, self.name, self.tracks, self.slices)
 
     def _packet(self, packet: Fields) -> None:
         for interned in packet.get(INTERNED, ()):
@@ -112,11 +112,11 @@ class _Reader:
     def _track(self, descriptor: Fields) -> None:
         number = _int(descriptor[1][0])
         name = _text(descriptor[2][0]) if 2 in descriptor else ""
-        track = Track(name, self.process)
+        track = Track(name)
         if 3 in descriptor:
             process = fields_of(_bytes(descriptor[3][0]))
-            self.process = track.process = _int(process[1][0])
-            track.name = _text(process[6][0])
+            self.process, self.name = _int(process[1][0]), _text(process[6][0])
+            track.name = self.name
         if 4 in descriptor:
             thread = fields_of(_bytes(descriptor[4][0]))
             track.thread = _int(thread[2][0])
