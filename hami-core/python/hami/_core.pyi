@@ -836,6 +836,27 @@ class Pipe:
 def check_dlpack(object: Any, capsule: Any) -> None:
     """Raise DataTypeError if the DLPack capsule of an object is damaged, so that reading it could end the process."""
 
+def trace_start(path: str, last: float | None = None, slow: float | None = None) -> None:
+    """Begin to record the timeline of the process. `last` and `slow` are seconds.
+
+    Raises AlreadyExists if a trace is active, ConfigError if the file cannot be written.
+    """
+
+def trace_stop() -> dict[str, Any]:
+    """End the trace, and return `events`, `lost`, `written` and `error`. Without a trace it does nothing."""
+
+def trace_active() -> bool:
+    """Return whether a trace is recorded."""
+
+def trace_begin(name: str) -> int:
+    """Begin a slice of this thread, and return the token for `trace_end`; 0 without a trace."""
+
+def trace_end(token: int) -> None:
+    """End the innermost slice of this thread."""
+
+def trace_slice(name: str, began_ns: int, ended_ns: int) -> None:
+    """Add a slice on a track of its own; the moments are those of `time.monotonic_ns()`."""
+
 def on_core_thread() -> bool:
     """Return whether the core created the calling thread."""
 

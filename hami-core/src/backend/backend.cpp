@@ -67,8 +67,19 @@ void Backend::add_backend_note(Batch batch) const {
       *request->error = request->error->with_note("backend " + label_);
 }
 
+void Backend::begin_slice(Batch part, trace::Slice& slice) const noexcept {
+  trace::Event event;
+  event.category = trace::Category::kBackend;
+  event.time = now();
+  event.name = trace_name_;
+  event.count = static_cast<std::uint16_t>(std::min<std::size_t>(part.items(), UINT16_MAX));
+  slice.begin(event);
+}
+
 // Adds the name of the innermost backend to the error; containers around it add nothing.
 void Backend::forward_part(Batch part) {
+  trace::Slice slice;
+  if (trace::active() && trace_name_) begin_slice(part, slice);
   const BackendTimer timer(time_);
   try {
     forward_(part);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "observe/backend_times.hpp"
+#include "observe/trace.hpp"
 #include "request/request.hpp"
 
 namespace hami {
@@ -91,6 +92,7 @@ class Backend {
   const Traits& traits() const noexcept { return traits_; }
   void describe(std::string label, const Traits& traits) {
     label_ = std::move(label);
+    trace_name_ = trace::intern(label_);
     traits_ = traits;
   }
 
@@ -111,7 +113,9 @@ class Backend {
 
  private:
   void forward_part(Batch part);
+  void begin_slice(Batch part, trace::Slice& slice) const noexcept;
   std::string label_;
+  trace::Name trace_name_ = 0;
   Traits traits_;
   BackendTime* time_ = nullptr;
 };

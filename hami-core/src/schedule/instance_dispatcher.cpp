@@ -15,6 +15,7 @@ namespace hami {
 
 void InstanceDispatcher::init_(Init& init) {
   node_ = init.node();
+  trace_name_ = trace::intern(node_);
   context_ = init.shared_context();
   stats_ = &context_->resources.stats(node_);
   runner_.emplace(node_, *stats_, context_->resources.times(node_));
@@ -168,21 +169,21 @@ bool InstanceDispatcher::start_waiting(bool below_min) {
   return starts;
 }
 
-Nanoseconds InstanceDispatcher::run(Index instance, Batch batch, NodeStats::Counter& origin) noexcept {
+Nanoseconds InstanceDispatcher::run(Index instance, Batch batch, Origin origin) noexcept {
   const ExecutionFrame running(*this, instance, batch);
-  const Nanoseconds took = runner_->run(*instances_[instance]->backend, batch);
-  ++origin;
+  const Nanoseconds took = runner_->run(*instances_[instance]->backend, batch, origin.name);
+  ++origin.counter;
   return took;
 }
 
-NodeStats::Counter& InstanceDispatcher::started(NodeScheduler::StartReason reason) noexcept {
+InstanceDispatcher::Origin InstanceDispatcher::started(NodeScheduler::StartReason reason) noexcept {
   switch (reason) {
-    case NodeScheduler::StartReason::kFull: return stats_->closed_full;
-    case NodeScheduler::StartReason::kTargetSize: return stats_->closed_target_size;
-    case NodeScheduler::StartReason::kTimeout: return stats_->closed_timeout;
+    case NodeScheduler::StartReason::kFull: return {stats_->closed_full, "full"};
+    case NodeScheduler::StartReason::kTargetSize: return {stats_->closed_target_size, "target_size"};
+    case NodeScheduler::StartReason::kTimeout: return {stats_->closed_timeout, "timeout"};
     case NodeScheduler::StartReason::kQueueEmpty: break;
   }
-  return stats_->closed_queue_empty;
+  return {stats_->closed_queue_empty, "queue_empty"};
 }
 
 // Makes an instance work on the queue; called without the lock. If the system provides no thread and no other instance is
@@ -299,6 +300,7 @@ bool InstanceDispatcher::next_batch(Index instance, LastBatch& last, GilPreacqui
                                     RequestChain& removed) noexcept {
   std::optional<Index> next;
   bool becomes_idle = false;
+  trace::Slice forming;
   {
     MutexLock lock(mutex_);
     if (const std::size_t items = std::exchange(last.items, 0)) record_batch(instance, items, last.took);
@@ -310,6 +312,7 @@ bool InstanceDispatcher::next_batch(Index instance, LastBatch& last, GilPreacqui
       last.completed_items = 0;
       if (step.what != NodeScheduler::Action::kRun) gil.release();
       if (step.what != NodeScheduler::Action::kWait) break;
+      if (trace::active() && !forming.recorded()) trace_forming(forming);
       instances_[instance]->batch_ready.wait_until(lock, step.until);
     }
     last.more = scheduler_->waiting() > 0;
@@ -323,6 +326,16 @@ bool InstanceDispatcher::next_batch(Index instance, LastBatch& last, GilPreacqui
   // An idle instance must not use the dispatcher any more, which may be destroyed, unless it dispatches another one.
   if (next) wake(*next);
   return !becomes_idle;
+}
+
+void InstanceDispatcher::trace_forming(trace::Slice& slice) const noexcept {
+  static const trace::Name name = trace::intern("form batch");
+  trace::Event event;
+  event.category = trace::Category::kBatch;
+  event.time = now();
+  event.name = name;
+  event.node = trace_name_;
+  slice.begin(event);
 }
 
 std::string InstanceDispatcher::shown(Nanoseconds time) {

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from hami.observe.description import BackendDescription, NodeDescription, PartDescription, PipeDescription
     from hami.observe.graph import Graph
     from hami.observe.throughput import ThroughputBenchmark, ThroughputResult
+    from hami.observe.trace import Trace
 
 __all__ = [
     "BackendDescription",
@@ -26,6 +27,7 @@ __all__ = [
     "PipeDescription",
     "ThroughputBenchmark",
     "ThroughputResult",
+    "Trace",
 ]
 
 # Loaded when they are used, because every program imports this package.
@@ -37,6 +39,7 @@ _MODULES = {
     "PipeDescription": "description",
     "ThroughputBenchmark": "throughput",
     "ThroughputResult": "throughput",
+    "Trace": "trace",
 }
 
 
