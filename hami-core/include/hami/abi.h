@@ -106,6 +106,8 @@ typedef struct hami_dict hami_dict;       /* the keys of one request, of `params
  * bits: a plugin that depends on one must set min_minor. */
 
 #define HAMI_MANY UINT32_MAX
+/* As max_items: any number, and the node learns how many pay. A core that does not know it takes it as no limit. */
+#define HAMI_AUTO UINT64_MAX
 
 /* The core reads a field only if struct_size covers it. Those from `range` on may be NULL. */
 typedef struct hami_backend_class {

@@ -37,7 +37,8 @@
 namespace hami {
 inline namespace sdk {
 
-// The number of items that one call of forward accepts; `max` 0: no limit.
+// The number of items that one call of forward accepts; `max` 0: no limit; HAMI_AUTO: no limit, and the node learns how many
+// pay. Without a `max`, a node runs one item at a time.
 struct Range {
   std::uint64_t min = 1;
   std::uint64_t max = 0;

@@ -500,8 +500,8 @@ class BackendHandle:
         """The minimum batch size in items."""
 
     @property
-    def max(self) -> int | None:
-        """The maximum batch size in items; None if the backend declares none."""
+    def max(self) -> int | str | None:
+        """The maximum batch size in items; "auto": the node learns it; None if the backend declares none."""
 
     @property
     def label(self) -> str:

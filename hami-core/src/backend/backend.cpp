@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/mutex.hpp"
+#include "lang/params.hpp"
 #include "request/retry_policy.hpp"
 #include "request/wait_graph.hpp"
 #include "sync/blocking.hpp"
@@ -53,6 +54,8 @@ void check_distinct(const Backend& backend, Batch batch) {
 }
 
 }  // namespace
+
+std::string show_max(std::size_t max) { return max == Range::kAuto ? kAutoWord : std::to_string(max); }
 
 Range narrowest(const std::vector<Range>& children) {
   Range narrow;

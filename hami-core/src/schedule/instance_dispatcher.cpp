@@ -56,10 +56,8 @@ void InstanceDispatcher::add_instances(NodeScheduler& scheduler) {
     instance->own = instance->worker != nullptr;
     instance->backend = &backend->on_own_thread();
     const Range range = backend->range();
-    if (range.declared()) {
-      limits_ = declares_max_ ? Range{std::min(limits_.min, range.min), std::max(limits_.max, range.max)} : range;
-      declares_max_ = true;
-    }
+    if (range.declared())
+      limits_ = limits_.declared() ? Range{std::min(limits_.min, range.min), std::max(limits_.max, range.max)} : range;
     non_blocking_ = non_blocking_ && !instance->own && backend->traits().non_blocking;
     on_device_ = on_device_ || backend->traits().on_device;
     if (!backend->traits().idempotent) runner_->set_isolate(false);
@@ -72,18 +70,19 @@ void InstanceDispatcher::add_instances(NodeScheduler& scheduler) {
 }
 
 void InstanceDispatcher::set_limits(const Params& params) {
-  const auto limit = [&](const char* name) { return params.get<std::optional<std::int64_t>>(name); };
-  if (const auto max = limit("max")) {
-    if (declares_max_ && static_cast<std::size_t>(*max) > limits_.max)
-      throw Error(ErrorCode::kConfig, "max is " + std::to_string(*max) + "; the backend of node \"" + node_ +
-                                          "\" takes at most " + std::to_string(limits_.max));
-    limits_.max = static_cast<std::size_t>(*max);
-    declares_max_ = true;
+  if (const Value* const max = params.find("max"); max && !max->is_none()) {
+    const bool is_auto = max->kind() == Kind::kStr;
+    const std::size_t most = is_auto ? Range::kAuto : static_cast<std::size_t>(max->as_int());
+    if (limits_.declared() && most > limits_.max)
+      throw Error(ErrorCode::kConfig, "max is " + show_value(*max) + "; the backend of node \"" + node_ +
+                                          "\" takes at most " + show_max(limits_.max) +
+                                          (is_auto ? ": remove max, or give a number" : ""));
+    limits_.max = most;
   }
-  if (const auto min = limit("min")) limits_.min = static_cast<std::size_t>(*min);
+  if (const auto min = params.get<std::optional<std::int64_t>>("min")) limits_.min = static_cast<std::size_t>(*min);
   if (limits_.min > limits_.max)
     throw Error(ErrorCode::kConfig,
-                "min is " + std::to_string(limits_.min) + ", above max, which is " + std::to_string(limits_.max));
+                "min is " + std::to_string(limits_.min) + ", above max, which is " + show_max(limits_.max));
 }
 
 void InstanceDispatcher::set_classes(const Params& params, NodeScheduler& scheduler) {

@@ -34,9 +34,8 @@ class InstanceDispatcher final : public Backend,
     MutexLock lock(mutex_);
     scheduler_->set_policy(policy);
   }
-  // The range of one forward: the declared range, limited by the node's `max`.
+  // The range of one forward: the declared range, limited by the node's `max`. Not declared: neither has a maximum.
   Range limits() const noexcept { return limits_; }
-  bool declares_max() const noexcept { return declares_max_; }
 
  private:
   using Index = NodeScheduler::Index;
@@ -122,7 +121,6 @@ class InstanceDispatcher final : public Backend,
   NodeStats* stats_ = nullptr;
   std::optional<BatchRunner> runner_;
   Range limits_;
-  bool declares_max_ = false;
   bool non_blocking_ = true;
   bool on_device_ = false;  // an instance uses a device other than the CPU
   OnFull on_full_ = OnFull::kBlock;
