@@ -10,16 +10,19 @@ import shutil
 from functools import cache
 from pathlib import Path
 
-from . import backend, headers, sbom, wheel_file, zig
+from hami_build import sbom, wheel_file
+
+from . import backend, headers, zig
 from .interpreters import Interpreter
-from .paths import CACHE, REQUIREMENTS, ROOT, content_key
+from .paths import CACHE, PACKAGING, REQUIREMENTS, ROOT, content_key, pinned
 from .steps import exclusive, run, step
 
 INPUTS = [
     *(ROOT / name for name in ("pyproject.toml", "CMakeLists.txt", "README.md", "LICENSE")),
     *(ROOT / "hami-core" / name for name in ("CMakeLists.txt", "cmake", "include", "python", "src")),
     ROOT / "ci" / "toolchains",
-    *(ROOT / "ci" / "_lib" / name for name in ("backend.py", "core_wheel.py", "sbom.py", "wheel_file.py")),
+    *(ROOT / "ci" / "_lib" / name for name in ("backend.py", "core_wheel.py")),
+    *(PACKAGING / name for name in ("sbom.py", "wheel_file.py")),
     REQUIREMENTS / "tools.txt",
     REQUIREMENTS / "backend.txt",
 ]
@@ -86,7 +89,7 @@ def build(interpreter: Interpreter, architecture: str, core: Path) -> Path:
         work = CACHE / "build" / f"{interpreter.tag}-{architecture}-work"
         shutil.rmtree(work, ignore_errors=True)
         wheel = compile_wheel(interpreter, architecture, core, work / "raw")
-        inside = [sbom.pybind11(), sbom.cxx_library(zig.cxx_library_version())]
+        inside = [sbom.pybind11(pinned("pybind11")), sbom.cxx_library(zig.cxx_library_version())]
         wheel_file.finish(wheel, work / "finished", platform_tags(architecture), inside)
         keep(work, folder)
     return built(interpreter, architecture)

@@ -7,14 +7,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from . import backend, core_wheel, sbom, wheel_file, zig
-from .paths import CACHE, NOT_SOURCE_FOLDERS, NOT_SOURCE_SUFFIXES, REQUIREMENTS, ROOT, content_key, pyproject
+from hami_build import sbom, wheel_file
+
+from . import backend, core_wheel, zig
+from .paths import CACHE, NOT_SOURCE_FOLDERS, NOT_SOURCE_SUFFIXES, PACKAGING, REQUIREMENTS, ROOT, content_key, pyproject
 from .steps import Failure
 
 PLUGINS = ROOT / "hami-plugins"
 CMAKE_PACKAGE = ROOT / "hami-core" / "cmake"
 INPUTS = [
-    *(ROOT / "ci" / "_lib" / name for name in ("backend.py", "plugin_wheels.py", "sbom.py", "wheel_file.py")),
+    *(ROOT / "ci" / "_lib" / name for name in ("backend.py", "plugin_wheels.py")),
+    *(PACKAGING / name for name in ("sbom.py", "wheel_file.py")),
     REQUIREMENTS / "backend.txt",
 ]
 # Inputs of a native plugin, in addition to its own folder.

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from hami_build.errors import Failure as Failure
+
 from .paths import CACHE, LOGS
 
 SHOWN_AFTER_S = 2.0
@@ -23,10 +25,6 @@ TAIL_LINES = 40
 shows_progress = True  # False while the output goes to a file that is shown later: then only the end of a step is
 # Messages of the system and of zig for a full disk, in the log of a command.
 DISK_IS_FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT), "NoSpaceLeft")
-
-
-class Failure(Exception):
-    """An error that is shown to the user without a traceback."""
 
 
 @contextmanager

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from . import environments, index, index_server, wheel_env, wheelhouse, zig
+from hami_build import index, index_server
+
+from . import environments, wheel_env, wheelhouse, zig
 from .interpreters import Interpreter
 from .paths import CACHE
 from .steps import environment, run
