@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hami_build import integrity, tools
+from hami_build import integrity, tools, zig
 from hami_build.binary import ENTRY, shared_objects
 
-from . import audit_archive, audit_binary, changelog, interpreters, zig
+from . import audit_archive, audit_binary, changelog, interpreters
 
 Check = tuple[str, bool, str]
 

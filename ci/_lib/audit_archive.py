@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from hami_build import archive, tools, wheel_file
+from hami_build.steps import environment
 
 from . import backend, changelog
 from .interpreters import Interpreter
-from .steps import environment
 
 Check = tuple[str, bool, str]
 Cores = Mapping[Path, Interpreter]  # wheels of the core, each with a CPython of this machine that can import it

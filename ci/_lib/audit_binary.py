@@ -8,10 +8,10 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from hami_build import elf, tools
+from hami_build import elf, tools, zig
 from hami_build.binary import ENTRY, shared_objects, without_python
 
-from . import core_wheel, zig
+from . import core_wheel
 
 Check = tuple[str, bool, str]
 CORE_ENTRY = "PyInit__core"

@@ -10,24 +10,23 @@ import shutil
 from functools import cache
 from pathlib import Path
 
-from hami_build import sbom, wheel_file
+from hami_build import platforms, sbom, wheel_file, zig
+from hami_build.steps import exclusive, run, step
 
-from . import backend, headers, zig
+from . import backend, headers
 from .interpreters import Interpreter
 from .paths import CACHE, PACKAGING, REQUIREMENTS, ROOT, content_key, pinned
-from .steps import exclusive, run, step
 
 INPUTS = [
     *(ROOT / name for name in ("pyproject.toml", "CMakeLists.txt", "README.md", "LICENSE")),
     *(ROOT / "hami-core" / name for name in ("CMakeLists.txt", "cmake", "include", "python", "src")),
-    ROOT / "ci" / "toolchains",
+    PACKAGING / "zig.cmake",
     *(ROOT / "ci" / "_lib" / name for name in ("backend.py", "core_wheel.py")),
-    *(PACKAGING / name for name in ("sbom.py", "wheel_file.py")),
+    *(PACKAGING / name for name in ("pep517.py", "platforms.py", "sbom.py", "wheel_file.py")),
     REQUIREMENTS / "tools.txt",
     REQUIREMENTS / "backend.txt",
 ]
 WHEELS = CACHE / "wheels"
-POLICIES = ("manylinux2014", "manylinux_2_17", "manylinux_2_28")
 
 
 @cache
@@ -37,7 +36,7 @@ def key() -> str:
 
 def platform_tags(architecture: str) -> list[str]:
     """Return the platform tags of a binary for glibc 2.17; older installers look for older tags."""
-    return [f"{policy}_{architecture}" for policy in POLICIES]
+    return platforms.parse(f"manylinux2014_{architecture}").tags
 
 
 def configure_core(architecture: str) -> Path:

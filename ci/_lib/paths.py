@@ -8,9 +8,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from hami_build import cache
+
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = Path(os.environ.get("HAMI_CACHE") or ROOT / ".cache").resolve()
 DIST = ROOT / "dist"
+cache.use(CACHE)
 LOGS = CACHE / "logs"
 REQUIREMENTS = ROOT / "ci" / "requirements"
 PACKAGING = ROOT / "hami-plugins" / "hami-build" / "python" / "hami_build"  # used from the sources

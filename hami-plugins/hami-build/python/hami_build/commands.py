@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from hami_build.errors import Failure
+
+Command = Callable[[argparse.Namespace], int]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -19,11 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     add_commands(parser)
     parsed = parser.parse_args(arguments)
-    try:
-        return int(parsed.run(parsed))
-    except Failure as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    return int(parsed.run(parsed))
 
 
 def add_commands(parser: argparse.ArgumentParser) -> None:
@@ -34,17 +32,38 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     check.add_argument("--require", choices=("bronze", "silver", "gold"), default="bronze", help="default: bronze")
     check.add_argument("--badge", type=Path, metavar="FILE", help="write a badge as SVG, with the lowest of the grades")
     check.add_argument("--json", action="store_true", help="print JSON")
+    wheel = _add(commands, "wheel", "build the wheels of a plugin, as they are published", run_wheel)
+    wheel.add_argument(
+        "project", nargs="?", type=Path, default=Path(), metavar="PROJECT", help="folder of the project; default: ."
+    )
+    wheel.add_argument(
+        "--platform",
+        type=lambda text: text.split(","),
+        action="extend",
+        metavar="NAME,…",
+        help="platforms of a native plugin, such as manylinux2014_x86_64,manylinux_2_28_aarch64; "
+        "default: the oldest with the architecture of this machine",
+    )
+    wheel.add_argument("--to", type=Path, default=Path("dist"), metavar="FOLDER", help="where to write; default: dist")
     index = _add(commands, "index", "write wheels as a package index of static files", run_index)
     index.add_argument("folder", type=Path, metavar="FOLDER", help="folder with wheels")
     index.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="where to write the index")
 
 
-def _add(commands: Any, name: str, text: str, run: Any) -> argparse.ArgumentParser:
+def _add(commands: Any, name: str, text: str, run: Command) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(
         name, help=text, description=f"{text[0].upper()}{text[1:]}.", allow_abbrev=False
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=lambda parsed: _reported(run, parsed))
     return parser
+
+
+def _reported(run: Command, parsed: argparse.Namespace) -> int:
+    try:
+        return run(parsed)
+    except Failure as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
 
 
 def run_check(parsed: argparse.Namespace) -> int:
@@ -60,6 +79,16 @@ def run_check(parsed: argparse.Namespace) -> int:
     if parsed.badge:
         parsed.badge.write_text(grades.badge(lowest), "utf-8")
     return 0 if grades.GRADES.index(lowest) >= grades.GRADES.index(parsed.require) else 1
+
+
+def run_wheel(parsed: argparse.Namespace) -> int:
+    """Build the wheels and print their paths."""
+    from hami_build import platforms, wheels
+
+    chosen = [platforms.parse(name) for name in parsed.platform or ()] or [platforms.default()]
+    for wheel in wheels.build(parsed.project, chosen, parsed.to):
+        print(wheel)
+    return 0
 
 
 def run_index(parsed: argparse.Namespace) -> int:
