@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import ENTRY, ENTRY_POINTS, METADATA, PLATFORM, Compile, Make
 
-from hami_build import grades, tools
+from hami_build import binary, grades, tools
 from hami_build.commands import main
 from hami_build.errors import Failure
 
@@ -118,6 +118,19 @@ def test_a_linked_engine_is_found(make: Make, finding: Find, compiled: Compile) 
         "failed",
         "acme_inc/acme.so links libnvinfer.so.10; load it with dlopen when a backend is created",
     )
+
+
+@pytest.mark.parametrize(
+    ("library", "name"),
+    [
+        ("ld-linux-x86-64.so.2", "ld-linux-x86-64"),
+        ("ld-linux-aarch64.so.1", "ld-linux-aarch64"),
+        ("libc.so.6", "libc"),
+        ("acme.libs/libcuda-0a1b2c3d.so.1", "libcuda"),
+    ],
+)
+def test_the_name_of_a_library_has_no_version(library: str, name: str) -> None:
+    assert binary.stem(library) == name
 
 
 def test_a_second_export_is_found(make: Make, finding: Find, compiled: Compile) -> None:

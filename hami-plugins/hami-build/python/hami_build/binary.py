@@ -82,7 +82,7 @@ def read(path: Path, name: str) -> Binary:
 
 def stem(library: str) -> str:
     """Return the name of a library without `.so`, version and the hash that auditwheel adds."""
-    return re.sub(r"(-[0-9a-f]{8})?(-[\d.]+)?\.so.*$", "", library.rpartition("/")[2])
+    return re.sub(r"(-[0-9a-f]{8})?(-\d+(\.\d+)+)?\.so.*$", "", library.rpartition("/")[2])
 
 
 def is_vendor(library: str) -> bool:
