@@ -65,7 +65,7 @@ def abi(libraries: list[str]) -> dict[str, list[int]]:
 
 
 def registered(distribution: str) -> dict[str, Any]:
-    """Load the plugins of a distribution; return why one cannot be used, and the names that they register."""
+    """Load the plugins of a distribution; return why one cannot be used, and a description of what they register."""
     import hami
 
     infos = [info for info in hami.backends(load=True).values() if info.owner == distribution]
@@ -73,7 +73,14 @@ def registered(distribution: str) -> dict[str, Any]:
     return {
         "errors": [record.error or record.state for record in records if record.state != "ok"],
         "remarks": [remark for record in records for remark in record.remarks],
-        "backends": [info.name for info in infos if info.params is not None],
+        "backends": {
+            info.name: {
+                "summary": (info.doc or "").strip().partition("\n")[0],
+                "params": [{"text": each["text"]} for each in info.params],
+            }
+            for info in infos
+            if info.params is not None
+        },
     }
 
 

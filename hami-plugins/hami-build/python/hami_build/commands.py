@@ -45,6 +45,10 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
         "default: the oldest with the architecture of this machine",
     )
     wheel.add_argument("--to", type=Path, default=Path("dist"), metavar="FOLDER", help="where to write; default: dist")
+    catalog = _add(commands, "catalog", "write a catalogue of plugins as JSON, and a page for readers", run_catalog)
+    catalog.add_argument("folder", type=Path, metavar="FOLDER", help="folder with wheels, also of several versions")
+    catalog.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="where to write the two files")
+    catalog.add_argument("--grade", action="store_true", help="also check the newest wheels and write their grades")
     index = _add(commands, "index", "write wheels as a package index of static files", run_index)
     index.add_argument("folder", type=Path, metavar="FOLDER", help="folder with wheels")
     index.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="where to write the index")
@@ -88,6 +92,18 @@ def run_wheel(parsed: argparse.Namespace) -> int:
     chosen = [platforms.parse(name) for name in parsed.platform or ()] or [platforms.default()]
     for wheel in wheels.build(parsed.project, chosen, parsed.to):
         print(wheel)
+    return 0
+
+
+def run_catalog(parsed: argparse.Namespace) -> int:
+    """Write the catalogue and print its files."""
+    from hami_build import catalog
+
+    wheels = sorted(parsed.folder.glob("*.whl"))
+    if not wheels:
+        raise Failure(f"{parsed.folder} contains no wheels; build them with hami-build wheel")
+    for file in catalog.write(catalog.collect(wheels, with_grades=parsed.grade), parsed.to):
+        print(file)
     return 0
 
 
