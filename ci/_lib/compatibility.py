@@ -72,7 +72,7 @@ def needed(plugin: Path, root: Path) -> str:
     if not sources:
         return ""
     text = "".join(path.read_text("utf-8") for path in [plugin / "CMakeLists.txt", *sources])
-    minors = [int(minor) for minor in re.findall(r"HAMI_ABI_USE_MINOR[ =](\d+)", text)]
+    minors = [int(minor) for minor in re.findall(r"HAMI_ABI_(?:USE_MINOR|TARGET)[ =](\d+)", text)]
     return f"needs {major(root)}.{max(minors, default=0)}"
 
 

@@ -11,7 +11,7 @@ import pytest
 from _lib import affected, checkout, environments, in_place, plugin_wheels, pytest_jobs, static
 from _lib.affected import Selection
 from _lib.paths import REQUIREMENTS, ROOT, pyproject
-from _lib.steps import Failure
+from hami_build.steps import Failure
 
 # Files in the root folder that no test reads; the static checks look at them.
 UNTESTED = {

@@ -27,9 +27,16 @@ extern "C" {
 #endif
 
 #define HAMI_ABI_MAJOR 1
-/* Functions and fields of later minor versions are declared only on request: #define HAMI_ABI_USE_MINOR 1 before the include. */
+/* Functions and fields of later minor versions are declared only on request: #define HAMI_ABI_TARGET 1 before the include, which
+ * is also the oldest minor version that the plugin then runs with. HAMI_ABI_USE_MINOR declares them without this requirement. */
+#ifndef HAMI_ABI_TARGET
+#define HAMI_ABI_TARGET 0
+#endif
+#if HAMI_ABI_TARGET > 1
+#error "HAMI_ABI_TARGET is newer than these headers, which have the plugin ABI up to 1.1: install a newer hami-core"
+#endif
 #ifndef HAMI_ABI_USE_MINOR
-#define HAMI_ABI_USE_MINOR 0
+#define HAMI_ABI_USE_MINOR HAMI_ABI_TARGET
 #endif
 #define HAMI_ABI_MINOR HAMI_ABI_USE_MINOR
 

@@ -10,7 +10,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from .index import SIMPLE
+from hami_build.index import SIMPLE
 
 HOST = "127.0.0.1"
 JSON = "application/vnd.pypi.simple.v1+json"

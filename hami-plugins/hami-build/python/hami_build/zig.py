@@ -5,17 +5,17 @@ from __future__ import annotations
 import platform
 import re
 import sys
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 
-from .paths import CACHE, ROOT
-from .steps import Failure, environment, exclusive, run, step
+from hami_build import cache
+from hami_build.steps import Failure, environment, exclusive, run, step
 
 GLIBC_VERSION = (2, 17)
 GLIBC = ".".join(map(str, GLIBC_VERSION))
 ARCHITECTURES = ("x86_64", "aarch64")
 HOST = platform.machine()
-TOOLCHAIN = ROOT / "ci" / "toolchains" / "zig.cmake"
+TOOLCHAIN = Path(__file__).with_name("zig.cmake")
 
 
 def target(architecture: str = HOST, glibc: str = GLIBC) -> str:
@@ -34,7 +34,7 @@ def program() -> Path:
 
 def cache_folder(aim: str) -> Path:
     """Return zig's cache for one target, which keeps its stub libraries separate from those of other targets."""
-    return CACHE / "zig" / aim
+    return cache.folder() / "zig" / aim
 
 
 def cache_for(aim: str) -> dict[str, str]:
@@ -58,7 +58,7 @@ def build_environment(aim: str = TARGET, **extra: str) -> dict[str, str]:
     }
 
 
-@cache
+@lru_cache(None)
 def cxx_library_version() -> str:
     """Return the version of the C++ library that zig links statically, which is that of its LLVM."""
     text = run([program(), "c++", "--version"], log="zig-version", env=build_environment())

@@ -7,7 +7,7 @@ import zipfile
 import zlib
 from pathlib import Path
 
-from . import wheel_file
+from hami_build import wheel_file
 
 Check = tuple[str, bool, str]
 LISTED = ("METADATA", "WHEEL", "RECORD")

@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from .paths import CACHE, LOGS
+from hami_build import cache
+from hami_build.errors import Failure as Failure
 
 SHOWN_AFTER_S = 2.0
 REPEATED_AFTER_S = 20.0  # without a terminal, where a line cannot be rewritten
@@ -23,10 +24,6 @@ TAIL_LINES = 40
 shows_progress = True  # False while the output goes to a file that is shown later: then only the end of a step is
 # Messages of the system and of zig for a full disk, in the log of a command.
 DISK_IS_FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT), "NoSpaceLeft")
-
-
-class Failure(Exception):
-    """An error that is shown to the user without a traceback."""
 
 
 @contextmanager
@@ -70,8 +67,8 @@ def step(title: str, detail: Callable[[], str] = str) -> Iterator[None]:
 
 def run(command: Sequence[object], log: str, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> str:
     """Run `command` with its output in the log file `log`; return the output, or raise Failure with its last lines."""
-    LOGS.mkdir(parents=True, exist_ok=True)
-    path = LOGS / f"{log}.log"
+    path = cache.folder() / "logs" / f"{log}.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)  # another process may be writing a log of that name: it keeps its own file
     with path.open("w+b") as output:
         output.write(("$ " + " ".join(map(str, command)) + "\n").encode())
@@ -100,7 +97,7 @@ def environment(**extra: str) -> dict[str, str]:
     """Return the environment for commands: ours without settings of another Python, plus settings for pip."""
     inherited = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
     defaults = {
-        "PIP_CACHE_DIR": str(CACHE / "pip"),
+        "PIP_CACHE_DIR": str(cache.folder() / "pip"),
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         "PIP_NO_INPUT": "1",
         "PIP_RETRIES": "8",  # each waits twice as long: an index may be unreachable for a minute
@@ -110,7 +107,7 @@ def environment(**extra: str) -> dict[str, str]:
 
 
 def lock_file(name: str) -> IO[str]:
-    folder = CACHE / "locks"
+    folder = cache.folder() / "locks"
     folder.mkdir(parents=True, exist_ok=True)
     return (folder / name).open("w")
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .steps import Failure
+from hami_build.errors import Failure
 
 FILES = "files"
 SIMPLE = "simple"

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from email.message import Message
 from typing import Any
 
-from .paths import REQUIREMENTS
-
 
 @dataclass(frozen=True)
 class Part:
@@ -31,21 +29,14 @@ class Part:
         }
 
 
-def pybind11() -> Part:
-    """Return pybind11, which is compiled into every binary of the core."""
-    version = pinned("pybind11")
+def pybind11(version: str) -> Part:
+    """Return pybind11, which is compiled into every binary that uses it."""
     return Part("pybind11", version, "BSD-3-Clause", f"pkg:pypi/pybind11@{version}")
 
 
 def cxx_library(version: str) -> Part:
     """Return the C++ library, which zig links statically; other compilers use that of the system."""
     return Part("libc++", version, "Apache-2.0 WITH LLVM-exception", f"pkg:generic/llvm-libcxx@{version}")
-
-
-def pinned(package: str) -> str:
-    """Return the version of `package` in ci/requirements/backend.txt."""
-    lines = (REQUIREMENTS / "backend.txt").read_text("utf-8").splitlines()
-    return next(line.removeprefix(f"{package}==") for line in lines if line.startswith(f"{package}=="))
 
 
 def document(metadata: Message, contains: Sequence[Part]) -> str:

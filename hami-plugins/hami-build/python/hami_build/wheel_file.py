@@ -12,7 +12,7 @@ from email.message import Message
 from email.parser import Parser
 from pathlib import Path
 
-from . import sbom
+from hami_build import sbom
 
 DATE = (2020, 1, 1, 0, 0, 0)
 
