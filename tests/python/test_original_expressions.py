@@ -243,7 +243,7 @@ NEEDED = {
     TENSORRT: {"hami-trt": ["Onnx2Tensorrt", "TensorrtInferTensor"]},
     TENSORRT_ON_GPU: {"hami-trt": ["Onnx2Tensorrt", "TensorrtInferTensor"], EITHER: ["GpuTensor"]},
     BACKENDS[2]: {EITHER: ["SyncTensor"]},  # the content of its brackets is unknown without it
-    BACKENDS[3]: {"hami-torch": ["DecodeTensor"], EITHER: ["ResizeTensor", "CvtColorTensor", "SyncTensor"]},
+    BACKENDS[3]: {EITHER: ["DecodeTensor", "ResizeTensor", "CvtColorTensor", "SyncTensor"]},
     BACKENDS[4]: {"hami-image": ["DecodeMat", "ResizeMat"]},
 }
 ALONE = """

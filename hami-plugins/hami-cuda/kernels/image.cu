@@ -91,7 +91,8 @@ struct Sample {
   float weight;
 };
 
-// Pixel centres are at halves, as in torch.nn.functional.interpolate; with align_corners, those of the corners coincide.
+// Pixel centres are at halves, as in torch.nn.functional.interpolate; with align_corners, those of the corners
+// coincide.
 __device__ Sample sample_at(int out, int in_size, int out_size, const hami_cuda_job& job) {
   Sample sample;
   sample.weight = 0.0f;

@@ -28,8 +28,8 @@ struct hami_cuda_image {
   int out_height;
 };
 
-/* The steps that a launch does for each image: resize, convert colors, normalize. Each value is rounded to `in_type` after a
- * step, as between the backends that do one step each, so that fusion changes no result. */
+/* The steps that a launch does for each image: resize, convert colors, normalize. Each value is rounded to `in_type`
+ * after a step, as between the backends that do one step each, so that fusion changes no result. */
 struct hami_cuda_job {
   int channels; /* of the result */
   int in_type;

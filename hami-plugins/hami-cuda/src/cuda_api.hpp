@@ -1,5 +1,5 @@
-// Declarations of the CUDA driver API that this plugin calls. They follow NVIDIA's documentation of CUDA 11.8; no header of
-// NVIDIA is needed.
+// Declarations of the CUDA driver API that this plugin calls. They follow NVIDIA's documentation of CUDA 11.8; no
+// header of NVIDIA is needed.
 #pragma once
 
 #include <cstddef>

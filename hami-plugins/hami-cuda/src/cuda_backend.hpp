@@ -22,8 +22,8 @@ class CudaBackend : public hami::Backend {
   const std::shared_ptr<Stream>& stream() const noexcept { return stream_; }
   DLDevice place() const noexcept { return {kDLCUDA, device_->device().index()}; }
 
-  // A tensor in CPU memory, or on the device and ordered with the stream. It is kept until the work of this batch is done, if its
-  // owner does not do so. Error(HAMI_DATA_TYPE) if the value is not a tensor.
+  // A tensor in CPU memory, or on the device and ordered with the stream. It is kept until the work of this batch is
+  // done, if its owner does not do so. Error(HAMI_DATA_TYPE) if the value is not a tensor.
   hami::Tensor any_tensor(const hami::Value& value);
   // A tensor on the device. Error(HAMI_DATA_TYPE) with the backend that moves it, if it is elsewhere.
   hami::Tensor tensor(const hami::Value& value);

@@ -14,8 +14,8 @@ constexpr std::size_t kMaxParts = 65535;  // the largest grid along y and z
 
 unsigned blocks(long long size, unsigned block) { return static_cast<unsigned>((size + block - 1) / block); }
 
-// Calls `launch` with descriptions in device memory, of as many parts as one launch takes. The driver copies pageable memory before
-// the call returns, so the descriptions need not live longer.
+// Calls `launch` with descriptions in device memory, of as many parts as one launch takes. The driver copies pageable
+// memory before the call returns, so the descriptions need not live longer.
 template <class Part, class Launch>
 void for_each_launch(const std::shared_ptr<Stream>& stream, const std::vector<Part>& parts, const Launch& launch) {
   for (std::size_t first = 0; first < parts.size(); first += kMaxParts) {

@@ -46,7 +46,8 @@ class OpenDevice {
 
 class Runtime {
  public:
-  // Starts CUDA on the first call. Throws CudaError if the driver is missing, and in a process that was forked afterwards.
+  // Starts CUDA on the first call. Throws CudaError if the driver is missing, and in a process that was forked
+  // afterwards.
   static Runtime& get();
   // Throws CudaError in a process that was forked after CUDA was started.
   void check_process() const;

@@ -66,7 +66,8 @@ class Stream {
 
   // Blocks until the work that the stream has now is done, and drops what was held for it.
   void wait(Wait how = Wait::kAuto);
-  // Keeps objects, such as the inputs of kernels, until the work that the stream has now is done. Called once after each batch.
+  // Keeps objects, such as the inputs of kernels, until the work that the stream has now is done. Called once after
+  // each batch.
   void hold(std::shared_ptr<void> objects);
 
  private:

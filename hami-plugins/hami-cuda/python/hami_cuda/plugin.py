@@ -7,16 +7,19 @@ from typing import Any
 
 import pluggy
 
+from hami_cuda._driver import describe
+from hami_cuda._nvjpeg import find_library
+
 hookimpl = pluggy.HookimplMarker("hami")
 
 
 @hookimpl
 def hami_register(registry: Any) -> None:
-    registry.add_library(Path(__file__).with_name("cuda_tensors.so"), {})
+    nvjpeg = find_library()
+    registry.add_library(Path(__file__).with_name("cuda_tensors.so"), {"library": nvjpeg} if nvjpeg else {})
 
 
 @hookimpl
 def hami_report() -> dict[str, str]:
-    from hami_cuda._driver import describe
-
-    return {"CUDA driver": describe()}
+    absent = "not found: DecodeTensor needs it: pip install hami-cuda[nvjpeg]"
+    return {"CUDA driver": describe(), "nvJPEG": find_library() or absent}

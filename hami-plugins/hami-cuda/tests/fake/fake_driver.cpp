@@ -1,5 +1,6 @@
-// A CUDA driver without a GPU: "device" memory is host memory and kernels run on the CPU. FAKE_CUDA_VERSION, FAKE_CUDA_DEVICES,
-// FAKE_CUDA_MEMORY (bytes) and FAKE_CUDA_LAUNCH (the result of launches) in the environment describe the machine.
+// A CUDA driver without a GPU: "device" memory is host memory and kernels run on the CPU. FAKE_CUDA_VERSION,
+// FAKE_CUDA_DEVICES, FAKE_CUDA_MEMORY (bytes) and FAKE_CUDA_LAUNCH (the result of launches) in the environment describe
+// the machine.
 #include <cstdlib>
 #include <cstring>
 #include <map>
