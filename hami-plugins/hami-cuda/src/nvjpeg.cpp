@@ -150,8 +150,8 @@ void JpegDecoders::remove_user() {
 JpegDecoders::Borrowed::Borrowed(JpegDecoders& decoders) : decoders_(decoders) {
   std::unique_lock<std::mutex> lock(decoders.mutex_);
   decoders.returned_.wait(lock, [&] { return !decoders.idle_.empty(); });
-  decoder_ = std::move(decoders.idle_.back());
-  decoders.idle_.pop_back();
+  decoder_ = std::move(decoders.idle_.front());  // that which has been idle longest, so that its work is done
+  decoders.idle_.pop_front();
 }
 
 JpegDecoders::Borrowed::~Borrowed() {

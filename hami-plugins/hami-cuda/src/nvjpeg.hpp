@@ -3,6 +3,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -125,7 +126,7 @@ class JpegDecoders {
   NvjpegApi api_;
   std::mutex mutex_;  // guards what follows
   std::condition_variable returned_;
-  std::vector<std::unique_ptr<JpegDecoder>> idle_;
+  std::deque<std::unique_ptr<JpegDecoder>> idle_;
   int decoders_ = 0;
   int users_ = 0;
 };
