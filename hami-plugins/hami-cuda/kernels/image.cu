@@ -181,6 +181,13 @@ extern "C" __global__ void hami_copy(const hami_cuda_copy* copies) {
       rest /= copy.shape[axis];
     }
     unsigned char* const to = copy.to + i * copy.size;
-    for (int byte = 0; byte < copy.size; ++byte) to[byte] = from[byte];
+    switch (copy.size) {  // elements are aligned
+      case 1: *to = *from; break;
+      case 2: *reinterpret_cast<unsigned short*>(to) = *reinterpret_cast<const unsigned short*>(from); break;
+      case 4: *reinterpret_cast<unsigned*>(to) = *reinterpret_cast<const unsigned*>(from); break;
+      case 8: *reinterpret_cast<unsigned long long*>(to) = *reinterpret_cast<const unsigned long long*>(from); break;
+      default:
+        for (int byte = 0; byte < copy.size; ++byte) to[byte] = from[byte];
+    }
   }
 }

@@ -36,6 +36,12 @@ DLManagedTensorVersioned* hold(std::shared_ptr<Memory> memory, void* data, DLDev
   return &holder.release()->managed;
 }
 
+// The memory of a view is ordered as its tensor.
+hami_error* order_view(DLManagedTensorVersioned* tensor, std::int64_t stream) {
+  return hami::guard(
+      [&] { hami::Tensor::on_device(*static_cast<Holder<hami::Tensor>*>(tensor->manager_ctx)->memory, stream); });
+}
+
 hami_error* order(DLManagedTensorVersioned* tensor, std::int64_t stream) {
   return hami::guard([&] {
     try {
@@ -101,6 +107,47 @@ hami::Tensor device_tensor(std::shared_ptr<Memory> memory, std::size_t offset, D
 hami::Tensor host_tensor(std::shared_ptr<void> memory, std::size_t offset, DLDataType type, Shape shape) {
   void* const data = static_cast<char*>(memory.get()) + offset;
   return hami::Tensor::adopt(hold(std::move(memory), data, {kDLCPU, 0}, type, std::move(shape), {}));
+}
+
+hami::Tensor row_view(const hami::Tensor& whole, std::int64_t first_row, Shape shape) {
+  const DLTensor& view = whole.view();
+  const std::int64_t step = view.strides[0] * static_cast<std::int64_t>(item_size(view.dtype));
+  Shape strides(view.strides + view.ndim - static_cast<std::int64_t>(shape.size()), view.strides + view.ndim);
+  return hami::Tensor::adopt_on_device(
+      hold(std::make_shared<hami::Tensor>(whole), static_cast<char*>(view.data) + first_row * step, view.device,
+           view.dtype, std::move(shape), std::move(strides)),
+      order_view);
+}
+
+hami_cuda_copy copy_of(const hami::Tensor& tensor, CUdeviceptr to, const std::string& owner) {
+  const DLTensor& view = tensor.view();
+  hami_cuda_copy copy{};
+  copy.from = static_cast<const unsigned char*>(view.data);
+  copy.to = reinterpret_cast<unsigned char*>(to);
+  copy.count = static_cast<long long>(tensor.count());
+  copy.size = static_cast<int>(item_size(view.dtype));
+  if (tensor.is_contiguous()) {  // as few large elements
+    const std::size_t bytes = tensor.nbytes();
+    for (int size = 8; size > copy.size; size /= 2)
+      if ((bytes | to | reinterpret_cast<std::uintptr_t>(view.data)) % static_cast<std::size_t>(size) == 0) {
+        copy.size = size;
+        copy.count = static_cast<long long>(bytes) / size;
+        break;
+      }
+    copy.axes = 1;
+    copy.shape[0] = copy.count;
+    copy.strides[0] = copy.size;
+    return copy;
+  }
+  if (view.ndim > HAMI_CUDA_MAX_AXES)
+    throw hami::Error(HAMI_DATA_TYPE, owner + " takes tensors of at most " + std::to_string(HAMI_CUDA_MAX_AXES) +
+                                          " axes unless they are contiguous, got " + show(tensor));
+  copy.axes = view.ndim;
+  for (int axis = 0; axis < view.ndim; ++axis) {
+    copy.shape[axis] = view.shape[axis];
+    copy.strides[axis] = view.strides[axis] * copy.size;
+  }
+  return copy;
 }
 
 hami::Value data_of(const hami::Dict& item, const std::string& owner) {

@@ -35,6 +35,11 @@ hami::Tensor device_tensor(std::shared_ptr<Memory> memory, std::size_t offset, D
 // The same in host memory.
 hami::Tensor host_tensor(std::shared_ptr<void> memory, std::size_t offset, DLDataType type, Shape shape);
 
+// Some of the rows of a tensor on a device, which it keeps; the memory is not copied.
+hami::Tensor row_view(const hami::Tensor& whole, std::int64_t first_row, Shape shape);
+// A copy of a tensor on a device to contiguous memory. Error(HAMI_DATA_TYPE) if it has too many axes; `owner` starts it.
+hami_cuda_copy copy_of(const hami::Tensor& tensor, CUdeviceptr to, const std::string& owner);
+
 // The request's `data`; Error(HAMI_REQUEST) if it has none.
 hami::Value data_of(const hami::Dict& item, const std::string& owner);
 

@@ -6,24 +6,6 @@
 namespace hami_cuda {
 namespace {
 
-hami_cuda_copy strided_copy(const hami::Tensor& tensor, CUdeviceptr to, const std::string& owner) {
-  const DLTensor& view = tensor.view();
-  if (view.ndim > HAMI_CUDA_MAX_AXES)
-    throw hami::Error(HAMI_DATA_TYPE, owner + " takes tensors of at most " + std::to_string(HAMI_CUDA_MAX_AXES) +
-                                          " axes unless they are contiguous, got " + show(tensor));
-  hami_cuda_copy copy{};
-  copy.from = static_cast<const unsigned char*>(view.data);
-  copy.to = reinterpret_cast<unsigned char*>(to);
-  copy.count = static_cast<long long>(tensor.count());
-  copy.size = static_cast<int>(item_size(view.dtype));
-  copy.axes = view.ndim;
-  for (int axis = 0; axis < view.ndim; ++axis) {
-    copy.shape[axis] = view.shape[axis];
-    copy.strides[axis] = view.strides[axis] * copy.size;
-  }
-  return copy;
-}
-
 // Copies the elements of a tensor in CPU memory in row-major order.
 void gather(const DLTensor& view, int axis, const char* from, std::size_t size, char*& to) {
   if (axis == view.ndim) {
@@ -164,7 +146,7 @@ class CpuTensor final : public CudaBackend {
           copy_back(to + placed->offset, reinterpret_cast<CUdeviceptr>(placed->tensor.view().data),
                     placed->tensor.nbytes());
         } else {
-          copies.push_back(strided_copy(placed->tensor, layout.add(placed->tensor.nbytes()), name()));
+          copies.push_back(copy_of(placed->tensor, layout.add(placed->tensor.nbytes()), name()));
           offsets.push_back(placed->offset);
         }
       }
