@@ -184,7 +184,22 @@ class SyncTensor final : public CudaBackend {
       for_each(batch, [&](const hami::Dict& item) { item["result"] = data_of(item, name()); });
     else
       children().front().forward(batch);
+    for_each(batch, [&](const hami::Dict& item) {
+      if (const std::optional<hami::Value> result = item.find("result")) order(*result);
+    });
     stream()->wait(wait_);
+  }
+
+  // Makes the stream wait for results that another package, or another instance, made on a stream of its own.
+  void order(const hami::Value& result) {
+    map_parts(result, [&](const hami::Value& part) {
+      if (part.kind() == HAMI_TENSOR || part.kind() == HAMI_OPAQUE) try {
+          any_tensor(part);
+        } catch (const hami::Error& error) {
+          if (error.code() != HAMI_DATA_TYPE) throw;  // it is not a tensor
+        }
+      return hami::Value();
+    });
   }
 
   Wait wait_ = Wait::kAuto;

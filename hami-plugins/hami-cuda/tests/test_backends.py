@@ -233,6 +233,32 @@ def test_sync_tensor_waits_for_the_items_in_its_brackets(fake):
         assert fake.fake_waits() > before
 
 
+def test_sync_tensor_waits_for_results_of_other_packages():
+    asked = []
+
+    class Exporter:
+        def __init__(self, tensor: Any) -> None:
+            self.tensor = tensor
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (2, 0)
+
+        def __dlpack__(self, **options: Any) -> Any:
+            asked.append(options["stream"])
+            return self.tensor.__dlpack__(**options)
+
+    @hami.register
+    class ExportTensor(hami.Backend):
+        def forward(self, batch):
+            for item in batch:
+                item["result"] = {"tensor": Exporter(item["data"]), "number": 3, "object": object()}
+
+    (result,) = run("S[GpuTensor,ExportTensor,SyncTensor]", np.zeros(3))
+    assert isinstance(result["tensor"], Exporter)  # it passes unchanged
+    assert len(asked) == 1
+    assert asked[0] > 1  # the stream of the instance
+
+
 def test_all_backends_are_listed():
     names = {name for name, info in hami.backends(load=True).items() if info.owner == "hami-cuda"}
     assert names >= {"CpuTensor", "CvtColorTensor", "GpuTensor", "ResizeTensor", "SyncTensor"}

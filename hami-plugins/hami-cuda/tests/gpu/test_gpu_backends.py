@@ -155,8 +155,8 @@ def needs_nvjpeg():
 
 def test_a_batch_of_jpeg_files_is_decoded():
     needs_nvjpeg()
-    pictures = [jpeg(640, 480), jpeg(17, 31, subsampling=0), jpeg(640, 480, subsampling=0), jpeg(300, 200, progressive=True)]
-    pictures += [jpeg(64, 64, mode="L"), *(jpeg(500, 375) for _ in range(12))]
+    pictures = [jpeg(640, 480), jpeg(17, 31, subsampling=0), jpeg(640, 480, subsampling=0)]
+    pictures += [jpeg(300, 200, progressive=True), jpeg(64, 64, mode="L"), *(jpeg(500, 375) for _ in range(12))]
     for _ in range(3):
         requests = run("S[DecodeTensor,SyncTensor]", *(file for file, _ in pictures))
         for (_, expected), request in zip(pictures, requests, strict=True):
