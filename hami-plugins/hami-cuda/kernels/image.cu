@@ -84,18 +84,86 @@ __device__ float rounded_to(float value, int type) {
   }
 }
 
-// The position of an output pixel in the input: two neighbours and the weight of the second.
+// The position of an output pixel in the input along one axis.
 struct Sample {
   int first;
-  int second;
-  float weight;
+  int second;    // the next neighbour, for nearest and linear
+  float weight;  // of the second neighbour
+  // Of a window of `count` pixels from `first` on, for the other samplings.
+  int count;
+  float centre;
+  float inverse;  // of the scale, where a filter becomes wider to shrink an image
+  float norm;     // by which the weighted sum is multiplied
 };
+
+// Cubic convolution with the parameter a: Keys, "Cubic convolution interpolation for digital image processing", 1981.
+__device__ float cubic(float a, float distance) {
+  if (distance <= 1.0f) return ((a + 2.0f) * distance - (a + 3.0f)) * distance * distance + 1.0f;
+  if (distance < 2.0f) return ((distance - 5.0f) * distance + 8.0f) * distance * a - 4.0f * a;
+  return 0.0f;
+}
+
+// The weight of pixel `first` + `index` of a window, before normalization. The parameters a are those of torch.
+__device__ float tap(const Sample& sample, int index, int sampling) {
+  const float at = static_cast<float>(sample.first + index);
+  if (sampling == HAMI_CUDA_AREA) return 1.0f;
+  if (sampling == HAMI_CUDA_CUBIC) return cubic(-0.75f, fabsf(sample.centre - at));
+  const float distance = fabsf((at - sample.centre + 0.5f) * sample.inverse);
+  return sampling == HAMI_CUDA_CUBIC_ANTIALIAS ? cubic(-0.5f, distance) : fmaxf(1.0f - distance, 0.0f);
+}
+
+// As torch.nn.functional.interpolate: bicubic, area, and with antialias=True.
+__device__ Sample window_at(int out, int in_size, int out_size, const hami_cuda_job& job) {
+  Sample sample = {};
+  float scale = static_cast<float>(in_size) / static_cast<float>(out_size);
+  if (job.align_corners)
+    scale = out_size > 1 ? static_cast<float>(in_size - 1) / static_cast<float>(out_size - 1) : 0.0f;
+  if (job.sampling == HAMI_CUDA_AREA) {
+    const long long size = in_size;
+    sample.first = static_cast<int>(out * size / out_size);
+    sample.count = static_cast<int>(((out + 1) * size + out_size - 1) / out_size) - sample.first;
+  } else if (job.sampling == HAMI_CUDA_CUBIC) {
+    const float position = static_cast<float>(out);
+    sample.centre = job.align_corners ? scale * position : scale * (position + 0.5f) - 0.5f;
+    sample.first = static_cast<int>(floorf(sample.centre)) - 1;
+    sample.count = 4;
+  } else {
+    const float radius = job.sampling == HAMI_CUDA_CUBIC_ANTIALIAS ? 2.0f : 1.0f;
+    const float support = scale > 1.0f ? radius * scale : radius;
+    sample.inverse = scale > 1.0f ? 1.0f / scale : 1.0f;
+    sample.centre = scale * (static_cast<float>(out) + 0.5f);
+    const int begin = static_cast<int>(sample.centre - support + 0.5f);
+    const int end = static_cast<int>(sample.centre + support + 0.5f);
+    sample.first = begin > 0 ? begin : 0;
+    sample.count = (end < in_size ? end : in_size) - sample.first;
+  }
+  float sum = 0.0f;
+  for (int i = 0; i < sample.count; ++i) sum += tap(sample, i, job.sampling);
+  sample.norm = 1.0f / sum;
+  return sample;
+}
+
+__device__ int within(int index, int size) { return index < 0 ? 0 : index < size ? index : size - 1; }
+
+__device__ float filtered(const hami_cuda_image& image, const hami_cuda_job& job, int channel, const Sample& y,
+                          const Sample& x) {
+  float sum = 0.0f;
+  for (int j = 0; j < y.count; ++j) {
+    const long long row = channel * image.channel_stride + within(y.first + j, image.height) * image.row_stride;
+    float line = 0.0f;
+    for (int i = 0; i < x.count; ++i)
+      line += tap(x, i, job.sampling) *
+              load(image.data, row + within(x.first + i, image.width) * image.pixel_stride, job.in_type);
+    sum += tap(y, j, job.sampling) * line;
+  }
+  return sum * y.norm * x.norm;
+}
 
 // Pixel centres are at halves, as in torch.nn.functional.interpolate; with align_corners, those of the corners
 // coincide.
 __device__ Sample sample_at(int out, int in_size, int out_size, const hami_cuda_job& job) {
-  Sample sample;
-  sample.weight = 0.0f;
+  if (job.sampling >= HAMI_CUDA_CUBIC) return window_at(out, in_size, out_size, job);
+  Sample sample = {};
   if (job.sampling == HAMI_CUDA_SAME || in_size == out_size) {
     sample.first = sample.second = out;
     return sample;
@@ -122,6 +190,10 @@ __device__ Sample sample_at(int out, int in_size, int out_size, const hami_cuda_
 
 __device__ float resized(const hami_cuda_image& image, const hami_cuda_job& job, int channel, const Sample& y,
                          const Sample& x) {
+  if (job.sampling >= HAMI_CUDA_CUBIC) {
+    const float value = filtered(image, job, channel, y, x);
+    return job.rounded ? rounded_to(value, job.in_type) : value;
+  }
   const long long start = channel * image.channel_stride;
   const long long top = start + y.first * image.row_stride;
   const float corner = load(image.data, top + x.first * image.pixel_stride, job.in_type);

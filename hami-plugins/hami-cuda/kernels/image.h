@@ -6,7 +6,15 @@
 #define HAMI_CUDA_MAX_AXES 8
 
 enum hami_cuda_type { HAMI_CUDA_U8, HAMI_CUDA_F16, HAMI_CUDA_BF16, HAMI_CUDA_F32 };
-enum hami_cuda_sampling { HAMI_CUDA_SAME, HAMI_CUDA_NEAREST, HAMI_CUDA_LINEAR };
+enum hami_cuda_sampling {
+  HAMI_CUDA_SAME,
+  HAMI_CUDA_NEAREST,
+  HAMI_CUDA_LINEAR,
+  HAMI_CUDA_CUBIC, /* from here on, the result is a weighted sum over a window of pixels */
+  HAMI_CUDA_AREA,
+  HAMI_CUDA_LINEAR_ANTIALIAS,
+  HAMI_CUDA_CUBIC_ANTIALIAS
+};
 enum hami_cuda_color {
   HAMI_CUDA_KEEP,
   HAMI_CUDA_REVERSE,     /* RGB to BGR and back */

@@ -15,16 +15,18 @@ class ResizeTensor final : public ImageBackend {
     width_ = params.get<int>("width");
     height_ = params.get<int>("height");
     const std::string interpolation = params.get<std::string>("interpolation");
-    sampling_ = interpolation == "nearest" ? HAMI_CUDA_NEAREST : HAMI_CUDA_LINEAR;
+    const bool antialias = params.get<bool>("antialias");
+    sampling_ = interpolation == "nearest" ? HAMI_CUDA_NEAREST
+                : interpolation == "area"  ? HAMI_CUDA_AREA
+                : interpolation == "cubic" ? (antialias ? HAMI_CUDA_CUBIC_ANTIALIAS : HAMI_CUDA_CUBIC)
+                : antialias                ? HAMI_CUDA_LINEAR_ANTIALIAS
+                                           : HAMI_CUDA_LINEAR;
     rounded_ = params.get<bool>("rounded");
     align_corners_ = params.get<bool>("align_corners");
-    if (interpolation == "cubic" || interpolation == "area" || params.get<bool>("antialias"))
-      throw hami::Error(HAMI_FAILED_PRECONDITION,
-                        "ResizeTensor of hami-cuda has the interpolations nearest and linear without antialias; write "
-                        "hami-torch::ResizeTensor for others");
-    if (align_corners_ && sampling_ != HAMI_CUDA_LINEAR)
-      throw hami::Error(HAMI_FAILED_PRECONDITION,
-                        "ResizeTensor: \"align_corners\" needs interpolation linear, got " + interpolation);
+    for (const char* key : {"antialias", "align_corners"})
+      if (params.get<bool>(key) && interpolation != "linear" && interpolation != "cubic")
+        throw hami::Error(HAMI_FAILED_PRECONDITION, "ResizeTensor: \"" + std::string(key) +
+                                                        "\" needs interpolation linear or cubic, got " + interpolation);
   }
 
   std::optional<ImagePlan> plan(const hami::Dict&, const Images& images) const override {
@@ -163,22 +165,22 @@ class NormalizeTensor final : public ImageBackend {
 }  // namespace
 }  // namespace hami_cuda
 
-HAMI_REGISTER(hami_cuda::ResizeTensor, "ResizeTensor",
-              "device: str = 'cuda' 'CUDA device: cuda or cuda:N; an error if it does not exist'"
-              "; width|resize_w: int {1..1000000} 'width of the result in pixels'"
-              "; height|resize_h: int {1..1000000} 'height of the result in pixels'"
-              "; interpolation: str = 'linear' {nearest,linear,cubic,area} 'interpolation method: nearest or linear; "
-              "hami-torch::ResizeTensor has all'"
-              "; rounded: bool = true 'convert the result to the dtype of the image; false: leave it float32'"
-              "; antialias: bool = false 'only in hami-torch::ResizeTensor'"
-              "; align_corners: bool = false 'map the centres of the corner pixels onto each other (linear only)'",
-              "Resize images, C x H x W or N x C x H x W, to `width` x `height` pixels; the aspect ratio is not kept.\n"
-              "\n"
-              "ResizeTensor(width=224, height=224)\n"
-              "\n"
-              "Computes in float32; the result has the dtype of the image. Set `rounded = false` in front of "
-              "NormalizeTensor:\n"
-              "the result stays float32, which saves a conversion.");
+HAMI_REGISTER(
+    hami_cuda::ResizeTensor, "ResizeTensor",
+    "device: str = 'cuda' 'CUDA device: cuda or cuda:N; an error if it does not exist'"
+    "; width|resize_w: int {1..1000000} 'width of the result in pixels'"
+    "; height|resize_h: int {1..1000000} 'height of the result in pixels'"
+    "; interpolation: str = 'linear' {nearest,linear,cubic,area} 'interpolation method'"
+    "; rounded: bool = true 'convert the result to the dtype of the image; false: leave it float32'"
+    "; antialias: bool = false 'average over all source pixels when shrinking (linear and cubic only)'"
+    "; align_corners: bool = false 'map the centres of the corner pixels onto each other (linear and cubic only)'",
+    "Resize images, C x H x W or N x C x H x W, to `width` x `height` pixels; the aspect ratio is not kept.\n"
+    "\n"
+    "ResizeTensor(width=224, height=224)\n"
+    "\n"
+    "Computes in float32; the result has the dtype of the image. Set `rounded = false` in front of "
+    "NormalizeTensor:\n"
+    "the result stays float32, which saves a conversion.");
 HAMI_REGISTER(hami_cuda::CvtColorTensor, "CvtColorTensor",
               "device: str = 'cuda' 'CUDA device: cuda or cuda:N; an error if it does not exist'"
               "; color: str {rgb,bgr,gray} 'format of the result'"

@@ -201,7 +201,10 @@ def test_a_tensor_elsewhere_is_rejected_with_the_backend_that_moves_it(monkeypat
         ("GpuTensor(device=cuda:7)", 'GpuTensor: device "cuda:7" is not available: this process sees cuda:0'),
         ("hami-cuda::GpuTensor(device=cpu)", "the form for the CPU is in hami-torch: pip install hami-torch"),
         ("GpuTensor(device=gpu)", '"device" must be cuda or cuda:N, got "gpu"'),
-        ("ResizeTensor(width=1,height=1,antialias=true)", "write hami-torch::ResizeTensor for others"),
+        (
+            "ResizeTensor(width=1,height=1,interpolation=area,antialias=true)",
+            '"antialias" needs interpolation linear or cubic',
+        ),
         ("hami-cuda::NormalizeTensor(std=0)", '"std" is a divisor and must not contain 0'),
         ("hami-cuda::NormalizeTensor(mean='1,2',std='1,2,3')", "must have one number per channel, or one for all"),
     ],

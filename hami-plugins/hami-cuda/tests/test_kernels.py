@@ -20,7 +20,7 @@ def kernels(tmp_path_factory):
 
 U8, F16, BF16, F32 = range(4)
 TYPES = {np.dtype(np.uint8): U8, np.dtype(np.float16): F16, np.dtype(np.float32): F32}
-SAME, NEAREST, LINEAR = range(3)
+SAME, NEAREST, LINEAR, CUBIC, AREA, LINEAR_ANTIALIAS, CUBIC_ANTIALIAS = range(7)
 KEEP, REVERSE, GRAY, GRAY_OF_BGR, REPEAT = range(5)
 
 
@@ -95,6 +95,41 @@ def test_the_nearest_pixel_is_that_around_the_centre(kernels, images):
         rows = ((np.arange(30) + 0.5) * image.shape[1] / 30).astype(int)
         columns = ((np.arange(40) + 0.5) * image.shape[2] / 40).astype(int)
         assert (result == image[:, rows][:, :, columns]).all()
+
+
+@pytest.mark.parametrize(("width", "height"), [(96, 64), (50, 301), (224, 224), (13, 7)])
+def test_the_mean_of_an_area_is_that_of_adaptive_pooling(kernels, images, width, height):
+    floats = [image.astype(np.float32) for image in images]
+    for image, result in zip(floats, run(kernels, floats, width, height, sampling=AREA), strict=True):
+        _, rows, columns = image.shape
+        for y in range(0, height, max(1, height // 5)):
+            for x in range(0, width, max(1, width // 5)):
+                part = image[
+                    :,
+                    y * rows // height : -(-(y + 1) * rows // height),
+                    x * columns // width : -(-(x + 1) * columns // width),
+                ]
+                np.testing.assert_allclose(result[:, y, x], part.mean((1, 2)), rtol=1e-5, atol=1e-3)
+
+
+@pytest.mark.parametrize(("width", "height"), [(96, 64), (50, 301), (224, 224)])
+def test_cubic_interpolation_is_that_of_opencv(kernels, width, height):
+    cv2 = pytest.importorskip("cv2", reason="OpenCV is not installed")
+    random = np.random.default_rng(4)
+    image = random.random((120, 90, 3), np.float32)
+    (result,) = run(kernels, [image.transpose(2, 0, 1)], width, height, sampling=CUBIC)
+    expected = cv2.resize(image, (width, height), interpolation=cv2.INTER_CUBIC).transpose(2, 0, 1)
+    np.testing.assert_allclose(result, expected, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(("sampling", "name"), [(LINEAR_ANTIALIAS, "BILINEAR"), (CUBIC_ANTIALIAS, "BICUBIC")])
+@pytest.mark.parametrize(("width", "height"), [(32, 24), (50, 301), (224, 224), (5, 3)])
+def test_antialiasing_is_that_of_pillow(kernels, sampling, name, width, height):
+    pillow = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    image = np.random.default_rng(4).random((1, 120, 90), np.float32)
+    (result,) = run(kernels, [image], width, height, sampling=sampling)
+    expected = np.asarray(pillow.fromarray(image[0]).resize((width, height), getattr(pillow.Resampling, name)))
+    np.testing.assert_allclose(result[0], expected, rtol=0, atol=1e-4)
 
 
 def test_corners_are_aligned_on_request(kernels):

@@ -64,7 +64,10 @@ def test_a_batch_of_different_sizes_is_resized_as_torch_does(width, height):
         assert (torch.from_numpy(result).float() - expected.round()).abs().max() <= 1
 
 
-@pytest.mark.parametrize(("interpolation", "mode"), [("nearest", "nearest-exact"), ("linear", "bilinear")])
+MODES = [("nearest", "nearest-exact"), ("linear", "bilinear"), ("cubic", "bicubic"), ("area", "area")]
+
+
+@pytest.mark.parametrize(("interpolation", "mode"), MODES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_floats_are_resized_as_torch_does(interpolation, mode, dtype):
     image = torch.rand((2, 3, 50, 70)).to(dtype)
@@ -73,6 +76,21 @@ def test_floats_are_resized_as_torch_does(interpolation, mode, dtype):
     expected = torch.nn.functional.interpolate(image.float(), (44, 33), mode=mode).to(dtype)
     tolerance = {torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 1e-2}[dtype]
     torch.testing.assert_close(result.cpu(), expected, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("align_corners", [False, True])
+@pytest.mark.parametrize("antialias", [False, True])
+@pytest.mark.parametrize(("interpolation", "mode"), MODES[1:3])
+def test_antialias_and_align_corners_are_those_of_torch(interpolation, mode, antialias, align_corners):
+    image = torch.rand((1, 3, 50, 70))
+    parameters = f"antialias={str(antialias).lower()},align_corners={str(align_corners).lower()}"
+    for width, height in ((33, 44), (7, 5), (100, 90)):
+        backend = f"ResizeTensor(width={width},height={height},interpolation={interpolation},{parameters})"
+        result = torch.from_dlpack(run(f"S[{backend},SyncTensor]", image.cuda())[0]["result"])
+        expected = torch.nn.functional.interpolate(
+            image, (height, width), mode=mode, antialias=antialias, align_corners=align_corners
+        )
+        torch.testing.assert_close(result.cpu(), expected, rtol=0, atol=1e-5)
 
 
 def test_colors_and_normalization_are_those_of_torch():
