@@ -49,10 +49,10 @@ def test_the_snapshot_is_not_stale() -> None:
 def test_every_first_party_plugin_is_in_the_snapshot() -> None:
     ours = catalog.first_party()
     assert {"hami-image", "hami-model-check", "hami-ocr", "hami-onnx", "hami-openvino"} <= ours.plugins.keys()
-    assert {"hami-accel", "hami-build", "hami-serve", "hami-torch", "hami-trt"} <= ours.plugins.keys()
+    assert {"hami-accel", "hami-build", "hami-cuda", "hami-serve", "hami-torch", "hami-trt"} <= ours.plugins.keys()
     assert ours.backends()["TensorrtTensor"] == ["hami-trt"]
     assert ours.pipelines() == {"ocr": ["hami-ocr"]}
-    assert ours.devices() == {"cuda": ["hami-torch"]}
+    assert ours.devices() == {"cuda": ["hami-torch", "hami-cuda"]}
 
 
 def test_a_catalogue_is_made_from_wheels(tmp_path: Path, hami_command: Any) -> None:

@@ -103,6 +103,14 @@ class Backend {
   Dict options() const noexcept { return Dict(host().context_options(context_)); }
   Queue queue(std::string_view name) const { return Queue::find(context_, name); }
   Store store() const noexcept { return Store(context_); }
+#if HAMI_ABI_USE_MINOR >= 1
+  // The stream on which the backends of this instance work on a device; 0: none was set. Needs HAMI_ABI_MIN_MINOR 1.
+  std::int64_t stream(DLDevice device) const noexcept { return host().ctx_stream_get(context_, device); }
+  // Only during init_.
+  void set_stream(DLDevice device, std::int64_t stream) const {
+    check(host().ctx_stream_set(context_, device, stream));
+  }
+#endif
   std::string_view node() const noexcept { return view(host().context_node(context_)); }
   // The number of this instance of the node; -1: outside of InstancesRegister.
   std::int64_t instance() const noexcept { return host().context_instance(context_); }

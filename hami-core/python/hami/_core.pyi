@@ -541,6 +541,10 @@ class Tensor:
         """The element type: "float32", "int64", "bfloat16", …"""
 
     @property
+    def device(self) -> str:
+        """Where the memory is: "cpu", "cuda:0", …"""
+
+    @property
     def nbytes(self) -> int:
         """The size of the elements in bytes."""
 
@@ -933,8 +937,8 @@ def is_defined(name: str) -> bool:
 def set_device_finder(finder: Callable[[str, str], BackendClass]) -> None:
     """Set the function that finds classes for memory on a kind of device: finder(name, device)."""
 
-def set_finder(finder: Callable[[str, str, dict[str, str]], BackendClass]) -> None:
-    """Set the function that finds classes outside the registry: finder(name, distribution, providers)."""
+def set_finder(finder: Callable[[str, str, dict[str, str], str], BackendClass]) -> None:
+    """Set the function that finds classes outside the registry: finder(name, distribution, providers, device)."""
 
 def set_log_level(level: int) -> None:
     """Set the lowest level that is logged. The environment variable HAMI_LOG overrides it."""

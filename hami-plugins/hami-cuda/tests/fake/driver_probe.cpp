@@ -1,13 +1,13 @@
 // Opens a driver and a device for test_driver.py: returns a code of hami/abi.h, and the text of the error.
 #include <cstdio>
 
-#include "../src/driver.cpp"
+#include "../../src/driver.cpp"
 
 extern "C" int probe(const char* path, int index, std::size_t bytes, char* text, std::size_t size) {
   try {
     const hami_cuda::Driver driver(path);
     const hami_cuda::Device device(driver, index, "GpuTensor");
-    device.use();
+    const hami_cuda::CurrentDevice current(device);
     hami_cuda::CUdeviceptr memory = 0;
     driver.check(driver.api().allocate(&memory, bytes, nullptr), "GpuTensor");
     driver.check(driver.api().release(memory, nullptr), "GpuTensor");

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 
 import pytest
-from cuda_native import compiled
+from native import compiled
 
 OK, RESOURCE_EXHAUSTED, FAILED_PRECONDITION, UNAVAILABLE = 0, 8, 9, 14
 

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from cuda_native import KERNELS
+from native import KERNELS
 
 
 def in_wheel(pattern: str) -> Path:
@@ -38,8 +38,8 @@ def test_the_ptx_is_for_every_card_since_compute_60(ptx):
     lines = ptx.read_text().splitlines()
     assert ".version 7.8" in lines  # of CUDA 11.8
     assert ".target sm_60" in lines
-    assert any(line.startswith(".visible .entry hami_resize_bytes(") for line in lines)
-    assert any(line.startswith(".visible .entry hami_resize_normalize(") for line in lines)
+    assert any(line.startswith(".visible .entry hami_image(") for line in lines)
+    assert any(line.startswith(".visible .entry hami_copy(") for line in lines)
 
 
 @pytest.mark.parametrize("card", ["sm_60", "sm_80", "sm_90"])
