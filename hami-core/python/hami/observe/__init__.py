@@ -13,6 +13,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hami.observe.description import BackendDescription, NodeDescription, PartDescription, PipeDescription
     from hami.observe.graph import Graph
+    from hami.observe.metrics import prometheus
+    from hami.observe.spans import opentelemetry
     from hami.observe.throughput import ThroughputBenchmark, ThroughputResult
 
 __all__ = [
@@ -26,6 +28,8 @@ __all__ = [
     "PipeDescription",
     "ThroughputBenchmark",
     "ThroughputResult",
+    "opentelemetry",
+    "prometheus",
 ]
 
 # Loaded when they are used, because every program imports this package.
@@ -37,6 +41,8 @@ _MODULES = {
     "PipeDescription": "description",
     "ThroughputBenchmark": "throughput",
     "ThroughputResult": "throughput",
+    "opentelemetry": "spans",
+    "prometheus": "metrics",
 }
 
 
