@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hami.observe.metrics import prometheus
     from hami.observe.spans import opentelemetry
     from hami.observe.throughput import ThroughputBenchmark, ThroughputResult
+    from hami.observe.user_code import timers
 
 __all__ = [
     "BackendDescription",
@@ -30,6 +31,7 @@ __all__ = [
     "ThroughputResult",
     "opentelemetry",
     "prometheus",
+    "timers",
 ]
 
 # Loaded when they are used, because every program imports this package.
@@ -43,6 +45,7 @@ _MODULES = {
     "ThroughputResult": "throughput",
     "opentelemetry": "spans",
     "prometheus": "metrics",
+    "timers": "user_code",
 }
 
 
