@@ -26,11 +26,20 @@ EXAMPLES = [
     if inspect.isfunction(member)
     for example in doctest.DocTestFinder(recurse=False).find(member, f"{cls.__name__}.{name}")
 ]
+# Functions whose module needs an optional package.
+OPTIONAL = {"prometheus": "prometheus_client", "opentelemetry": "opentelemetry"}
 
 
 @pytest.mark.parametrize("name", NAMED)
 def test_every_public_name_has_an_example(name: str) -> None:
     assert ">>> " in (NAMED[name].__doc__ or "")
+
+
+@pytest.mark.parametrize("name", OPTIONAL)
+def test_the_example_of_a_function_with_an_optional_package_runs(name: str) -> None:
+    pytest.importorskip(OPTIONAL[name])
+    (example,) = doctest.DocTestFinder(recurse=False).find(getattr(hami.observe, name), name)
+    test_the_example_of_a_docstring_runs(example)
 
 
 @pytest.mark.parametrize("example", [each for each in EXAMPLES if each.examples], ids=lambda each: each.name)

@@ -13,8 +13,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hami.observe.description import BackendDescription, NodeDescription, PartDescription, PipeDescription
     from hami.observe.graph import Graph
+    from hami.observe.metrics import prometheus
+    from hami.observe.spans import opentelemetry
     from hami.observe.throughput import ThroughputBenchmark, ThroughputResult
     from hami.observe.trace import Trace
+    from hami.observe.user_code import timers
 
 __all__ = [
     "BackendDescription",
@@ -28,6 +31,9 @@ __all__ = [
     "ThroughputBenchmark",
     "ThroughputResult",
     "Trace",
+    "opentelemetry",
+    "prometheus",
+    "timers",
 ]
 
 # Loaded when they are used, because every program imports this package.
@@ -40,6 +46,9 @@ _MODULES = {
     "ThroughputBenchmark": "throughput",
     "ThroughputResult": "throughput",
     "Trace": "trace",
+    "opentelemetry": "spans",
+    "prometheus": "metrics",
+    "timers": "user_code",
 }
 
 
