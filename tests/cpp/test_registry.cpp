@@ -23,7 +23,8 @@ TEST_CASE("this process comes before the finder, and a name defined again is the
   registry.define(class_named("Mine", "second"));
   std::string asked;
   registry.set_finder([&](const std::string& name, const std::string& distribution, const auto& choice) {
-    asked += name + "/" + distribution + "/" + (choice.providers.count(name) ? choice.providers.at(name) : "") + choice.device + " ";
+    asked += name + "/" + distribution + "/" + (choice.providers.count(name) ? choice.providers.at(name) : "") +
+             choice.device + " ";
     return class_named(name, "found");
   });
   CHECK_EQ(registry.find("Mine", "", {})->doc, "second");
