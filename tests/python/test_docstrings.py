@@ -36,10 +36,12 @@ def test_every_public_name_has_an_example(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OPTIONAL)
-def test_the_example_of_a_function_with_an_optional_package_runs(name: str) -> None:
+def test_the_example_of_a_function_with_an_optional_package_runs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip(OPTIONAL[name])
     (example,) = doctest.DocTestFinder(recurse=False).find(getattr(hami.observe, name), name)
-    test_the_example_of_a_docstring_runs(example)
+    test_the_example_of_a_docstring_runs(example, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("example", [each for each in EXAMPLES if each.examples], ids=lambda each: each.name)
