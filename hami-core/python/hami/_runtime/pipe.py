@@ -11,7 +11,7 @@ from hami._runtime.at_exit import close_at_exit, pause_if_exiting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
     from concurrent.futures import Future
     from typing import Any, Protocol, TypeVar, cast, overload
 
@@ -325,7 +325,7 @@ class Pipe:
 
     def astream(
         self, request: dict[str, Any], timeout: float | None = None, *, priority: int | None = None, buffer: int = 16
-    ) -> AsyncIterator[Any]:
+    ) -> AsyncGenerator[Any, None]:
         """Run one request from a task of an asyncio loop, and yield the parts of its result while it runs.
 
         >>> import asyncio
