@@ -129,12 +129,11 @@ TraceWriter::TraceWriter() {
     put(out_, kSequence, kOnlySequence);
     put(out_, kSequenceFlags, kCleared);
     put_message(out_, kClockSnapshot, [&] {
-      for (const auto& [number, clock] :
-           {std::pair(kMonotonicClock, CLOCK_MONOTONIC), std::pair(kBoottimeClock, CLOCK_BOOTTIME),
-            std::pair(kRealtimeClock, CLOCK_REALTIME)})
+      for (const auto& clock : {std::pair(kMonotonicClock, CLOCK_MONOTONIC), std::pair(kBoottimeClock, CLOCK_BOOTTIME),
+                                std::pair(kRealtimeClock, CLOCK_REALTIME)})
         put_message(out_, 1, [&] {
-          put(out_, 1, number);
-          put(out_, 2, clock_time(clock));
+          put(out_, 1, clock.first);
+          put(out_, 2, clock_time(clock.second));
         });
     });
     put_message(out_, kDefaults, [&] { put(out_, 58, kMonotonicClock); });
