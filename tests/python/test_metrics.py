@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 from collections.abc import Iterator
 from typing import Any
 
@@ -87,21 +88,26 @@ def test_metrics_of_something_else_are_an_error() -> None:
 @pytest.fixture
 def spans() -> Iterator[Any]:
     sdk = pytest.importorskip("opentelemetry.sdk.trace")
-    export = pytest.importorskip("opentelemetry.sdk.trace.export")
-    memory = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter").InMemorySpanExporter()
+    finished: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    class Keeper(sdk.SpanProcessor):  # type: ignore[misc]
+        def on_end(self, span: Any) -> None:
+            finished.put(span)
+
     provider = sdk.TracerProvider()
-    provider.add_span_processor(export.SimpleSpanProcessor(memory))
+    provider.add_span_processor(Keeper())
 
     class Spans:
         def of(self, pipe: hami.Pipe) -> hami.Pipe:
             return hami.observe.opentelemetry(pipe, provider)
 
-        def outcomes(self) -> list[str]:
-            return [span.status.status_code.name for span in self.take()]
+        def outcomes(self, count: int) -> list[str]:
+            return [span.status.status_code.name for span in self.take(count)]
 
-        def take(self) -> list[Any]:
-            found = list(memory.get_finished_spans())
-            memory.clear()
+        def take(self, count: int) -> list[Any]:
+            """The next spans that end: a future is done shortly before its span. No other span may have ended."""
+            found = [finished.get(timeout=20) for _ in range(count)]
+            assert finished.empty()
             return found
 
         tracer = provider.get_tracer("test")
@@ -113,7 +119,7 @@ def spans() -> Iterator[Any]:
 def test_a_span_has_the_parent_that_the_request_names(spans: Any) -> None:
     with hami.pipe("Identity") as pipe:
         assert spans.of(pipe)({"data": 1, **PARENT}, priority=254)["result"] == 1
-    (span,) = spans.take()
+    (span,) = spans.take(1)
     assert span.name == "hami.request"
     assert f"{span.context.trace_id:032x}" == TRACE
     assert f"{span.parent.span_id:016x}" == "b7ad6b7169203331"
@@ -124,14 +130,14 @@ def test_a_span_has_the_parent_that_the_request_names(spans: Any) -> None:
 def test_without_a_valid_traceparent_the_parent_is_the_current_span(spans: Any, given: dict[str, Any]) -> None:
     with hami.pipe("Identity") as pipe, spans.tracer.start_as_current_span("caller") as caller:
         spans.of(pipe)({"data": 1, **given})
-        (span,) = spans.take()
+        (span,) = spans.take(1)
         assert span.parent.span_id == caller.get_span_context().span_id
 
 
 def test_each_request_of_a_list_has_a_span_with_its_own_outcome(spans: Any) -> None:
     with hami.pipe("MetricsShare") as pipe, pytest.raises(hami.BatchError):
         spans.of(pipe)([{"data": 1}, {"data": 0}, {"data": 2}])
-    found = spans.take()
+    found = spans.take(3)
     assert [span.status.status_code.name for span in found] == ["UNSET", "ERROR", "UNSET"]
     assert found[1].events[0].attributes["exception.type"] == "ZeroDivisionError"
 
@@ -140,20 +146,20 @@ def test_every_way_to_call_records_one_span_for_each_request(spans: Any) -> None
     with hami.pipe("MetricsShare") as pipe:
         traced = spans.of(pipe)
         traced.submit({"data": 1}).result()
-        assert spans.outcomes() == ["UNSET"]
+        assert spans.outcomes(1) == ["UNSET"]
         with pytest.raises(ZeroDivisionError):
             traced.submit({"data": 0}).result()
-        assert spans.outcomes() == ["ERROR"]
+        assert spans.outcomes(1) == ["ERROR"]
         assert len(list(traced.map({"data": number} for number in (1, 2, 3)))) == 3
-        assert spans.outcomes() == ["UNSET"] * 3
+        assert spans.outcomes(3) == ["UNSET"] * 3
         asyncio.run(traced.acall({"data": 1}))
-        assert spans.outcomes() == ["UNSET"]
+        assert spans.outcomes(1) == ["UNSET"]
         with pytest.raises(ZeroDivisionError):
             asyncio.run(traced.acall({"data": 0}))
-        assert spans.outcomes() == ["ERROR"]
+        assert spans.outcomes(1) == ["ERROR"]
         with pytest.raises(hami.DataTypeError):
             traced(7)
-        assert spans.outcomes() == ["ERROR"]
+        assert spans.outcomes(1) == ["ERROR"]
 
 
 def test_a_stream_is_one_span(spans: Any) -> None:
@@ -166,4 +172,4 @@ def test_a_stream_is_one_span(spans: Any) -> None:
         assert asyncio.run(parts()) == [0, 1, 2]
         for _ in traced.stream({"data": 3}):
             break
-    assert spans.outcomes() == ["UNSET"] * 3
+    assert spans.outcomes(3) == ["UNSET"] * 3

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hami.observe.metrics import prometheus
     from hami.observe.spans import opentelemetry
     from hami.observe.throughput import ThroughputBenchmark, ThroughputResult
+    from hami.observe.trace import Trace
     from hami.observe.user_code import timers
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "PipeDescription",
     "ThroughputBenchmark",
     "ThroughputResult",
+    "Trace",
     "opentelemetry",
     "prometheus",
     "timers",
@@ -43,6 +45,7 @@ _MODULES = {
     "PipeDescription": "description",
     "ThroughputBenchmark": "throughput",
     "ThroughputResult": "throughput",
+    "Trace": "trace",
     "opentelemetry": "spans",
     "prometheus": "metrics",
     "timers": "user_code",
