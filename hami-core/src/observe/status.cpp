@@ -139,16 +139,16 @@ void write_node(JsonWriter& json, const PublishedPipe& pipe, const std::string& 
 
 void write_threads(JsonWriter& json, const PublishedPipe& pipe, Nanoseconds moment) {
   json.array([&] {
-    for (const auto& [name, node] : *pipe.stats) {
-      const auto times = pipe.times->find(name);
+    for (const auto& node : *pipe.stats) {
+      const auto times = pipe.times->find(node.first);
       if (times == pipe.times->end()) continue;
-      for_each_backend(times->second, node, [&](const std::string& backend, double, const BackendTime& time) {
+      for_each_backend(times->second, node.second, [&](const std::string& backend, double, const BackendTime& time) {
         time.threads.for_each([&](int thread, Nanoseconds since) {
           json.object([&] {
             json.key("thread");
             json.value(thread);
             json.key("node");
-            json.value(std::string_view(name));
+            json.value(std::string_view(node.first));
             json.key("backend");
             json.value(std::string_view(backend));
             json.key("seconds");
