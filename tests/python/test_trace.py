@@ -236,6 +236,14 @@ def test_user_code_is_in_the_timeline(tmp_path: Path) -> None:
     assert found["apart"] == 1000
 
 
+def test_a_timer_of_the_program_is_a_slice(tmp_path: Path) -> None:
+    with hami.pipe("Identity") as pipe, pipe.trace(tmp_path / "t"), hami.timer("outer"), hami.timer("inner"):
+        pipe({"data": 1})
+    inner, outer = sorted(read_trace(tmp_path / "t").of("timer"), key=lambda each: each.duration or 0)
+    assert (inner.name, outer.name) == ("inner", "outer")
+    assert outer.start <= inner.start
+
+
 def test_run_and_bench_write_a_trace(hami_command: Run, tmp_path: Path) -> None:
     for number, words in enumerate(
         (["run", "Identity", "--text", "a"], ["bench", "Identity", "--text", "a", "--seconds", "0.05"])

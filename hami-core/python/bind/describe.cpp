@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 
 #include "config.hpp"
+#include "observe/json_writer.hpp"
 #include "pipe/planner.hpp"
 #include "values.hpp"
 
@@ -116,7 +117,32 @@ py::dict description(const Explanation& explanation, const GraphSpec& graph) {
   return described;
 }
 
+void write_json(JsonWriter& json, const py::handle& value) {
+  if (value.is_none()) return json.null();
+  if (py::isinstance<py::bool_>(value)) return json.value(value.cast<bool>());
+  if (py::isinstance<py::float_>(value)) return json.value(value.cast<double>());
+  if (py::isinstance<py::int_>(value)) return json.raw(py::str(value).cast<std::string>());
+  if (py::isinstance<py::dict>(value))
+    return json.object([&] {
+      for (const auto& [key, item] : py::reinterpret_borrow<py::dict>(value)) {
+        json.key(py::str(key).cast<std::string>());
+        write_json(json, item);
+      }
+    });
+  if (py::isinstance<py::list>(value))
+    return json.array([&] {
+      for (const auto& item : py::reinterpret_borrow<py::list>(value)) write_json(json, item);
+    });
+  json.value(std::string_view(py::str(value).cast<std::string>()));
+}
+
 }  // namespace
+
+std::string to_json(const py::dict& described) {
+  JsonWriter json;
+  write_json(json, described);
+  return json.take();
+}
 
 py::dict description_of(const PipeState& pipe) { return description(pipe.explanation(), pipe.context().graph); }
 

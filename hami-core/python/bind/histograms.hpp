@@ -2,13 +2,14 @@
 #pragma once
 
 #include "gil.hpp"
+#include "observe/node_stats.hpp"
 #include "observe/node_times.hpp"
 
 namespace hami::bind {
 
 // (sum, [(smallest value, largest value, count), …]) of the buckets that are not empty, divided by `unit`.
 py::tuple histogram(const Histogram& from, double unit);
-// Adds the keys of hami.NodeStats for these times. `compute_ms`: of the node, the time of its only backend.
-void add_times(const NodeTimes& times, double compute_ms, py::dict& values);
+// Adds the keys of hami.NodeStats for these times of a node.
+void add_times(const NodeTimes& times, const NodeStats& node, py::dict& values);
 
 }  // namespace hami::bind

@@ -14,6 +14,8 @@
 #include "histograms.hpp"
 #include "listener.hpp"
 #include "load.hpp"
+#include "observe/statistics.hpp"
+#include "observe/status.hpp"
 #include "pipe/pipe_state.hpp"
 #include "sync/worker.hpp"
 #include "time.hpp"
@@ -82,20 +84,28 @@ std::optional<Value> priority_of(const py::object& given) {
 // A running pipe for its callers, who hold it while they use it. When the last one leaves, `left` completes.
 struct Running {
   explicit Running(std::shared_ptr<PipeState> pipe) : state(std::move(pipe)), left(make_object<Event>()) {}
-  ~Running() { left->notify(); }
+  ~Running() {
+    left->notify();
+    withdraw(*published);
+  }
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
 
   const std::shared_ptr<PipeState> state;
   const Ref<Event> left;
+  // For `hami top`, until the pipe is closed.
+  const std::shared_ptr<PublishedPipe> published = std::make_shared<PublishedPipe>();
 };
 
 class PyPipe {
  public:
   PyPipe(const PipeConfig& config, const std::map<std::string, Ref<Queue>>& queues) {
     check_greenlet();
-    const ReleaseGil released;
-    running_ = std::make_shared<Running>(PipeState::build(config, queues));
+    {
+      const ReleaseGil released;
+      running_ = std::make_shared<Running>(PipeState::build(config, queues));
+    }
+    show(*running_);
   }
   // Closes a pipe that the program did not close: submitted requests finish first.
   ~PyPipe() {
@@ -207,7 +217,10 @@ class PyPipe {
       const FreeThreadedLock lock(mutex_);
       closed_ = true;
     }
-    return close_within(*state(), from_seconds(timeout));
+    const std::shared_ptr<Running> running = in_use();
+    std::vector<std::string> abandoned = close_within(*running->state, from_seconds(timeout));
+    withdraw(*running->published);
+    return abandoned;
   }
 
   bool closed() const {
@@ -264,52 +277,22 @@ class PyPipe {
     return run_load(state(), requests, std::move(spec));
   }
 
-  static py::dict requests_of(const RequestStats& stats) {
-    py::dict values;
-    const std::uint64_t running = stats.running;
-    const std::uint64_t ended = stats.completed + stats.failed + stats.rejected + stats.expired + stats.cancelled;
-    const std::uint64_t submitted = stats.submitted;  // read last, so that it includes every request counted above
-    values["submitted"] = submitted;
-    values["completed"] = stats.completed.load();
-    values["failed"] = stats.failed.load();
-    values["rejected"] = stats.rejected.load();
-    values["expired"] = stats.expired.load();
-    values["cancelled"] = stats.cancelled.load();
-    values["waiting"] = submitted > ended + running ? submitted - ended - running : 0;
-    values["running"] = running;
-    return values;
-  }
-
   py::dict stats() const {
     py::dict all;
     const std::shared_ptr<PipeState> pipe = state();
     const double uptime = seconds_since(pipe->opened_at());
-    const auto milliseconds = [](const NodeStats::Counter& nanoseconds) {
-      return static_cast<double>(nanoseconds) / 1e6;
-    };
     for (const auto& [name, node] : pipe->stats()) {
-      py::dict values = requests_of(node);
-      values["dropped"] = node.dropped.load();
-      values["queued_bytes"] = node.queued_bytes.load();
-      values["retried"] = node.retried.load();
-      values["batches"] = node.batches.load();
-      values["batch_items"] = node.batch_items.load();
-      values["inline_batches"] = node.inline_batches.load();
-      values["model_calls"] = node.model_calls.load();
-      values["compute_ms"] = milliseconds(node.compute_ns);
-      values["closed_full"] = node.closed_full.load();
-      values["closed_target_size"] = node.closed_target_size.load();
-      values["closed_timeout"] = node.closed_timeout.load();
-      values["closed_queue_empty"] = node.closed_queue_empty.load();
-      if (node.lanes[kUrgentLane].submitted + node.lanes[kHighLane].submitted > 0) {
+      py::dict values;
+      const auto add = [&](const char* key, auto value) { values[key] = value; };
+      for_each_statistic(node, add);
+      if (uses_lanes(node)) {
         py::dict lanes;
-        for (const LaneName lane : {kUrgentLane, kHighLane}) lanes[kLaneNames[lane]] = requests_of(node.lanes[lane]);
+        for (const LaneName lane : {kUrgentLane, kHighLane}) {
+          py::dict counts;
+          for_each_count(node.lanes[lane], [&](const char* key, std::uint64_t count) { counts[key] = count; });
+          lanes[kLaneNames[lane]] = counts;
+        }
         values["lanes"] = lanes;
-      }
-      if (const std::uint64_t target = node.target_batch_size) {
-        values["target_batch_size"] = target;
-        values["batch_overhead_ms"] = milliseconds(node.batch_overhead_ns);
-        values["per_item_ms"] = milliseconds(node.per_item_ns);
       }
       values["uptime_s"] = uptime;
       all[py::str(name)] = values;
@@ -318,7 +301,7 @@ class PyPipe {
       const auto node = pipe->stats().find(name);
       if (node == pipe->stats().end()) continue;
       py::dict values = all[py::str(name)];
-      add_times(times, milliseconds(node->second.compute_ns), values);
+      add_times(times, node->second, values);
     }
     for (const auto& [name, counters] : pipe->counters())
       if (const auto counts = counters.all(); !counts.empty()) {
@@ -330,6 +313,19 @@ class PyPipe {
   }
 
  private:
+  // Lets `hami top` show the pipe. Without memory for that it is not shown.
+  static void show(Running& running) noexcept {
+    try {
+      const PipeState& state = *running.state;
+      *running.published = {to_json(description_of(state)), state.opened_at(), &state.stats(), &state.times(),
+                            &state.counters()};
+      const ReleaseGil released;
+      publish(running.published);
+    } catch (...) {
+      PyErr_Clear();
+    }
+  }
+
   static std::vector<std::string> close_within(PipeState& state, Nanoseconds timeout) {
     std::vector<std::string> abandoned;
     {

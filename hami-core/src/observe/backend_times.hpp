@@ -9,6 +9,7 @@
 
 #include "base/clock.hpp"
 #include "base/mutex.hpp"
+#include "observe/running_threads.hpp"
 
 namespace hami {
 
@@ -17,6 +18,7 @@ struct BackendTime {
 
   const std::string name;
   std::atomic<std::uint64_t> nanoseconds{0};
+  RunningThreads threads;
 };
 
 // Filled while a pipe is built, read afterwards. Entries never move.
@@ -57,12 +59,15 @@ class BackendTimes {
   std::deque<BackendTime> times_ HAMI_GUARDED_BY(mutex_);
 };
 
-// Adds the time of its scope to an entry; null: it does nothing.
+// Adds the time of its scope to an entry, and lists the thread there meanwhile; null: it does nothing.
 class BackendTimer {
  public:
-  explicit BackendTimer(BackendTime* time) noexcept : time_(time), start_(time ? now() : 0) {}
+  explicit BackendTimer(BackendTime* time) noexcept
+      : time_(time), start_(time ? now() : 0), place_(time ? time->threads.enter(start_) : nullptr) {}
   ~BackendTimer() {
-    if (time_) time_->nanoseconds.fetch_add(static_cast<std::uint64_t>(now() - start_), std::memory_order_relaxed);
+    if (!time_) return;
+    RunningThreads::leave(place_);
+    time_->nanoseconds.fetch_add(static_cast<std::uint64_t>(now() - start_), std::memory_order_relaxed);
   }
   BackendTimer(const BackendTimer&) = delete;
   BackendTimer& operator=(const BackendTimer&) = delete;
@@ -70,6 +75,7 @@ class BackendTimer {
  private:
   BackendTime* const time_;
   const Nanoseconds start_;
+  RunningThreads::Place* const place_;
 };
 
 }  // namespace hami

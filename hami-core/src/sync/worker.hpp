@@ -1,4 +1,4 @@
-// Worker: a thread with a queue of jobs. The only place where the core starts threads.
+// Worker: a thread with a queue of jobs. The only place where the core starts threads that run jobs.
 #pragma once
 
 #include <functional>

@@ -8,9 +8,14 @@ import re
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0, "min": 60.0}
 
 
-def add_source(parser: argparse.ArgumentParser) -> None:
+def add_source(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     """Add SOURCE, --set and --import."""
-    parser.add_argument("source", metavar="SOURCE", help="TOML file, packaged pipeline, or expression")
+    parser.add_argument(
+        "source",
+        nargs=None if required else "?",
+        metavar="SOURCE",
+        help="TOML file, packaged pipeline, or expression",
+    )
     parser.add_argument(
         "--set",
         action="append",

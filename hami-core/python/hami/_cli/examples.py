@@ -11,7 +11,9 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "graph": (
         'hami graph "S[Identity,Identity]" --format html --output pipeline.html',
         "hami graph pages.toml --input page.png --stats result.json",
+        "hami graph --live 1234 --format html --output now.html",
     ),
+    "top": ("hami top 1234", "hami top 1234 --once --json"),
     "bench": (
         "hami bench pages.toml --input images/ --clients 1,8,64 --seconds 5 --slo 50ms --output result.json",
         "hami bench pages.toml --input images/ --compare faster.toml --clients 8",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,15 @@ from hami.observe.graph import Graph
 
 def graph(arguments: argparse.Namespace) -> int:
     """Print the graph, or write it to a file; with --diff return 1 if the two graphs differ."""
-    description = _describe(arguments.source, arguments)
-    stats = _read_stats(arguments.stats) if arguments.stats else None
+    if (arguments.source is None) == (arguments.live is None):
+        raise ConfigError("hami graph takes a SOURCE, or --live PID")
+    description, stats = _live(arguments.live) if arguments.live else (_describe(arguments.source, arguments), None)
+    if arguments.stats:
+        stats = _read_stats(arguments.stats)
     sizes = None
     if arguments.inputs or arguments.text or arguments.data:
+        if arguments.live:
+            raise ConfigError("--input, --text and --data run a SOURCE; leave them out with --live")
         from hami._cli.graph_sizes import measure_sizes
 
         sizes = measure_sizes(arguments)
@@ -43,6 +49,22 @@ def _describe(source: str, arguments: argparse.Namespace) -> PipeDescription:
     if problems:
         raise ConfigError.of(problems)
     return _core.describe(config)
+
+
+def _live(place: str) -> tuple[PipeDescription, Mapping[str, Any]]:
+    """Return the description and the statistics of the pipe of a running process, given as PID or PID:NUMBER."""
+    from hami.observe.live import read
+
+    pid, _, number = place.partition(":")
+    if not pid.isdecimal() or not (number or "1").isdecimal():
+        raise ConfigError(f'--live takes a process number such as 123, or 123:2 for its second pipe; got "{place}"')
+    pipes = read(int(pid))
+    if not number and len(pipes) > 1:
+        raise ConfigError(f"process {pid} has {len(pipes)} pipes; choose one with --live {pid}:1 to {pid}:{len(pipes)}")
+    if not 1 <= int(number or 1) <= len(pipes):
+        raise ConfigError(f"process {pid} has {len(pipes)} pipes; there is no pipe {number}")
+    pipe = pipes[int(number or 1) - 1]
+    return pipe.description, pipe.stats
 
 
 def _read_stats(path: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hami._cli.arguments import add_inputs, add_source, add_trace, add_values, count, example
+from hami._cli.arguments import add_inputs, add_source, add_trace, add_values, count, example, positive, seconds
 from hami._cli.benchmark_commands import add_benchmark_commands
 from hami._cli.examples import EXAMPLES
 from hami._cli.package_commands import add_lock_commands, add_package_commands
@@ -146,7 +146,7 @@ def _parser() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[argpa
     add_source(check)
 
     graph = _add(commands, "graph", "hami._cli.graph:graph", "show the nodes and edges of a pipeline")
-    add_source(graph)
+    add_source(graph, required=False)
     graph.add_argument(
         "--format",
         choices=("text", "mermaid", "dot", "svg", "html"),
@@ -159,8 +159,18 @@ def _parser() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[argpa
         "--stats", metavar="FILE", help="show the numbers in FILE, from hami run --json --stats or hami bench --output"
     )
     graph.add_argument(
+        "--live",
+        metavar="PID",
+        help="instead of SOURCE: show the pipe of a running process, with its numbers; PID:2 is its second pipe",
+    )
+    graph.add_argument(
         "--diff", metavar="OTHER", help="show what changes from SOURCE to OTHER; the exit status is 1 if they differ"
     )
+
+    top = _add(commands, "top", "hami._cli.top:top", "show what the pipes of a running process do")
+    top.add_argument("pid", nargs="?", type=positive, metavar="PID", help="process; without it, list the processes")
+    top.add_argument("--once", action="store_true", help="print the figures of one interval and exit")
+    top.add_argument("--interval", type=seconds, default=1.0, metavar="TIME", help="time between figures; default: 1s")
 
     add_benchmark_commands(lambda name, place, text: _add(commands, name, place, text))
 

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from pathlib import Path
 from typing import Any, TypeVar
 
+from hami import _core
 from hami._errors import ConfigError, DataTypeError
 from hami.observe import machine
 from hami.observe.histogram import Histogram, bucket_of
@@ -35,7 +36,8 @@ _measured: dict[str, _Measured] = {}
 
 
 def _record(name: str, began_ns: int, took_ns: int) -> None:
-    """Add a measurement to the statistics; `began_ns` is a moment of `time.monotonic_ns`."""
+    """Add a measurement to the statistics and to the timeline; `began_ns` is a moment of `time.monotonic_ns`."""
+    _core.trace_slice(name, began_ns, began_ns + took_ns)
     with _lock:
         measured = _measured.setdefault(name, _Measured())
         measured.total_ns += took_ns
@@ -58,7 +60,7 @@ def timers() -> dict[str, Histogram]:
 
 
 class timer:
-    """Measure a block or the calls of a function, as a part of the statistics of the process.
+    """Measure a block or the calls of a function, for the statistics of the process and for its timeline.
 
     >>> with hami.timer("load"):
     ...     page = "page".upper()
