@@ -10,7 +10,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from _lib import sbom, wheel_file
+from _lib.paths import pinned
+from hami_build import sbom, wheel_file
 
 
 def main() -> None:
@@ -19,7 +20,7 @@ def main() -> None:
     parser.add_argument("wheel", nargs="+", type=Path)
     arguments = parser.parse_args()
     for wheel in arguments.wheel:
-        inside = [sbom.pybind11()] if wheel.name.startswith("hami_core-") else []
+        inside = [sbom.pybind11(pinned("pybind11"))] if wheel.name.startswith("hami_core-") else []
         wheel_file.finish(wheel, arguments.destination, wheel.stem.split("-")[-1].split("."), inside)
         wheel.unlink()  # the next wheel uses the same folder
 

@@ -137,8 +137,6 @@ def plugin(root: Path, path: str) -> Selection:
     return Selection(files=frozenset([f"{folder}/tests"]))
 
 
-CUDA_PARTS = ("driver", "kernels", "launch", "ptx")  # hami-cuda is not a distribution yet: it has no tests of its own
-
 smoke = files(*SMOKE_FILES)
 abi = files("tests/abi")
 configurations = files("tests/ci/test_configurations.py")
@@ -155,7 +153,6 @@ TABLE: tuple[tuple[str, tuple[Effect, ...]], ...] = (
     ("hami-core/mkdocs.yml", (files("tests/ci/test_site.py"),)),
     ("hami-core/docs/*.md", (page,)),
     ("hami-core/docs/*", (cpp, pages_beside)),
-    ("hami-plugins/hami-cuda/*", (files(*(f"{PYTHON}/test_cuda_{part}.py" for part in CUDA_PARTS)),)),
     ("hami-plugins/*/tests/test_*.py", (itself,)),
     ("hami-plugins/*/tests/gpu/*", (note("the GPU tests of plugins need a GPU: ci/gpu"),)),
     ("hami-plugins/*/bench/*", (nothing,)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from .steps import Failure, environment, run
+from hami_build.steps import Failure, environment, run
 
 RETRIES = 8  # each waits longer than the one before: a mirror may be unreachable for a minute
 

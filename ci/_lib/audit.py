@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 import tarfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import audit_archive, audit_binary, audit_integrity, changelog, interpreters, zig
-from .steps import Failure, run
+from hami_build import integrity, tools, zig
+from hami_build.binary import ENTRY, shared_objects
+
+from . import audit_archive, audit_binary, changelog, interpreters
 
 Check = tuple[str, bool, str]
 
@@ -31,7 +32,7 @@ def audit(file: Path, cores: audit_archive.Cores) -> list[Finding]:
 
 
 def checks(file: Path, cores: audit_archive.Cores) -> Iterator[Check]:
-    whole = audit_integrity.check(file)
+    whole = integrity.check(file)
     yield whole
     if whole[1]:
         yield from wheel_checks(file, cores) if file.suffix == ".whl" else sdist_checks(file)
@@ -46,10 +47,10 @@ def wheel_checks(wheel: Path, cores: audit_archive.Cores) -> Iterator[Check]:
     else:
         yield "interpreter", (python, abi) == ("py3", "none"), f"{python}-{abi}"
         if platform == "any":
-            objects = audit_binary.shared_objects(wheel)
+            objects = shared_objects(wheel)
             yield "pure Python", not objects, ", ".join(objects) or "no binary"
         else:
-            yield from audit_binary.checks(wheel, audit_binary.PLUGIN_ENTRY)
+            yield from audit_binary.checks(wheel, ENTRY)
     yield from audit_archive.checks(wheel, cores)
 
 
@@ -68,11 +69,7 @@ def sdist_checks(sdist: Path) -> Iterator[Check]:
 
 
 def twine_check(file: Path) -> Check:
-    try:
-        run([Path(sys.executable).with_name("twine"), "check", "--strict", file], log=f"twine-{file.name}")
-    except Failure as failure:
-        return "twine check --strict", False, str(failure).splitlines()[0]
-    return "twine check --strict", True, "passed"
+    return "twine check --strict", *tools.twine(file)
 
 
 def audit_all(files: Sequence[Path]) -> list[Finding]:

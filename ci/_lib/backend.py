@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from hami_build import pep517
+from hami_build.steps import Failure, exclusive, step
+
 from . import environments, preflight
 from .paths import CACHE, REQUIREMENTS, content_key, pyproject
-from .steps import Failure, environment, exclusive, run, step
 
-# The date of every file in a wheel: wheels depend neither on the time of the build nor on the git history.
-EPOCH = "1577836800"
 FOLDER = CACHE / "envs" / "backend"
-CALL = """
-import importlib, json, sys
-hook, backend, destination, settings = sys.argv[1:]
-getattr(importlib.import_module(backend), hook)(destination, json.loads(settings))
-"""
 
 
 def folder() -> Path:
@@ -50,8 +44,5 @@ def build(
     backend = pyproject(source)["build-system"]["build-backend"]
     if not (folder() / backend.partition(".")[0]).is_dir():
         raise Failure(f"{source}/pyproject.toml uses {backend}: add it to ci/requirements/backend.txt")
-    destination.mkdir(parents=True)
-    command = [python or sys.executable, "-S", "-c", CALL, hook, backend, destination, json.dumps(dict(settings or {}))]
-    path = {"PYTHONPATH": str(folder()), "SOURCE_DATE_EPOCH": EPOCH}
-    run(command, log=log, env={**(environment() if env is None else env), **path}, cwd=source)
-    return next(file for file in destination.iterdir() if file.is_file())
+    place = (source, destination, log)
+    return pep517.build(hook, backend, *place, python=python, backends=folder(), settings=settings, env=env)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 
+from hami_build.steps import guarded, only_one_at_a_time
+
 from . import environments, preflight
 from .paths import CACHE
-from .steps import guarded, only_one_at_a_time
 
 # Megabytes on the disk that each environment needs. Measured: 600 and 1100.
 MEGABYTES = {"tools": 1_000, "check": 1_500}

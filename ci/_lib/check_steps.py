@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from hami_build.steps import Failure
+
 from . import in_place, pytest_jobs, runners, static
 from .affected import Selection
 from .bootstrap import base_python
 from .environments import ensure
 from .paths import ROOT
-from .steps import Failure
 from .totals import Totals
 
 Work = Callable[[], tuple[bool, str]]  # whether it passed, and what to print: one line of detail, or what failed

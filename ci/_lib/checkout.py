@@ -6,8 +6,9 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from hami_build.steps import Failure
+
 from .paths import source_files
-from .steps import Failure
 
 
 def git(root: Path, *arguments: str) -> str:

@@ -68,11 +68,11 @@ def served(root: Path) -> str:
 
 def needed(plugin: Path, root: Path) -> str:
     """Return the version of the plugin ABI that a native plugin needs; "" for a plugin in Python."""
-    sources = sorted((plugin / "src").rglob("*.cpp")) if (plugin / "CMakeLists.txt").is_file() else []
+    sources = sorted((plugin / "src").rglob("*.[ch]pp")) if (plugin / "CMakeLists.txt").is_file() else []
     if not sources:
         return ""
     text = "".join(path.read_text("utf-8") for path in [plugin / "CMakeLists.txt", *sources])
-    minors = [int(minor) for minor in re.findall(r"HAMI_ABI_USE_MINOR[ =](\d+)", text)]
+    minors = [int(minor) for minor in re.findall(r"HAMI_ABI_(?:USE_MINOR|TARGET)[ =](\d+)", text)]
     return f"needs {major(root)}.{max(minors, default=0)}"
 
 

@@ -10,21 +10,23 @@ import shutil
 from functools import cache
 from pathlib import Path
 
-from . import backend, headers, sbom, wheel_file, zig
+from hami_build import platforms, sbom, wheel_file, zig
+from hami_build.steps import exclusive, run, step
+
+from . import backend, headers
 from .interpreters import Interpreter
-from .paths import CACHE, REQUIREMENTS, ROOT, content_key
-from .steps import exclusive, run, step
+from .paths import CACHE, PACKAGING, REQUIREMENTS, ROOT, content_key, pinned
 
 INPUTS = [
     *(ROOT / name for name in ("pyproject.toml", "CMakeLists.txt", "README.md", "LICENSE")),
     *(ROOT / "hami-core" / name for name in ("CMakeLists.txt", "cmake", "include", "python", "src")),
-    ROOT / "ci" / "toolchains",
-    *(ROOT / "ci" / "_lib" / name for name in ("backend.py", "core_wheel.py", "sbom.py", "wheel_file.py")),
+    PACKAGING / "zig.cmake",
+    *(ROOT / "ci" / "_lib" / name for name in ("backend.py", "core_wheel.py")),
+    *(PACKAGING / name for name in ("pep517.py", "platforms.py", "sbom.py", "wheel_file.py")),
     REQUIREMENTS / "tools.txt",
     REQUIREMENTS / "backend.txt",
 ]
 WHEELS = CACHE / "wheels"
-POLICIES = ("manylinux2014", "manylinux_2_17", "manylinux_2_28")
 
 
 @cache
@@ -34,7 +36,7 @@ def key() -> str:
 
 def platform_tags(architecture: str) -> list[str]:
     """Return the platform tags of a binary for glibc 2.17; older installers look for older tags."""
-    return [f"{policy}_{architecture}" for policy in POLICIES]
+    return platforms.parse(f"manylinux2014_{architecture}").tags
 
 
 def configure_core(architecture: str) -> Path:
@@ -86,7 +88,7 @@ def build(interpreter: Interpreter, architecture: str, core: Path) -> Path:
         work = CACHE / "build" / f"{interpreter.tag}-{architecture}-work"
         shutil.rmtree(work, ignore_errors=True)
         wheel = compile_wheel(interpreter, architecture, core, work / "raw")
-        inside = [sbom.pybind11(), sbom.cxx_library(zig.cxx_library_version())]
+        inside = [sbom.pybind11(pinned("pybind11")), sbom.cxx_library(zig.cxx_library_version())]
         wheel_file.finish(wheel, work / "finished", platform_tags(architecture), inside)
         keep(work, folder)
     return built(interpreter, architecture)

@@ -14,11 +14,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
+from hami_build.steps import environment, guarded, run, step
+
 from . import environments, in_place, pytest_jobs, runners
 from .affected import everything
 from .bootstrap import base_python
 from .paths import CACHE, ROOT
-from .steps import environment, guarded, run, step
 from .totals import Totals
 
 WORK = CACHE / "coverage"

@@ -8,11 +8,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from . import audit, backend, core_wheel, headers, plugin_wheels, preflight, sdists, zig
+from hami_build import zig
+from hami_build.steps import Failure, exclusive, step
+
+from . import audit, backend, core_wheel, headers, plugin_wheels, preflight, sdists
 from .interpreters import Interpreter
 from .parallel import in_parallel
 from .paths import CACHE, DIST, ROOT
-from .steps import Failure, exclusive, step
 
 Jobs = dict[str, Callable[[], object]]
 

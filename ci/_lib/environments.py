@@ -9,10 +9,11 @@ import shutil
 import sys
 from pathlib import Path
 
+from hami_build.steps import Failure, exclusive, run, step
+
 from . import preflight
 from .paths import CACHE, REQUIREMENTS
 from .preflight import INDEX_HINT as INDEX_HINT
-from .steps import Failure, exclusive, run, step
 
 STAMP = "hami-stamp"
 

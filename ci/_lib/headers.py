@@ -5,10 +5,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from hami_build.steps import Failure, environment, exclusive, run, step
+
 from . import apt
 from .interpreters import Interpreter
 from .paths import CACHE
-from .steps import Failure, environment, exclusive, run, step
 
 
 class NoHeaders(Failure):

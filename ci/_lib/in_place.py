@@ -15,9 +15,11 @@ from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
 
-from . import headers, interpreters, plugin_wheels, zig
+from hami_build import zig
+from hami_build.steps import Failure, environment, run, step
+
+from . import headers, interpreters, plugin_wheels
 from .paths import CACHE, REQUIREMENTS, ROOT, pyproject
-from .steps import Failure, environment, run, step
 
 # The name matters: tests that look at one folder of plugins take everything named so off the path.
 SITE = CACHE / "in-place" / "site-packages"

@@ -11,10 +11,12 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import environments, preflight, zig
+from hami_build import zig
+from hami_build.steps import Failure, environment, run, step
+
+from . import environments, preflight
 from .interpreters import Interpreter
 from .paths import CACHE, DIST, ROOT
-from .steps import Failure, environment, run, step
 
 PROGRAMS = {"podman": "podman", "runc": "runc", "mmdebstrap": "mmdebstrap"}
 SUITE = "bookworm"

@@ -10,9 +10,10 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from hami_build.steps import Failure, environment, exclusive, run, step
+
 from . import apt
 from .paths import CACHE
-from .steps import Failure, environment, exclusive, run, step
 
 ROOTS = CACHE / "roots"
 OLD_SUITE = "bullseye"  # glibc 2.31 with CPython 3.9: the oldest Debian on the mirrors

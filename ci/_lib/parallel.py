@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
-from .steps import step
+from hami_build.steps import step
 
 
 def in_parallel(title: str, jobs: Mapping[str, Callable[[], object]]) -> None:

@@ -8,11 +8,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from hami_build import cache
+
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = Path(os.environ.get("HAMI_CACHE") or ROOT / ".cache").resolve()
 DIST = ROOT / "dist"
+cache.use(CACHE)
 LOGS = CACHE / "logs"
 REQUIREMENTS = ROOT / "ci" / "requirements"
+PACKAGING = ROOT / "hami-plugins" / "hami-build" / "python" / "hami_build"  # used from the sources
 
 # Written by tools, never an input of a build.
 NOT_SOURCE_FOLDERS = {"__pycache__", ".pytest_cache", ".ruff_cache", ".mypy_cache", "build", "dist"}
@@ -42,6 +46,12 @@ def content_key(paths: Iterable[Path], *extra: str) -> str:
         digest.update(str(name).encode() + b"\0")
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:16]
+
+
+def pinned(package: str) -> str:
+    """Return the version of `package` in ci/requirements/backend.txt."""
+    lines = (REQUIREMENTS / "backend.txt").read_text("utf-8").splitlines()
+    return next(line.removeprefix(f"{package}==") for line in lines if line.startswith(f"{package}=="))
 
 
 def pyproject(folder: Path) -> dict[str, Any]:

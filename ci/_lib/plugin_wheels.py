@@ -7,21 +7,25 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from . import backend, core_wheel, sbom, wheel_file, zig
-from .paths import CACHE, NOT_SOURCE_FOLDERS, NOT_SOURCE_SUFFIXES, REQUIREMENTS, ROOT, content_key, pyproject
-from .steps import Failure
+from hami_build import platforms as platforms_of_wheels
+from hami_build import sbom, wheel_file, wheels, zig
+from hami_build.steps import Failure
+
+from . import backend, core_wheel
+from .paths import CACHE, NOT_SOURCE_FOLDERS, NOT_SOURCE_SUFFIXES, PACKAGING, REQUIREMENTS, ROOT, content_key, pyproject
 
 PLUGINS = ROOT / "hami-plugins"
 CMAKE_PACKAGE = ROOT / "hami-core" / "cmake"
 INPUTS = [
-    *(ROOT / "ci" / "_lib" / name for name in ("backend.py", "plugin_wheels.py", "sbom.py", "wheel_file.py")),
+    *(ROOT / "ci" / "_lib" / name for name in ("backend.py", "plugin_wheels.py")),
+    *(PACKAGING / name for name in ("pep517.py", "platforms.py", "sbom.py", "wheel_file.py", "wheels.py")),
     REQUIREMENTS / "backend.txt",
 ]
 # Inputs of a native plugin, in addition to its own folder.
 NATIVE_INPUTS = [
     CMAKE_PACKAGE,
     ROOT / "hami-core" / "include",
-    ROOT / "ci" / "toolchains",
+    PACKAGING / "zig.cmake",
     REQUIREMENTS / "tools.txt",
 ]
 PURE = "any"
@@ -60,26 +64,11 @@ def build(plugin: Path, platform: str) -> Path:
                 wheel = backend.build("build_wheel", work / "source", work / "raw", f"wheel-{plugin.name}")
                 wheel_file.finish(wheel, work / "finished", [PURE])
             else:
-                wheel = compile_wheel(plugin.name, platform, work)
-                tags = core_wheel.platform_tags(platform)
-                wheel_file.finish(wheel, work / "finished", tags, [sbom.cxx_library(zig.cxx_library_version())])
+                aim = platforms_of_wheels.parse(f"manylinux2014_{platform}")
+                wheel = wheels.compile_wheel(work, aim, cmake_dir=CMAKE_PACKAGE, backends=backend.folder())
+                wheel_file.finish(wheel, work / "finished", aim.tags, [sbom.cxx_library(zig.cxx_library_version())])
             core_wheel.keep(work, folder)
     return next(folder.glob("*.whl"))
-
-
-def compile_wheel(name: str, architecture: str, work: Path) -> Path:
-    """Build the wheel of work/source against the headers of this checkout."""
-    aim = zig.target(architecture)
-    settings = {
-        "cmake.define.CMAKE_TOOLCHAIN_FILE": str(zig.TOOLCHAIN),
-        "cmake.define.HAMI_ZIG_TARGET": aim,
-        "cmake.define.hami_DIR": str(CMAKE_PACKAGE),
-    }
-    env = zig.build_environment(aim)
-    if architecture != zig.HOST:
-        env["_PYTHON_HOST_PLATFORM"] = f"linux-{architecture}"
-    log = f"wheel-{name}-{architecture}"
-    return backend.build("build_wheel", work / "source", work / "raw", log, settings=settings, env=env)
 
 
 @contextmanager

@@ -13,9 +13,10 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hami_build.steps import environment
+
 from .paths import CACHE, ROOT
 from .runners import SETTINGS, configured_folder
-from .steps import environment
 
 DURATIONS = CACHE / "test-durations.json"
 UNKNOWN_S = 1.0  # assumed for a file that has never run

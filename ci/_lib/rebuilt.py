@@ -6,10 +6,11 @@ import os
 import shutil
 from pathlib import Path
 
-from . import zig
+from hami_build import zig
+from hami_build.steps import environment, run, step
+
 from .interpreters import Interpreter
 from .paths import CACHE, NOT_SOURCE_FOLDERS, ROOT
-from .steps import environment, run, step
 
 SHARED = ("envs/tools", "envs/backend", f"zig/{zig.TARGET}")  # compilers, which are not built from the checkout
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from hami_build.steps import Failure
 from packaging.version import InvalidVersion, Version
 
 from . import changelog, compatibility
 from .checkout import git
-from .steps import Failure
 
 VERSION_LINE = re.compile(r'^version = "[^"]+"', re.MULTILINE)
 

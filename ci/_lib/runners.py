@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .steps import environment
+from hami_build.steps import environment
+
 from .totals import Totals
 
 DOCTEST_FAILURE = re.compile(r"TEST CASE: +(.+)$", re.MULTILINE)

@@ -7,10 +7,12 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from . import plugin_wheels, zig
+from hami_build import zig
+from hami_build.steps import environment, run, step
+
+from . import plugin_wheels
 from .in_place import package_of
 from .paths import CACHE, pyproject
-from .steps import environment, run, step
 
 FLAGS = "-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -shared-libsan"
 PACKAGES = "clang libclang-rt-14-dev"

@@ -12,9 +12,10 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hami_build.steps import Failure, environment, guarded
+
 from . import in_place
 from .paths import CACHE, ROOT
-from .steps import Failure, environment, guarded
 
 COMPILER = "g++"  # its sanitizers are shared libraries, which a Python that knows nothing of them can load first
 FLAGS = "-O1 -g1"

@@ -8,10 +8,12 @@ import shutil
 import tarfile
 from pathlib import Path
 
+from hami_build import pep517
+from hami_build.steps import exclusive
+
 from . import backend, core_wheel
 from .checkout import tracked
 from .paths import CACHE, REQUIREMENTS, ROOT, content_key, pyproject
-from .steps import exclusive
 
 SDISTS = CACHE / "sdists"
 INPUTS = [ROOT / "ci" / "_lib" / name for name in ("backend.py", "checkout.py", "sdists.py")]
@@ -68,8 +70,8 @@ def normalise(made: Path, destination: Path) -> None:
     with tarfile.open(made) as source, tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as target:
         for member in sorted(filter(belongs, source), key=lambda member: member.name):
             clean = tarfile.TarInfo(member.name)
-            clean.size, clean.mtime = member.size, int(backend.EPOCH)
+            clean.size, clean.mtime = member.size, int(pep517.EPOCH)
             clean.mode = 0o755 if member.mode & 0o100 else 0o644
             target.addfile(clean, source.extractfile(member))
-    with destination.open("wb") as file, gzip.GzipFile("", "wb", fileobj=file, mtime=int(backend.EPOCH)) as archive:
+    with destination.open("wb") as file, gzip.GzipFile("", "wb", fileobj=file, mtime=int(pep517.EPOCH)) as archive:
         archive.write(plain.getvalue())

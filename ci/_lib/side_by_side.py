@@ -12,8 +12,9 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from . import steps
-from .steps import Failure
+from hami_build import steps
+from hami_build.steps import Failure
+
 from .totals import Totals
 
 Work = Callable[[Totals], None]

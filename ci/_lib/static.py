@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hami_build.steps import environment
+
 from .checkout import known_files
 from .paths import CACHE, ROOT
-from .steps import environment
 
 CPP_FOLDERS = ("hami-core", "hami-plugins", "tests/cpp", "tests/abi", "tests/fuzz", "tests/bench", "examples")
 CPP_SUFFIXES = (".c", ".h", ".cpp", ".hpp")

@@ -8,6 +8,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from hami_build import zig
+from hami_build.steps import Failure, environment, run, step
+
 from . import (
     core_wheel,
     dist,
@@ -22,12 +25,10 @@ from . import (
     sanitized_core,
     static,
     wheel_env,
-    zig,
 )
 from .affected import SMOKE_FILES
 from .paths import CACHE, DIST, REQUIREMENTS, ROOT
 from .runners import Options, doctest, pytest
-from .steps import Failure, environment, run, step
 from .totals import Totals
 
 Tier = Callable[[Totals, Options], None]

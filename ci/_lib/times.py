@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from . import environments, index, index_server, wheel_env, wheelhouse, zig
+from hami_build import index, index_server, zig
+from hami_build.steps import environment, run
+
+from . import environments, wheel_env, wheelhouse
 from .interpreters import Interpreter
 from .paths import CACHE
-from .steps import environment, run
 
 FILE = CACHE / "times.jsonl"
 INSTALLED = ("hami-core", "hami-onnx")  # by `install_s`

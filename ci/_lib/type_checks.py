@@ -14,10 +14,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hami_build.steps import environment
+
 from . import plugin_wheels
 from .checkout import known_files
 from .paths import CACHE, ROOT
-from .steps import environment
 
 WORK = CACHE / "types"
 CORE = ROOT / "hami-core" / "python" / "hami"

@@ -7,10 +7,12 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import environments, preflight, zig
+from hami_build import zig
+from hami_build.steps import exclusive, step
+
+from . import environments, preflight
 from .interpreters import Interpreter
 from .paths import CACHE, DIST
-from .steps import exclusive, step
 
 
 def usable(interpreter: Interpreter) -> list[Path]:

@@ -7,10 +7,11 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from hami_build.steps import Failure, exclusive, run, step
+
 from . import environments, plugin_wheels, wheel_env
 from .interpreters import Interpreter
 from .paths import CACHE
-from .steps import Failure, exclusive, run, step
 
 STAMP = "requirements.txt"
 

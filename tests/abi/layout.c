@@ -127,6 +127,11 @@ static_assert(HAMI_HOST_SLOTS == 68, "slots of minor 0");
 SIZE(hami_backend_class, 104);
 #else
 SLOT(68, item_emit);
+SLOT(69, device_tensor_adopt);
+SLOT(70, device_tensor_of);
+SLOT(71, device_tensor_view);
+SLOT(72, ctx_stream_get);
+SLOT(73, ctx_stream_set);
 SIZE(hami_backend_class, 112);
 AT(hami_backend_class, expression, 104);
 #endif

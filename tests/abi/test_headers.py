@@ -48,6 +48,39 @@ def test_the_header_is_plain_c99(toolchain: Toolchain, header: str, tmp_path: Pa
     toolchain.run(source, ["-pedantic-errors", "-c", "-o", str(tmp_path / "one.o")])
 
 
+def errors_of(toolchain: Toolchain, source: Path, text: str) -> str:
+    """What the compiler reports about a C++ source; "" if it is right."""
+    if toolchain.missing:
+        pytest.skip(toolchain.missing)
+    source.write_text(text)
+    command = [*toolchain.command, "-std=c++17", "-fsyntax-only", f"-I{INCLUDE}", str(source)]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stderr
+
+
+EMIT = '#include <hami/backend.hpp>\nbool emit(const hami::Dict& item) { return item.emit(item["data"]); }\n'
+TARGET = 'static_assert(HAMI_ABI_MINOR == {0} && HAMI_ABI_MIN_MINOR == {0}, "");\n'
+
+
+def test_a_function_newer_than_the_target_is_an_error_that_names_its_minor(
+    toolchain: Toolchain, tmp_path: Path
+) -> None:
+    message = "emit needs plugin ABI 1.1: #define HAMI_ABI_TARGET 1 before the include"
+    for define in ("", "#define HAMI_ABI_TARGET 0\n"):
+        assert message in errors_of(toolchain, tmp_path / "old.cpp", define + EMIT)
+
+
+@pytest.mark.parametrize("target", [0, 1])
+def test_the_target_is_also_the_oldest_minor(toolchain: Toolchain, tmp_path: Path, target: int) -> None:
+    text = f"#define HAMI_ABI_TARGET {target}\n{EMIT if target else '#include <hami/backend.hpp>'}\n"
+    assert errors_of(toolchain, tmp_path / "target.cpp", text + TARGET.format(target)) == ""
+
+
+def test_a_target_that_the_headers_lack_is_an_error(toolchain: Toolchain, tmp_path: Path) -> None:
+    text = "#define HAMI_ABI_TARGET 7\n#include <hami/abi.h>\n"
+    found = errors_of(toolchain, tmp_path / "new.cpp", text)
+    assert "HAMI_ABI_TARGET is newer than these headers, which have the plugin ABI up to 1.1" in found
+
+
 def test_headers_may_be_included_in_any_order(toolchain: Toolchain, tmp_path: Path) -> None:
     source = tmp_path / "two.cpp"
     source.write_text("#include <hami/backend.hpp>\n#include <hami/abi.h>\n#include <hami/sdk/value.hpp>\n")

@@ -9,11 +9,14 @@ Four closed-loop callers keep one core busy with a model of about 190 ms. A seco
 from __future__ import annotations
 
 import argparse
+import os
+import platform
 import random
 import statistics
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +99,11 @@ class Mode:
         for caller in callers:
             caller.join()
 
+    @property
+    def rate(self) -> float:
+        """Background tasks per second."""
+        return self.done / self.seconds
+
     def _call_urgent(self, began: float, seconds: float, rng: random.Random) -> None:
         data = np.zeros(self.fast.inputs[0].shape, np.float32)
         pending = threading.Semaphore(0)
@@ -119,7 +127,8 @@ def percentile(values: list[float], part: float) -> float:
 
 
 def overhead(folder: Path, runs: int) -> None:
-    """Measure what a slot adds to a call, for a model that is shorter than a thread change and for a longer one."""
+    """Print what a slot adds to a call, for a model that is shorter than a thread change and for a longer one."""
+    print("| model | way | median us | added us |\n|---|---|---|---|")
     for name, size, channels in (("tiny.onnx", 8, 4), ("short.onnx", 48, 16)):
         compare(write_model(folder / name, 1, size, channels), runs)
 
@@ -129,34 +138,84 @@ def compare(path: Path, runs: int) -> None:
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(path, settings, providers=["CPUExecutionProvider"])
-    with AccelModel(path, device=OnnxDevice(threads=1)) as model:
+    device = OnnxDevice(threads=1)
+    with AccelModel(path, device=device) as model, AccelModel(path, device=device) as bound:
         data = np.zeros(model.inputs[0].shape, np.float32)
+        bound.bind(0, "x", data)
         ways = {
-            "engine": lambda: session.run(None, {"x": data}),
-            "start + wait": lambda: model.wait(model.start(data)),
-            "infer": lambda: model.infer(data),
+            "`session.run` of ONNX Runtime": lambda: session.run(None, {"x": data}),
+            "`infer`": lambda: model.infer(data),
+            "`start` and `wait`": lambda: model.wait(model.start(data)),
+            "`start` and `wait`, the input is bound": lambda: bound.wait(bound.start()),
         }
         times: dict[str, list[float]] = {name: [] for name in ways}
         for _ in range(runs):
             for name, way in ways.items():
-                began = time.perf_counter()
-                way()
-                times[name].append(time.perf_counter() - began)
-        base = statistics.median(times["engine"])
+                times[name].append(seconds_of(way))
+        base = statistics.median(next(iter(times.values())))
         for name, values in times.items():
             middle = statistics.median(values)
-            print(
-                f"{path.name}, {name}: median {middle * 1e6:.1f} us, {(middle - base) * 1e6:+.1f} us, over {runs} calls"
-            )
-        rejected = []
-        for _ in range(runs):
-            began = time.perf_counter()
-            try:
-                model.start(data, deadline=1e-9)
-            except TimeoutError:
-                rejected.append(time.perf_counter() - began)
-        print(f"impossible deadline rejected: median {statistics.median(rejected) * 1e6:.1f} us, ", end="")
-        print(f"p99 {percentile(rejected, 0.99) * 1e6:.1f} us, over {len(rejected)} calls")
+            print(f"| {path.name} | {name} | {middle * 1e6:.1f} | {(middle - base) * 1e6:.1f} |")
+        rejected = [seconds_of(lambda: rejects(model, data)) for _ in range(runs)]
+        middle, slowest = statistics.median(rejected), percentile(rejected, 0.99)
+        print(f"| {path.name} | an impossible deadline | {middle * 1e6:.1f}, p99 {slowest * 1e6:.1f} | |")
+
+
+def seconds_of(call: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+def rejects(model: AccelModel, data: Any) -> None:
+    try:
+        model.start(data, deadline=1e-9)
+    except TimeoutError:
+        return
+    raise AssertionError("an impossible deadline was accepted")
+
+
+def report(modes: dict[str, Mode], longest: float, alone: float) -> None:
+    """Print the table of the modes, and the goals of the issue with what was measured.
+
+    Args:
+        modes: the measured modes by name.
+        longest: milliseconds of the longest piece.
+        alone: milliseconds of the urgent model alone.
+    """
+    print("\n| mode | urgent calls | p50 ms | p90 ms | p99 ms | max ms | background tasks/s | lost |")
+    print("|---|---|---|---|---|---|---|---|")
+    base = modes["priority queue"].rate
+    lost = {name: (1 - mode.rate / base) * 100 for name, mode in modes.items()}
+    p99 = {name: percentile(mode.latencies, 0.99) * 1e3 for name, mode in modes.items()}
+    for name, mode in modes.items():
+        ms = [value * 1e3 for value in mode.latencies]
+        print(
+            f"| {name} | {len(ms)} | {percentile(ms, 0.5):.2f} | {percentile(ms, 0.9):.2f} | {p99[name]:.2f} | "
+            f"{max(ms):.2f} | {mode.rate:.2f} | {lost[name]:+.1f} % |"
+        )
+    cut, abort = p99["cut"], p99["cut and abort"]
+    limit = LIMIT_US / 1e3 + longest + 2 * alone
+    goals = [
+        (
+            "Q1: p99 ≤ 10 ms + one piece + 2 times alone, by cutting",
+            f"{cut:.1f} ms; the goal is {limit:.1f} ms",
+            cut <= limit,
+        ),
+        ("Q1: ≥ 20 times below FIFO", f"{p99['FIFO'] / cut:.0f} times", p99["FIFO"] >= 20 * cut),
+        (
+            "Q1: ≥ 5 times below a priority queue",
+            f"{p99['priority queue'] / cut:.0f} times",
+            p99["priority queue"] >= 5 * cut,
+        ),
+        ("Q2: p99 ≤ 8 ms with abort", f"{abort:.1f} ms", abort <= 8),
+        ("Q2: ≥ 100 times below FIFO", f"{p99['FIFO'] / abort:.0f} times", p99["FIFO"] >= 100 * abort),
+        ("Q3: ≤ 10 % of the background lost by cutting", f"{lost['cut']:.1f} %", lost["cut"] <= 10),
+        ("Q3: ≤ 15 % lost with abort", f"{lost['cut and abort']:.1f} %", lost["cut and abort"] <= 15),
+    ]
+    print("\n| goal | measured | |\n|---|---|---|")
+    for goal, measured, met in goals:
+        print(f"| {goal} | {measured} | {'met' if met else 'missed'} |")
 
 
 def main() -> None:
@@ -165,6 +224,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--calls", type=int, default=3000, help="for the time that a slot adds")
     given = parser.parse_args()
+    print(
+        f"onnxruntime {onnxruntime.__version__}, Python {platform.python_version()}, {os.cpu_count()} cores, ", end=""
+    )
+    print(f"load average {os.getloadavg()[0]:.1f}\n")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         overhead(folder, given.calls)
@@ -173,23 +236,15 @@ def main() -> None:
         whole, cut = modes["FIFO"].slow.benchmark(10), modes["cut"].slow.benchmark(10)
         alone = modes["FIFO"].fast.benchmark(500)
         pieces = modes["cut"].slow.summary()["piece_us"]
-        print(
-            f"background {whole['p50_us'] / 1e3:.1f} ms whole, {cut['p50_us'] / 1e3:.1f} ms in {len(pieces)} pieces of"
-        )
-        print(
-            f"at most {max(pieces) / 1e3:.1f} ms; urgent alone {alone['p50_us']:.0f} us, p99 {alone['p99_us']:.0f} us"
-        )
+        print(f"\nThe background model takes {whole['p50_us'] / 1e3:.1f} ms as a whole, and ", end="")
+        print(f"{cut['p50_us'] / 1e3:.1f} ms in {len(pieces)} pieces of at most {max(pieces) / 1e3:.1f} ms.")
+        print("The urgent model alone takes ", end="")
+        print(f"{alone['p50_us']:.0f} us, p99 {alone['p99_us']:.0f} us.")
         for number in range(given.rounds):
             for mode in modes.values():
                 mode.measure(given.seconds, number)
-        base = modes["priority queue"].done / modes["priority queue"].seconds
-        for mode, found in modes.items():
-            ms = [value * 1e3 for value in found.latencies]
-            rate = found.done / found.seconds
-            print(
-                f"| {mode} | {len(ms)} | {percentile(ms, 0.5):.2f} | {percentile(ms, 0.9):.2f} | "
-                f"{percentile(ms, 0.99):.2f} | {max(ms):.2f} | {rate:.2f} | {(1 - rate / base) * 100:+.1f} % |"
-            )
+        report(modes, max(pieces) / 1e3, alone["p50_us"] / 1e3)
+        print(f"\nload average at the end {os.getloadavg()[0]:.1f}")
 
 
 if __name__ == "__main__":

@@ -13,8 +13,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "ci"))
 
-from _lib import core_wheel, plugin_wheels, wheel_file
-from _lib.steps import guarded
+from _lib import core_wheel, plugin_wheels
+from hami_build import wheel_file
+from hami_build.steps import guarded
 
 STEP = 30_000  # bytes
 

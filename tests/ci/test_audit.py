@@ -11,8 +11,9 @@ from email.parser import Parser
 from pathlib import Path
 
 import pytest
-from _lib import audit, audit_archive, audit_results, changelog, core_wheel, interpreters, sbom, wheel_file, zig
+from _lib import audit, audit_archive, audit_results, changelog, core_wheel, interpreters
 from _lib.interpreters import Interpreter
+from hami_build import sbom, wheel_file, zig
 
 PLATFORM = ".".join(core_wheel.platform_tags(zig.HOST))
 METADATA = """\

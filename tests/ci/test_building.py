@@ -10,11 +10,12 @@ import threading
 from pathlib import Path
 
 import pytest
-from _lib import backend, core_wheel, dist, plugin_wheels, sdists, wheel_file
+from _lib import backend, core_wheel, dist, plugin_wheels, sdists
 from _lib.checkout import tracked
 from _lib.parallel import in_parallel
 from _lib.paths import ROOT
-from _lib.steps import Failure
+from hami_build import wheel_file
+from hami_build.steps import Failure
 
 PLUGIN = plugin_wheels.PLUGINS / "hami-onnx"
 

@@ -11,7 +11,7 @@ import pytest
 from _lib import affected, checkout, environments, in_place, plugin_wheels, pytest_jobs, static
 from _lib.affected import Selection
 from _lib.paths import REQUIREMENTS, ROOT, pyproject
-from _lib.steps import Failure
+from hami_build.steps import Failure
 
 # Files in the root folder that no test reads; the static checks look at them.
 UNTESTED = {
@@ -228,7 +228,7 @@ def test_metadata_name_everything_that_an_installed_wheel_would(tmp_path: Path) 
 def test_a_plugin_without_its_requirements_is_left_out_with_the_reason() -> None:
     installed = ["numpy", "opencv_python_headless", "pytest", "scikit-image"]
     usable, left_out = in_place.usable_plugins(installed)
-    assert [folder.name for folder in usable] == ["hami-image"]
+    assert [folder.name for folder in usable] == ["hami-cuda", "hami-image"]
     assert left_out["hami-onnx"].startswith("onnx, onnxruntime not installed")
 
 

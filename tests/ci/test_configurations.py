@@ -11,7 +11,7 @@ import catalog
 import pytest
 from _lib import compatibility, environments, plugin_wheels, tiers
 from _lib.paths import ROOT, pyproject
-from _lib.steps import environment
+from hami_build.steps import environment
 
 TEMPLATES = ROOT / "hami-core" / "python" / "hami" / "templates"
 PROJECTS = list(compatibility.projects(ROOT).values())
@@ -38,12 +38,13 @@ def tool() -> Tool:
 @pytest.fixture(params=["cpp", "python"])
 def written(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """The configuration files that `hami new-plugin` writes."""
-    for template in (TEMPLATES / request.param).rglob("*.in"):
+    roots = [TEMPLATES / "common", TEMPLATES / request.param]
+    for root, template in ((each, path) for each in roots for path in each.rglob("*.in")):
         if template.name in ("pyproject.toml.in", "wheels.yml.in"):
             text = template.read_text("utf-8")
             for placeholder, value in VALUES.items():
                 text = text.replace(placeholder, value)
-            path = tmp_path / template.relative_to(TEMPLATES / request.param).with_suffix("")
+            path = tmp_path / template.relative_to(root).with_suffix("")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, "utf-8")
     return tmp_path

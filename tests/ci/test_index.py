@@ -12,8 +12,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from _lib import index, index_server
-from _lib.steps import Failure
+from hami_build import index, index_server
+from hami_build.steps import Failure
 
 METADATA = "Metadata-Version: 2.4\nName: {name}\nVersion: {version}\nRequires-Python: >=3.10\n"
 

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 from _lib import bootstrap, preflight
 from _lib.paths import ROOT
-from _lib.steps import Failure, guarded
+from hami_build.steps import Failure, guarded
 
 
 def test_links_to_an_interpreter_share_one_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

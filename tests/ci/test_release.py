@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from _lib import changelog, compatibility, release
 from _lib.paths import ROOT, pyproject
-from _lib.steps import Failure
+from hami_build.steps import Failure
 
 DAY = "2026-11-21"
 CORE = '[project]\nname = "hami-core"\nversion = "0.1.0"\ndependencies = ["pluggy>=1.2"]\n'

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from _lib import side_by_side, tiers
-from _lib.steps import Failure
 from _lib.totals import Totals
+from hami_build.steps import Failure
 
 
 def meeting(name: str, own: Path, other: Path, totals: Totals) -> None:

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from _lib import audit_results, times, zig
+from _lib import audit_results, times
+from hami_build import zig
 
 # Executes another program in the same process, as the commands do.
 TWICE = """
@@ -33,7 +34,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache in which everything was prepared long ago."""
     monkeypatch.setattr(times, "CACHE", tmp_path)
     monkeypatch.setattr(times, "FILE", tmp_path / "times.jsonl")
-    monkeypatch.setattr(zig, "CACHE", tmp_path)
+    monkeypatch.setattr("hami_build.cache._chosen", tmp_path)
     for name in PREPARED.values():
         write(tmp_path / name, old=True)
     return tmp_path

@@ -149,6 +149,14 @@ TEST_CASE("a sequence has the range of the child with the smallest max above 1")
   CHECK(limits({}) == std::pair<std::size_t, std::size_t>{1, kAny});
 }
 
+TEST_CASE("a sequence learns its batch size if a child does and none has a smaller max above 1") {
+  constexpr std::size_t kAny = Range::kUnbounded, kAuto = Range::kAuto;
+  const auto max = [](const std::vector<Range>& ranges) { return narrowest(ranges).max; };
+  CHECK_EQ(max({{1, kAuto}, {1, kAuto}}), kAuto);
+  CHECK_EQ(max({{1, kAny}, {1, kAuto}, {1, 1}}), kAuto);
+  CHECK_EQ(max({{1, kAuto}, {1, 8}}), 8u);
+}
+
 TEST_CASE("each element of a list runs as a request of its own") {
   define_add_one();
   TestPipe pipe({{"backend", "FanOut[TestAddOne]"}});

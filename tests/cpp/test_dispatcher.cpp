@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "pipes.hpp"
+#include "schedule/policy_constants.hpp"
 #include "sync/blocking.hpp"
 
 using namespace hami;
@@ -160,6 +161,50 @@ TEST_CASE("a batch holds at most max items, and only one where the class declare
   CHECK(batches({}, {}) == Rows{{1}, {2}, {3}, {4}});
   CHECK(batches({}, {1, 3}) == Rows{{1}, {2, 3, 4}});
   CHECK(batches({{"max", 2}}, {1, 3}) == Rows{{1}, {2, 3}, {4}});
+}
+
+TEST_CASE("a class that takes any number of requests is batched without a max, up to the limit of auto") {
+  const auto sizes = [](Keys keys) {
+    const Gated gated("TestGated", {own_thread(), {1, Range::kAuto}, ""});
+    keys.emplace_back("backend", "TestGated");
+    keys.emplace_back("batching", "greedy");
+    TestPipe pipe(std::move(keys));
+    std::vector<TestPipe::Pending> pending;
+    for (int i = 1; i <= 101; ++i) {
+      pending.push_back(pipe.submit(Value(i)));
+      if (i == 1) gated.gate->arrived.wait_for(1);
+    }
+    gated.gate->open();
+    for (TestPipe::Pending& one : pending) CHECK(one.wait().good);
+    std::vector<std::size_t> each;
+    for (const auto& batch : gated.seen->batches()) each.push_back(batch.size());
+    return each;
+  };
+  const std::vector<std::size_t> limited{1, policy::kAutoMax, 100 - policy::kAutoMax};
+  CHECK(sizes({}) == limited);
+  CHECK(sizes({{"max", "auto"}}) == limited);
+  CHECK(sizes({{"max", 80}}) == std::vector<std::size_t>{1, 80, 20});  // a number has no other limit
+}
+
+TEST_CASE("a request with more items than the limit of auto runs alone") {
+  define("TestAuto", [](Batch batch, const Params&) { add(batch, 1); }, {own_thread(), {1, Range::kAuto}, ""});
+  TestPipe pipe({{"backend", "TestAuto"}});
+  CHECK_EQ(pipe.call(sized(5, 2 * policy::kAutoMax)).number(), 6);
+}
+
+TEST_CASE(
+    "max = auto learns the batch size of a class that declares none, and is an error where it takes a fixed number") {
+  define("TestAny", [](Batch batch, const Params&) { add(batch, 1); }, {own_thread(), {}, ""});
+  TestPipe pipe({{"backend", "TestAny"}, {"max", "auto"}});
+  CHECK_EQ(pipe.call(Value(5)).number(), 6);
+  define("TestFour", [](Batch batch, const Params&) { add(batch, 1); }, {own_thread(), {1, 4}, ""});
+  try {
+    TestPipe refused({{"backend", "TestFour"}, {"max", "auto"}});
+    CHECK(false);
+  } catch (const Error& error) {
+    CHECK_EQ(error.message(),
+             "max is \"auto\"; the backend of node \"n\" takes at most 4: remove max, or give a number");
+  }
 }
 
 TEST_CASE("limits count items, not requests") {

@@ -34,7 +34,8 @@ constexpr auto kEntries = std::make_tuple(
     &hami_host::store_create, &hami_host::store_insert, &hami_host::store_get, &hami_host::store_take,
     &hami_host::store_remove, &hami_host::context_node, &hami_host::context_label, &hami_host::context_instance,
     &hami_host::context_options, &hami_host::log_enabled, &hami_host::log, &hami_host::counter_add,
-    &hami_host::clock_now, &hami_host::item_emit);
+    &hami_host::clock_now, &hami_host::item_emit, &hami_host::device_tensor_adopt, &hami_host::device_tensor_of,
+    &hami_host::device_tensor_view, &hami_host::ctx_stream_get, &hami_host::ctx_stream_set);
 static_assert(std::tuple_size_v<decltype(kEntries)> == HAMI_HOST_SLOTS, "list every entry of hami_host here");
 
 }  // namespace

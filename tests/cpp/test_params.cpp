@@ -259,6 +259,18 @@ TEST_CASE("choices and ranges are enforced and named") {
            "parameter \"n\" of Owner takes float from 0.0 to 1.0, got nan");
 }
 
+TEST_CASE("an int whose range ends with auto takes that word too") {
+  CHECK_EQ(show_param(spec("max: int? {1..auto}")), "max: int = None {1..auto}");
+  CHECK_EQ(coerced("max: int? {1..auto}", "auto").as_text(), "auto");
+  CHECK_EQ(coerced("max: int? {1..auto}", "16").as_int(), 16);
+  CHECK_EQ(refusal("max: int? {1..auto}", 0), "parameter \"max\" of Owner takes int of at least 1 or \"auto\", got 0");
+  CHECK_EQ(refusal("max: int? {1..auto}", "aut"),
+           "parameter \"max\" of Owner takes int of at least 1 or \"auto\", got \"aut\"");
+  CHECK_EQ(refusal("max: int? {1..}", "auto"), "parameter \"max\" of Owner takes int of at least 1, got \"auto\"");
+  CHECK_EQ(declaration_error("f: float {0..auto}"),
+           "declared parameters \"f: float {0..auto}\": parameter \"f\" takes float, got \"auto\"");
+}
+
 TEST_CASE("numbers and units print as short as they read back") {
   CHECK_EQ(show_float(0.1), "0.1");
   CHECK_EQ(show_float(4), "4.0");

@@ -9,6 +9,7 @@
 #include "plugin/handles.hpp"
 #include "plugin/host_table.hpp"
 #include "plugin/library.hpp"
+#include "plugin/native_class.hpp"
 #include "plugin_errors.hpp"
 
 using namespace hami;
@@ -296,6 +297,39 @@ TEST_CASE("fields beyond struct_size are not read") {
   cls.range = [](void*, std::uint64_t*, std::uint64_t*) -> hami_error* { std::abort(); };
   define_native(cls);
   TestPipe pipe({{"backend", text("NativeShort")}});
+  CHECK(pipe.call(Value(7)).number() == 7);
+}
+
+TEST_CASE("HAMI_AUTO reaches the node and a parent, and 0 stays no limit") {
+  const auto max_of = [](std::uint64_t declared) {
+    hami_backend_class cls = echo_class("NativeAny");
+    cls.min_items = 1;
+    cls.max_items = declared;
+    return declared_range(cls)->max;
+  };
+  CHECK_EQ(max_of(HAMI_AUTO), Range::kAuto);
+  CHECK_EQ(max_of(0), Range::kUnbounded);
+  CHECK_EQ(max_of(8), 8u);
+  static std::uint64_t seen = 0;
+  hami_backend_class child = echo_class("NativeAuto");
+  child.max_items = HAMI_AUTO;
+  define_native(child);
+  hami_backend_class parent = echo_class("NativeParent");
+  parent.min_children = parent.max_children = 1;
+  parent.range = [](void*, std::uint64_t* min, std::uint64_t* max) -> hami_error* {
+    *min = 1;
+    *max = seen;
+    return nullptr;
+  };
+  parent.create = [](hami_context*, const hami_dict*, hami_dict*, hami_backend* const* children, std::size_t,
+                     void**) -> hami_error* {
+    std::uint64_t min = 0;
+    host.backend_range(children[0], &min, &seen);
+    return nullptr;
+  };
+  define_native(parent);
+  TestPipe pipe({{"backend", text("NativeParent[NativeAuto]")}, {"max", text("auto")}});
+  CHECK_EQ(seen, HAMI_AUTO);
   CHECK(pipe.call(Value(7)).number() == 7);
 }
 

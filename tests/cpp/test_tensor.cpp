@@ -148,11 +148,11 @@ TEST_CASE("a struct that cannot be imported is released, and the error says why"
   }
   SUBCASE("another device") {
     foreign.managed.dl_tensor.device = {kDLCUDA, 1};
-    refused("the tensor is on cuda:1; the core reads tensors in CPU memory only");
+    refused("the tensor is on cuda:1; the core reads tensors in CPU memory only: put CpuTensor before it");
   }
   SUBCASE("an unknown device") {
     foreign.managed.dl_tensor.device = {static_cast<DLDeviceType>(77), 0};
-    refused("the tensor is on device type 77:0; the core reads tensors in CPU memory only");
+    refused("the tensor is on device type 77:0; the core reads tensors in CPU memory only: put CpuTensor before it");
   }
   SUBCASE("parts of bytes") {
     foreign.managed.dl_tensor.dtype = dtype(kDLFloat4_e2m1fn, 4);

@@ -72,7 +72,11 @@ class Document:
 
     def _missing(self, block: Block) -> str | None:
         for module in block.directives.get("needs", "").split():
-            if not importlib.util.find_spec(module):
+            try:
+                found = importlib.util.find_spec(module)
+            except ModuleNotFoundError:  # the package of the module
+                found = None
+            if not found:
                 return f"needs {module}, which is not installed"
         return None
 

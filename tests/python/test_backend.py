@@ -228,7 +228,7 @@ def bad(**members: Any) -> type:
             'Bad: non_blocking = True requires thread = "serialized" or "concurrent"; the class has "dedicated"',
         ),
         (bad(idempotent=None), "Bad: idempotent must be True or False, got None"),
-        (bad(max=0), "Bad: max must be an int of at least 1, a property or a method, got 0"),
+        (bad(max=0), 'Bad: max must be an int of at least 1, "auto", a property or a method, got 0'),
         (bad(min="2"), "Bad: min must be an int of at least 1, a property or a method, got '2'"),
         (bad(min=4, max=2), "Bad: min = 4 is greater than max = 2"),
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import time
 from typing import Any
 
@@ -19,10 +20,13 @@ from hami.observe.machine import cpu_quota, memory_limit
 from running import backend
 
 BATCH_S = 0.004  # of a batch of any size: the rate grows with the batch
+batch_times: list[float] = []  # how long they took: more than BATCH_S where other programs use the processors
 
 
 def _device(batch: list[Any]) -> None:
+    start = time.monotonic()
     time.sleep(BATCH_S)  # stands for the work of a device
+    batch_times.append(time.monotonic() - start)
     for item in batch:
         item["result"] = item["data"]
 
@@ -33,7 +37,7 @@ def device() -> str:
     return "TestDevice"
 
 
-def measured(config: dict[str, Any], load: Load, seconds: float = 0.2) -> tuple[list[NodeCeiling], Losses]:
+def measured_once(config: dict[str, Any], load: Load, seconds: float = 0.2) -> tuple[list[NodeCeiling], Losses]:
     """Measure the ceilings of a pipe and the losses of a load, as `hami bench` does."""
     with hami.pipe(config) as pipe:
         nodes = pipe.describe()["nodes"]
@@ -47,6 +51,16 @@ def measured(config: dict[str, Any], load: Load, seconds: float = 0.2) -> tuple[
     with hami.pipe(config) as pipe:
         point = measure(pipe, [{"data": 1}], load, seconds)
     return ceilings, losses(ceilings[0], point, in_python=True)
+
+
+def measured(config: dict[str, Any], load: Load, seconds: float = 0.2) -> tuple[list[NodeCeiling], Losses]:
+    """Measure until the device kept its time: other programs disturb the comparison of two measurements."""
+    for _ in range(20):
+        batch_times.clear()
+        found = measured_once(config, load, seconds)
+        if statistics.quantiles(batch_times, n=10)[-1] < 1.25 * BATCH_S:
+            return found
+    pytest.skip("other programs use the processors: in 20 measurements the device never kept its time")
 
 
 @pytest.mark.parametrize(

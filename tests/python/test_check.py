@@ -60,7 +60,7 @@ unknown parameter "tme" for Sleep; did you mean "time"?  (accepts: time: duratio
   in  Sleep(tme=3ms)   (node "detect", ten.toml:13)
             ^^^
 
-parameter "max" of InstanceDispatcher takes int of at least 1, got "four"
+parameter "max" of InstanceDispatcher takes int of at least 1 or "auto", got "four"
   in  max = "four"   (node "detect", ten.toml:14)
       ^^^
 
@@ -154,7 +154,8 @@ def test_a_branch_that_model_loader_skips_does_not_hide_problems_elsewhere(hami_
 @pytest.mark.parametrize("given", [0, -3])
 def test_limits_below_one_are_reported_with_their_position(hami_command: Run, key: str, given: int) -> None:
     done = hami_command("check", "Identity", "--set", f"{key}={given}", HAMI_PLUGINS="")
+    expected = 'int of at least 1 or "auto"' if key == "max" else "int of at least 1"
     assert done.returncode == 1
     assert done.stdout.startswith(
-        f'parameter "{key}" of InstanceDispatcher takes int of at least 1, got "{given}"\n  in  {key} = "{given}"'
+        f'parameter "{key}" of InstanceDispatcher takes {expected}, got "{given}"\n  in  {key} = "{given}"'
     )

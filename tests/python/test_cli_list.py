@@ -128,6 +128,26 @@ def test_plugins_may_add_commands(hami_command: Run, site: Site) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "hello world\n", "")
 
 
+def test_a_command_whose_name_is_taken_gets_the_name_of_its_plugin(hami_command: Run, site: Site) -> None:
+    for name in ("acme-first", "hami-second"):
+        write_plugin(site.folder, name, "1.0", "Acme" + name.partition("-")[2].title())
+        with (site.folder / f"{name.replace('-', '_')}_plugin.py").open("a") as file:
+            file.write(
+                "@pluggy.HookimplMarker('hami')\ndef hami_commands(subparsers):\n"
+                "    for command in ('pack', 'run'):\n"
+                f"        parser = subparsers.add_parser(command, help='{name}')\n"
+                f"        parser.set_defaults(run=lambda parsed: print('{name}') or 0)\n"
+            )
+    for command, owner in (
+        ("pack", "acme-first"),
+        ("second-pack", "hami-second"),
+        ("acme-first-run", "acme-first"),
+        ("second-run", "hami-second"),
+    ):
+        done = hami_command(command, site=site.folder)
+        assert (done.returncode, done.stdout, done.stderr) == (0, f"{owner}\n", "")
+
+
 def test_a_hook_that_exits_is_reported_like_any_other_failure(hami_command: Run, site: Site) -> None:
     write_plugin(site.folder, "acme-hook", "1.0", "AcmeHook")
     with (site.folder / "acme_hook_plugin.py").open("a") as file:

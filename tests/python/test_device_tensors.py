@@ -110,16 +110,14 @@ def test_the_error_names_what_the_plugin_lacks(device: Any) -> None:
     )
     with hami.pipe("FixTensor") as pipe, pytest.raises(hami.DataTypeError) as missing:
         pipe({"data": device.OnDevice("a")})
-    assert first_line(missing) == (
-        'FixTensor cannot take data on cuda:0: backend "FixTensor" not found in acme-device; did you mean CatTensor?'
-    )
+    assert first_line(missing) == ("FixTensor cannot take data on cuda:0: no installed plugin has FixTensor for cuda")
 
 
 def test_a_disabled_plugin_is_not_used(site: Site) -> None:
     site.install("acme-device")
     with pytest.raises(hami.BackendNotFound) as raised:
         site.plugins("-device").find_for_device("CatTensor", "cuda")
-    assert raised.value.headline == "no installed plugin has tensor backends for cuda"
+    assert raised.value.headline == "no installed plugin has CatTensor for cuda"
     assert site.plugins().find_for_device("CatTensor", "cuda").owner == "acme-device"
 
 

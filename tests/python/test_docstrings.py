@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import inspect
 import sys
+from pathlib import Path
 
 import hami
 import hami.observe
@@ -25,6 +26,8 @@ EXAMPLES = [
     if inspect.isfunction(member)
     for example in doctest.DocTestFinder(recurse=False).find(member, f"{cls.__name__}.{name}")
 ]
+# Functions whose module needs an optional package.
+OPTIONAL = {"prometheus": "prometheus_client", "opentelemetry": "opentelemetry"}
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -32,8 +35,20 @@ def test_every_public_name_has_an_example(name: str) -> None:
     assert ">>> " in (NAMED[name].__doc__ or "")
 
 
+@pytest.mark.parametrize("name", OPTIONAL)
+def test_the_example_of_a_function_with_an_optional_package_runs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip(OPTIONAL[name])
+    (example,) = doctest.DocTestFinder(recurse=False).find(getattr(hami.observe, name), name)
+    test_the_example_of_a_docstring_runs(example, tmp_path, monkeypatch)
+
+
 @pytest.mark.parametrize("example", [each for each in EXAMPLES if each.examples], ids=lambda each: each.name)
-def test_the_example_of_a_docstring_runs(example: doctest.DocTest) -> None:
+def test_the_example_of_a_docstring_runs(
+    example: doctest.DocTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # for the files that it writes
     if "numpy" in example.docstring:
         pytest.importorskip("numpy")
     if sys.version_info < (3, 11) and "print(error)" in example.docstring:

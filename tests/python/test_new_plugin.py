@@ -22,7 +22,10 @@ def files_of(folder: Path) -> set[str]:
 
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-COMMON = {"pyproject.toml", "README.md", "CHANGELOG.md", ".github/workflows/wheels.yml", "tests/test_backend.py"}
+COMMON = {
+    *("pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "ci.sh", ".github/workflows/wheels.yml"),
+    *("tests/test_backend.py", "python/acme_add/quality.toml"),
+}
 
 
 @pytest.mark.parametrize(

@@ -333,11 +333,53 @@ def test_a_backend_and_its_objects_are_freed_with_the_pipe() -> None:
     assert [thing() for thing in things] == [None, None]
 
 
+class AnyNumber(hami.Backend):
+    """The result is the size of the batch."""
+
+    max: Any = "auto"
+
+    def forward(self, batch: list[Any]) -> None:
+        for item in batch:
+            item["result"] = len(batch)
+
+
+def sizes_of(backend: str, requests: int, **keys: Any) -> list[int]:
+    with hami.pipe({"backend": backend, **keys}) as pipe:
+        return [result["result"] for result in pipe([{"data": 0} for _ in range(requests)])]
+
+
+def test_max_auto_batches_requests_without_a_key_of_the_node() -> None:
+    hami.register("TestAnyNumber")(AnyNumber)
+    assert sizes_of("TestAnyNumber", 64) == [64] * 64
+    assert max(sizes_of("TestAnyNumber", 100)) == 64
+    assert max(sizes_of("TestAnyNumber", 100, max=100)) == 100
+    assert max(sizes_of("TestAnyNumber", 100, max=8)) == 8
+    assert hami.backends()["TestAnyNumber"].range == "1 to auto"
+
+
+def test_a_backend_without_max_still_runs_one_request_at_a_time_until_the_node_says_auto() -> None:
+    hami.register("TestUndeclared")(type("Undeclared", (AnyNumber,), {"max": None}))
+    assert sizes_of("TestUndeclared", 8) == [1] * 8
+    assert sizes_of("TestUndeclared", 8, max="auto") == [8] * 8
+
+
+@pytest.mark.parametrize("limit", ["auto", lambda self: "auto", property(lambda self: "auto")])
+def test_max_auto_may_be_an_attribute_a_method_or_a_property(limit: Any) -> None:
+    hami.register("TestAnyNumber")(type("Declared", (AnyNumber,), {"max": limit}))
+    assert sizes_of("TestAnyNumber", 8) == [8] * 8
+
+
+def test_max_auto_of_a_node_whose_backend_takes_a_number_is_an_error() -> None:
+    hami.register("TestEight")(type("Eight", (AnyNumber,), {"max": 8}))
+    with pytest.raises(hami.ConfigError, match=r'max is "auto"; .* takes at most 8: remove max, or give a number'):
+        hami.pipe({"backend": "TestEight", "max": "auto"})
+
+
 def test_an_invalid_range_is_a_config_error() -> None:
     for attributes, message in [
-        ({"max": lambda self: 0}, "TestRange.max must be an int of at least 1, got 0"),
-        ({"max": lambda self: -(10**30)}, f"TestRange.max must be an int of at least 1, got {-(10**30)}"),
-        ({"max": lambda self: "x"}, "TestRange.max must be an int of at least 1, got 'x'"),
+        ({"max": lambda self: 0}, 'TestRange.max must be an int of at least 1 or "auto", got 0'),
+        ({"max": lambda self: -(10**30)}, f'TestRange.max must be an int of at least 1 or "auto", got {-(10**30)}'),
+        ({"max": lambda self: "x"}, "TestRange.max must be an int of at least 1 or \"auto\", got 'x'"),
         ({"min": lambda self: 3, "max": 2}, "TestRange.min is 3, greater than its max, 2"),
     ]:
         each(lambda data: data, "TestRange", **attributes)

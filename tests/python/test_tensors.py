@@ -407,14 +407,14 @@ def test_the_error_for_an_object_that_is_not_a_tensor_names_its_type() -> None:
 
 def test_the_error_for_memory_of_another_device_names_the_device() -> None:
     exporter = Exporter(np.zeros(1), device=(2, 3))
-    with hami.pipe("CatTensor") as pipe, pytest.raises(hami.DataTypeError) as raised:
+    with hami.pipe("SoftmaxTensor") as pipe, pytest.raises(hami.DataTypeError) as raised:
         pipe({"data": exporter})
     assert str(raised.value).split("\n")[:2] == [
-        "CatTensor cannot take data on cuda:3: no installed plugin has tensor backends for cuda",
+        "SoftmaxTensor cannot take data on cuda:3: no installed plugin has SoftmaxTensor for cuda",
         "  hami install hami-torch, or move the data to the CPU",
     ]
     assert refusal("SoftmaxTensor", {"a": Exporter(np.zeros(1), device=(8, 0))}) == (
-        "SoftmaxTensor cannot take data on metal:0: no installed plugin has tensor backends for metal"
+        "SoftmaxTensor cannot take data on metal:0: no installed plugin has SoftmaxTensor for metal"
     )
 
 

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
+from hami_build.steps import Failure, environment, exclusive, run, step
+
 from .. import environments, preflight
 from ..bootstrap import base_python
 from ..paths import CACHE, ROOT
-from ..steps import Failure, environment, exclusive, run, step
 from ..totals import Totals
 
 SITE = ROOT / "build" / "site"

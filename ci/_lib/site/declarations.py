@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 _STRING = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')"""
 _DECLARATION = re.compile(
-    rf"\s*(?P<key>[\w:]+?)\s*:\s*(?P<type>\w+)(?P<optional>\?)?"
+    rf"\s*(?P<key>[\w:]+?)(?:\|\w+)*\s*:\s*(?P<type>\w+)(?P<optional>\?)?"
     rf"(?:\s*=\s*(?P<default>{_STRING}|[^\s{{;']+))?"
     rf"(?:\s*\{{(?P<values>[^}}]*)\}})?"
     rf"(?:\s*(?P<meaning>{_STRING}))?\s*(?:;|\Z)"

@@ -18,7 +18,17 @@ COMMANDS_PLACE = "reference/command-line-help.md"
 WIDTH = 82  # characters of a line of help
 
 GROUPS = {
-    "Pipes": ("pipe", "Pipe", "NodeStats", "LaneStats", "ThroughputBenchmark", "backends", "plugins"),
+    "Pipes": (
+        "pipe",
+        "Pipe",
+        "NodeStats",
+        "LaneStats",
+        "ThroughputBenchmark",
+        "timer",
+        "inspector",
+        "backends",
+        "plugins",
+    ),
     "Backends": (
         *("Backend", "register", "generate", "Request", "DictView", "BackendHandle", "scatter", "scattered"),
         *("Key", "Alias", "Duration", "ByteSize", "FilePath"),

@@ -27,9 +27,16 @@ extern "C" {
 #endif
 
 #define HAMI_ABI_MAJOR 1
-/* Functions and fields of later minor versions are declared only on request: #define HAMI_ABI_USE_MINOR 1 before the include. */
+/* Functions and fields of later minor versions are declared only on request: #define HAMI_ABI_TARGET 1 before the include, which
+ * is also the oldest minor version that the plugin then runs with. HAMI_ABI_USE_MINOR declares them without this requirement. */
+#ifndef HAMI_ABI_TARGET
+#define HAMI_ABI_TARGET 0
+#endif
+#if HAMI_ABI_TARGET > 1
+#error "HAMI_ABI_TARGET is newer than these headers, which have the plugin ABI up to 1.1: install a newer hami-core"
+#endif
 #ifndef HAMI_ABI_USE_MINOR
-#define HAMI_ABI_USE_MINOR 0
+#define HAMI_ABI_USE_MINOR HAMI_ABI_TARGET
 #endif
 #define HAMI_ABI_MINOR HAMI_ABI_USE_MINOR
 
@@ -106,6 +113,8 @@ typedef struct hami_dict hami_dict;       /* the keys of one request, of `params
  * bits: a plugin that depends on one must set min_minor. */
 
 #define HAMI_MANY UINT32_MAX
+/* As max_items: any number, and the node learns how many pay. A core that does not know it takes it as no limit. */
+#define HAMI_AUTO UINT64_MAX
 
 /* The core reads a field only if struct_size covers it. Those from `range` on may be NULL. */
 typedef struct hami_backend_class {
@@ -277,6 +286,21 @@ typedef struct hami_host {
    * HAMI_CANCELLED if the caller has left, HAMI_DEADLINE_EXCEEDED. */
 #if HAMI_ABI_USE_MINOR >= 1
   hami_error* (*item_emit)(hami_dict* item, const hami_value* part, int32_t* heard);
+
+  /* -- since 1.1: tensors in device memory, also of kind HAMI_TENSOR; tensor_of, tensor_view and tensor_export fail for them with
+   * HAMI_DATA_TYPE. A stream is a number as in DLPack: for CUDA the CUstream, or 1 for the legacy default stream. */
+  /* As tensor_adopt. `order`, which may be NULL, makes later work on a stream wait until the memory is written, and its reuse wait
+   * for that work. It is called for each stream that uses the tensor, on any thread, and must not block. */
+  hami_error* (*device_tensor_adopt)(DLManagedTensorVersioned* tensor,
+                                     hami_error* (*order)(DLManagedTensorVersioned* tensor, int64_t stream),
+                                     hami_value* out);
+  /* As tensor_of and tensor_view, for memory on any device. The memory is ordered with `stream`. */
+  hami_error* (*device_tensor_of)(const hami_value* value, int64_t stream, hami_value* out);
+  hami_error* (*device_tensor_view)(const hami_value* value, DLTensor* out, uint64_t* flags);
+
+  /* -- since 1.1: the stream of an instance: on which the backends of one instance of a node work on a device. */
+  int64_t (*ctx_stream_get)(const hami_context* context, DLDevice device);               /* 0: none was set */
+  hami_error* (*ctx_stream_set)(hami_context* context, DLDevice device, int64_t stream); /* during create */
 #endif
 } hami_host;
 

@@ -15,8 +15,8 @@
 //
 // Compile it with hidden visibility, export only hami_plugin_v1, and do not link any library of hami. An exception fails the
 // requests of its call.
-// A plugin that needs a later minor version defines, before the include, HAMI_ABI_USE_MINOR and HAMI_ABI_MIN_MINOR, the oldest
-// minor version that it runs with. This header and those in sdk/ are compiled into the plugin; they do not belong to the ABI.
+// A plugin that needs a later minor version defines it as HAMI_ABI_TARGET before the include. One that can do without defines
+// HAMI_ABI_USE_MINOR, the version that it is built with, and HAMI_ABI_MIN_MINOR, the oldest that it runs with. This header and those in sdk/ are compiled into the plugin; they do not belong to the ABI.
 #pragma once
 
 #include <cstdint>
@@ -31,13 +31,14 @@
 #include "hami/sdk/shared.hpp"
 
 #ifndef HAMI_ABI_MIN_MINOR
-#define HAMI_ABI_MIN_MINOR 0
+#define HAMI_ABI_MIN_MINOR HAMI_ABI_TARGET
 #endif
 
 namespace hami {
 inline namespace sdk {
 
-// The number of items that one call of forward accepts; `max` 0: no limit.
+// The number of items that one call of forward accepts; `max` 0: no limit; HAMI_AUTO: no limit, and the node learns how many
+// pay. Without a `max`, a node runs one item at a time.
 struct Range {
   std::uint64_t min = 1;
   std::uint64_t max = 0;
@@ -102,6 +103,14 @@ class Backend {
   Dict options() const noexcept { return Dict(host().context_options(context_)); }
   Queue queue(std::string_view name) const { return Queue::find(context_, name); }
   Store store() const noexcept { return Store(context_); }
+#if HAMI_ABI_USE_MINOR >= 1
+  // The stream on which the backends of this instance work on a device; 0: none was set. Needs HAMI_ABI_MIN_MINOR 1.
+  std::int64_t stream(DLDevice device) const noexcept { return host().ctx_stream_get(context_, device); }
+  // Only during init_.
+  void set_stream(DLDevice device, std::int64_t stream) const {
+    check(host().ctx_stream_set(context_, device, stream));
+  }
+#endif
   std::string_view node() const noexcept { return view(host().context_node(context_)); }
   // The number of this instance of the node; -1: outside of InstancesRegister.
   std::int64_t instance() const noexcept { return host().context_instance(context_); }
@@ -261,11 +270,11 @@ HAMI_SDK_OWN_ inline const hami_plugin* enter(hami_fill fill, hami_error** error
 // "model: path; max: int = 1 {1..64}; device: str = 'cpu' {cpu,gpu}; post: str?"
 #define HAMI_REGISTER(Class, name, params, doc) HAMI_REGISTER_AT_(Class, __COUNTER__, name, params, doc)
 
-#define HAMI_GENERATE_AT_(number, ...)                                                                              \
-  static_assert(HAMI_ABI_USE_MINOR >= 1 && HAMI_ABI_MIN_MINOR >= 1,                                                 \
-                "HAMI_GENERATE_BACKEND needs #define HAMI_ABI_USE_MINOR 1 and #define HAMI_ABI_MIN_MINOR 1 before " \
-                "the include of hami/backend.hpp");                                                                 \
-  [[maybe_unused]] static const bool HAMI_REGISTER_JOIN_(hami_registered_, number) =                                \
+#define HAMI_GENERATE_AT_(number, ...)                                                                         \
+  static_assert(HAMI_ABI_USE_MINOR >= 1 && HAMI_ABI_MIN_MINOR >= 1,                                            \
+                "HAMI_GENERATE_BACKEND needs plugin ABI 1.1: #define HAMI_ABI_TARGET 1 before the include of " \
+                "hami/backend.hpp");                                                                           \
+  [[maybe_unused]] static const bool HAMI_REGISTER_JOIN_(hami_registered_, number) =                           \
       ::hami::register_generated(__VA_ARGS__)
 
 // Registers a name that is replaced by an expression, as hami.generate does in Python. `params`: defaults of parameters of the

@@ -4,7 +4,9 @@
 #include <pybind11/stl.h>
 
 #include <optional>
+#include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "backend/instance_proxy.hpp"
@@ -196,10 +198,12 @@ void register_backend_handle(py::module_& module) {
       .def_property_readonly("min", [](const BackendHandle& self) { return self.use()->min(); },
                              "The minimum batch size.")
       .def_property_readonly("max",
-                             [](const BackendHandle& self) -> std::optional<std::size_t> {
+                             [](const BackendHandle& self) -> std::variant<std::monostate, std::size_t, std::string> {
     const Range range = self.use()->range();
-    return range.declared() ? std::optional(range.max) : std::nullopt;
-  }, "The maximum batch size; None if the backend declares none.")
+    if (range.is_auto()) return show_max(range.max);
+    if (range.declared()) return range.max;
+    return {};
+  }, "The maximum batch size; \"auto\" if the backend takes any number; None if it declares none.")
       .def_property_readonly("label", &BackendHandle::label,
                              "The name as written in the expression, or that of the instance.")
       .def("__repr__", [](const BackendHandle& self) { return "<hami.BackendHandle " + self.label() + ">"; });

@@ -19,6 +19,7 @@
 #include "python_backend.hpp"
 #include "request_store.hpp"
 #include "request_view.hpp"
+#include "trace.hpp"
 
 namespace py = pybind11;
 
@@ -40,6 +41,7 @@ PYBIND11_MODULE(_core_main_interpreter, module, py::mod_gil_not_used()) {
   hami::bind::register_config(module);
   hami::bind::register_expressions(module);
   hami::bind::register_pipe(module);
+  hami::bind::register_trace(module);
   hami::bind::register_failing_allocations(module);
   module.def("near_names",
              [](const std::string& name, const std::vector<std::string>& candidates, std::size_t limit) {

@@ -151,12 +151,17 @@ std::string Part::type_name() const {
   return part ? python_type_name(part) : OpaqueObject::type_name();
 }
 
-Value Part::to_tensor() const {
+Value Part::to_tensor() const { return exported(std::nullopt); }
+
+Value Part::to_device_tensor(std::int64_t stream) const { return exported(stream); }
+
+Value Part::exported(std::optional<std::int64_t> stream) const {
   const HoldGil gil;
   try {
     const py::object part = get();
     const Value value = to_value(part);
-    return value.kind() == Kind::kTensor ? value : tensor_from(part);
+    if (value.kind() != Kind::kTensor) return tensor_from(part, stream);
+    return to_value(stream ? value.as_device_tensor(*stream) : value.as_tensor());
   } catch (...) {
     rethrow_python_error();
   }

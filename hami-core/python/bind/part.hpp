@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 
 #include "gil.hpp"
 #include "value/value.hpp"
@@ -28,8 +29,11 @@ class Part final : public OpaqueObject {
   void* pointer() const noexcept override;
   std::string type_name() const override;
   Value to_tensor() const override;
+  Value to_device_tensor(std::int64_t stream) const override;
 
  private:
+  Value exported(std::optional<std::int64_t> stream) const;
+
   std::shared_ptr<PyRef> parts_;
   std::size_t index_;
   mutable std::atomic<PyObject*> extracted_{nullptr};  // an owned reference

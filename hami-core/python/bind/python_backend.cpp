@@ -135,30 +135,32 @@ class PythonBackend final : public Backend {
     object.attr("children") = children;
   }
 
-  // Reads `max` and `min` of the object after init: ints, properties, or methods that return an int.
+  // Reads `max` and `min` of the object after init: ints, properties, or methods that return an int; `max` may be "auto".
   void read_range(const py::object& object) {
-    const auto read = [&](const char* name) -> std::optional<std::size_t> {
+    const auto read = [&](const char* name, bool may_be_auto) -> std::optional<std::size_t> {
       py::object value = object.attr(name);
       if (PyCallable_Check(value.ptr())) value = call_python(value);
       if (value.is_none()) return std::nullopt;
+      if (may_be_auto && py::isinstance<py::str>(value) && value.cast<std::string>() == "auto") return Range::kAuto;
       int overflow = 0;  // 1 above the range of long long, -1 below
       const bool is_int = py::isinstance<py::int_>(value);
       const long long number = is_int ? PyLong_AsLongLongAndOverflow(value.ptr(), &overflow) : 0;
       if (overflow < 0 || (overflow == 0 && number < 1))
-        throw Error(ErrorCode::kConfig,
-                    label() + "." + name + " must be an int of at least 1, got " + std::string(py::repr(value)));
+        throw Error(ErrorCode::kConfig, label() + "." + name + " must be an int of at least 1" +
+                                            (may_be_auto ? " or \"auto\"" : "") + ", got " +
+                                            std::string(py::repr(value)));
       return static_cast<std::size_t>(overflow ? std::numeric_limits<long long>::max() : number);
     };
-    const auto max = read("max");
+    const auto max = read("max", true);
     if (max) batch_range_.max = *max;
     if (is_generator_function(object.attr("forward"))) {
       if (max.value_or(1) > 1)
         throw Error(ErrorCode::kConfig,
                     label() + ".forward is a generator, which runs one request at a time, but its max is " +
-                        std::to_string(*max) + "; remove max, or write a forward without yield");
+                        show_max(*max) + "; remove max, or write a forward without yield");
       batch_range_.max = 1;
     }
-    if (const auto min = read("min")) batch_range_.min = *min;
+    if (const auto min = read("min", false)) batch_range_.min = *min;
     if (batch_range_.min > batch_range_.max)
       throw Error(ErrorCode::kConfig, label() + ".min is " + std::to_string(batch_range_.min) +
                                           ", greater than its max, " + std::to_string(batch_range_.max));
@@ -363,6 +365,7 @@ py::list params_of(const ClassHandle& handle) {
     param["choices"] = spec.choices;
     param["least"] = spec.least;
     param["most"] = spec.most;
+    param["takes_auto"] = spec.takes_auto;
     param["help"] = spec.help;
     param["text"] = show_param(spec);
     list.append(param);
@@ -433,15 +436,16 @@ void register_python_backends(py::module_& module) {
   }, "Return the classes in the registry.");
   module.def("is_defined", [](const std::string& name) { return Registry::instance().find_known(name) != nullptr; },
              py::arg("name"), "Return whether a class in the registry has this name or alias.");
-  module.def("set_finder",
-             [](py::object finder) {
+  module.def(
+      "set_finder",
+      [](py::object finder) {
     auto shared_finder = std::make_shared<PyRef>(std::move(finder));
-    Registry::instance().set_finder([shared_finder](const std::string& name, const std::string& distribution,
-                                                    const std::map<std::string, std::string>& providers) {
-      return find_in_python(*shared_finder, name, distribution, providers);
+    Registry::instance().set_finder(
+        [shared_finder](const std::string& name, const std::string& distribution, const Registry::Choice& choice) {
+      return find_in_python(*shared_finder, name, distribution, choice.providers, choice.device);
     });
   }, py::arg("finder"),
-             "Set the function that finds classes outside the registry: finder(name, distribution, providers).");
+      "Set the function that finds classes outside the registry: finder(name, distribution, providers, device).");
   module.def("set_device_finder", [](py::object finder) {
     auto shared_finder = std::make_shared<PyRef>(std::move(finder));
     Registry::instance().set_device_finder([shared_finder](const std::string& name, const std::string& device) {

@@ -14,13 +14,14 @@
 namespace hami::bind {
 namespace {
 
-constexpr const char* kTensorDoc = R"(An array in CPU memory, such as the `result` of a built-in or native backend.
+constexpr const char* kTensorDoc = R"(An array, such as the `result` of a built-in or native backend.
 
     best = request["result"][0, 1]                 # a number; request["result"][0] is a tensor over the same memory
     rows = request["result"].tolist()
     scores = hami.to_numpy(request["result"])      # or torch.from_dlpack(…), memoryview(…)
 
-The conversions to other packages do not copy; each of them keeps the memory alive.)";
+The conversions to other packages do not copy; each of them keeps the memory alive. A tensor in device memory has a
+shape and a dtype, and supports indexing and torch.from_dlpack(…); its elements can be read after CpuTensor.)";
 
 constexpr const char* kVersioned = "dltensor_versioned";
 constexpr const char* kLegacy = "dltensor";
@@ -67,14 +68,27 @@ py::object capsule_around(DLManagedTensor* managed) {
 
 using Pair = std::optional<std::pair<int, int>>;
 
+constexpr std::int64_t kLegacyDefaultStream = 1;
+constexpr std::int64_t kNoOrder = -1;
+
+// As DLPack says: None is the legacy default stream, and -1 asks for no order.
+void order(const TensorObject& tensor, const py::object& stream) {
+  const auto number = stream.is_none() ? kLegacyDefaultStream : stream.cast<std::int64_t>();
+  if (tensor.order() && number != kNoOrder) tensor.order()(number);
+}
+
 py::object dlpack(const Tensor& self, const py::object& stream, Pair max_version, Pair device,
                   std::optional<bool> copy_requested) {
-  if (!stream.is_none()) throw py::buffer_error("a tensor in CPU memory has no stream: stream must be None");
   const DLDevice here = self->device();
-  if (device && *device != std::pair<int, int>(kDLCPU, 0) &&
-      *device != std::pair<int, int>(here.device_type, here.device_id))
-    throw py::buffer_error("the tensor is in CPU memory and cannot be exported to another device");
+  const bool on_cpu = is_cpu_memory(here);
   const bool copies = copy_requested.value_or(false);
+  if (on_cpu && !stream.is_none()) throw py::buffer_error("a tensor in CPU memory has no stream: stream must be None");
+  const std::pair<int, int> place(here.device_type, here.device_id);
+  if (device && *device != place && !(on_cpu && *device == std::pair<int, int>(kDLCPU, 0)))
+    throw py::buffer_error("the tensor is " + (on_cpu ? std::string("in CPU memory") : "on " + show_device(here)) +
+                           " and cannot be exported to another device");
+  if (!on_cpu && copies) throw py::buffer_error("the tensor is on " + show_device(here) + ": copy it after the export");
+  if (!on_cpu) order(*self, stream);
   const Tensor tensor = copies ? copy(self) : self;
   const bool versioned = max_version && max_version->first >= DLPACK_MAJOR_VERSION;
   if (!versioned && tensor->is_read_only())
@@ -110,6 +124,8 @@ const char* buffer_format(DLDataType type) {
 }
 
 py::buffer_info buffer(const TensorObject& self) {
+  if (!is_cpu_memory(self.device()))
+    throw py::buffer_error("the tensor is on " + show_device(self.device()) + "; put CpuTensor before its reader");
   const char* format = buffer_format(self.dtype());
   if (!format) throw py::buffer_error("the buffer protocol has no format for " + dtype_name(self.dtype()));
   static char empty;  // an empty tensor may have no memory, but a buffer needs an address
@@ -151,6 +167,7 @@ py::object nested(const TensorObject& self, Read read, const char* at, std::size
 }
 
 py::object to_list(const TensorObject& self) {
+  require_cpu_memory(self.device(), "the tensor");
   py::object found;
   with_element(self.dtype(), [&](auto element) { found = nested(self, number_at<decltype(element)>, self.data()); });
   if (same_dtype(self.dtype(), dtype(kDLComplex, 64))) found = nested(self, complex_at<float>, self.data());
@@ -267,6 +284,8 @@ void register_tensor(py::module_& module) {
                              "The length of each axis, as a tuple.")
       .def_property_readonly("dtype", [](const TensorObject& self) { return dtype_name(self.dtype()); },
                              "The element type: \"float32\", \"int64\", \"bfloat16\", …")
+      .def_property_readonly("device", [](const TensorObject& self) { return show_device(self.device()); },
+                             "Where the memory is: \"cpu\", \"cuda:0\", …")
       .def_property_readonly("nbytes", &TensorObject::bytes, "The size of the elements in bytes.")
       .def("__dlpack__", dlpack, py::kw_only(), py::arg("stream") = py::none(), py::arg("max_version") = py::none(),
            py::arg("dl_device") = py::none(), py::arg("copy") = py::none(),

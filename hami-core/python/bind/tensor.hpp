@@ -1,15 +1,18 @@
 // hami.Tensor, and the exchange of tensors between Python and the core through DLPack, without a copy.
 #pragma once
 
+#include <cstdint>
+#include <optional>
+
 #include "gil.hpp"
 #include "value/tensor.hpp"
 
 namespace hami::bind {
 
 // The memory of an object with __dlpack__ as a tensor; None if the object does not have this method. Error(kDataType)
-// if the memory is not CPU memory or cannot be exported without a copy. Requires the GIL. The tensor may be destroyed
-// on any thread.
-Value tensor_from(py::handle object);
+// if the memory cannot be exported without a copy, or is not CPU memory and there is no stream of its device with which it
+// is to be ordered. Requires the GIL. The tensor may be destroyed on any thread.
+Value tensor_from(py::handle object, std::optional<std::int64_t> stream = std::nullopt);
 
 // Checks a capsule that `object` returned from __dlpack__, for a consumer outside of the core. Error(kDataType).
 void check_capsule(py::handle object, const py::object& capsule);

@@ -17,26 +17,25 @@ struct ImportedCapsule {
   throw Error(ErrorCode::kDataType, "the " + python_type_name(object) + " " + reason);
 }
 
-void check_device(py::handle object) {
-  if (!py::hasattr(object, "__dlpack_device__")) return;
+DLDevice device_of(py::handle object) {
+  if (!py::hasattr(object, "__dlpack_device__")) return {kDLCPU, 0};
   const py::tuple device = object.attr("__dlpack_device__")();
-  const DLDevice place{static_cast<DLDeviceType>(py::int_(device[0]).cast<std::int32_t>()),
-                       py::int_(device[1]).cast<std::int32_t>()};
-  if (!is_cpu_memory(place))
-    throw DeviceMemory(place, "the " + python_type_name(object) + " is on " + show_device(place) +
-                                  "; the core reads tensors in CPU memory only");
+  return {static_cast<DLDeviceType>(py::int_(device[0]).cast<std::int32_t>()),
+          py::int_(device[1]).cast<std::int32_t>()};
 }
 
-// Producers before DLPack 1.0 accept no arguments and cannot mark memory as read-only.
-py::object capsule_of(py::handle object) {
+// Producers before DLPack 1.0 know only `stream`, and cannot mark memory as read-only. For CPU memory there is no stream.
+py::object capsule_of(py::handle object, std::optional<std::int64_t> stream) {
   const py::object method = object.attr("__dlpack__");
+  py::dict options;
+  if (stream) options["stream"] = *stream;
   try {
-    return method(py::arg("max_version") = py::make_tuple(DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION),
+    return method(**options, py::arg("max_version") = py::make_tuple(DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION),
                   py::arg("copy") = false);
   } catch (py::error_already_set& raised) {
     if (!raised.matches(PyExc_TypeError)) throw;
   }
-  return method();
+  return method(**options);
 }
 
 void read_capsule(py::handle object, const py::object& capsule, DLManagedTensorVersioned& into) {
@@ -57,12 +56,14 @@ void read_capsule(py::handle object, const py::object& capsule, DLManagedTensorV
 
 }  // namespace
 
-Value tensor_from(py::handle object) {
+Value tensor_from(py::handle object, std::optional<std::int64_t> stream) {
   HAMI_ASSERT(has_gil());
   if (!py::hasattr(object, "__dlpack__")) return {};
   try {
-    check_device(object);
-    const py::object capsule = capsule_of(object);
+    const DLDevice device = device_of(object);
+    if (is_cpu_memory(device)) stream.reset();
+    if (!stream) require_cpu_memory(device, "the " + python_type_name(object));
+    const py::object capsule = capsule_of(object, stream);
     auto imported = std::make_unique<ImportedCapsule>();
     read_capsule(object, capsule, imported->managed);
     imported->capsule = PyRef(capsule);
@@ -70,11 +71,12 @@ Value tensor_from(py::handle object) {
     imported->managed.deleter = [](DLManagedTensorVersioned* self) {
       delete static_cast<ImportedCapsule*>(self->manager_ctx);
     };
-    return to_value(TensorObject::adopt(&imported.release()->managed));
+    DLManagedTensorVersioned* const managed = &imported.release()->managed;
+    return to_value(stream ? TensorObject::adopt_on_device(managed, nullptr) : TensorObject::adopt(managed));
   } catch (py::error_already_set& raised) {
     if (!raised.matches(PyExc_Exception) || raised.matches(PyExc_MemoryError)) throw from_python(raised);
     throw_import_error(object, "cannot be imported as a tensor: " + std::string(py::str(raised.value())));
-  } catch (py::builtin_exception& error) {  // from a cast in check_device
+  } catch (py::builtin_exception& error) {  // from a cast in device_of
     throw_import_error(object, std::string("cannot be imported as a tensor: ") + error.what());
   }
 }

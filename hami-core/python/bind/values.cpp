@@ -39,6 +39,10 @@ class PythonOpaque final : public OpaqueObject {
     const HoldGil gil;
     return tensor_from(object_.get());
   }
+  Value to_device_tensor(std::int64_t stream) const override {
+    const HoldGil gil;
+    return tensor_from(object_.get(), stream);
+  }
 
  private:
   PyRef object_;

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from hami._runtime.device import Device
     from hami._torchpipe import Dict, create, default_queue, get, init
     from hami.observe.throughput import ThroughputBenchmark
+    from hami.observe.user_code import inspector, timer
 
 KVStorage = RequestStore
 
@@ -105,12 +106,14 @@ __all__ = [
     "get",
     "get_include",
     "init",
+    "inspector",
     "pipe",
     "plugins",
     "register",
     "register_plugin",
     "scatter",
     "scattered",
+    "timer",
     "to_like",
     "to_numpy",
 ]
@@ -123,11 +126,15 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:
 
     def __getattr__(name):
-        """Import what few programs use: the benchmark, devices, and the entry points for programs of torchpipe."""
+        """Import what few programs use: measurements, devices, and the entry points for programs of torchpipe."""
         if name == "Device":
             from hami._runtime.device import Device
 
             return Device
+        if name in ("inspector", "timer"):
+            from hami.observe import user_code
+
+            return getattr(user_code, name)
         if name == "ThroughputBenchmark":
             from hami.observe.throughput import ThroughputBenchmark
 

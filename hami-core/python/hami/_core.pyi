@@ -508,8 +508,8 @@ class BackendHandle:
         """The minimum batch size in items."""
 
     @property
-    def max(self) -> int | None:
-        """The maximum batch size in items; None if the backend declares none."""
+    def max(self) -> int | str | None:
+        """The maximum batch size in items; "auto": the node learns it; None if the backend declares none."""
 
     @property
     def label(self) -> str:
@@ -547,6 +547,10 @@ class Tensor:
     @property
     def dtype(self) -> str:
         """The element type: "float32", "int64", "bfloat16", …"""
+
+    @property
+    def device(self) -> str:
+        """Where the memory is: "cpu", "cuda:0", …"""
 
     @property
     def nbytes(self) -> int:
@@ -844,6 +848,27 @@ class Pipe:
 def check_dlpack(object: Any, capsule: Any) -> None:
     """Raise DataTypeError if the DLPack capsule of an object is damaged, so that reading it could end the process."""
 
+def trace_start(path: str, last: float | None = None, slow: float | None = None) -> None:
+    """Begin to record the timeline of the process. `last` and `slow` are seconds.
+
+    Raises AlreadyExists if a trace is active, ConfigError if the file cannot be written.
+    """
+
+def trace_stop() -> dict[str, Any]:
+    """End the trace, and return `events`, `lost`, `written` and `error`. Without a trace it does nothing."""
+
+def trace_active() -> bool:
+    """Return whether a trace is recorded."""
+
+def trace_begin(name: str) -> int:
+    """Begin a slice of this thread, and return the token for `trace_end`; 0 without a trace."""
+
+def trace_end(token: int) -> None:
+    """End the innermost slice of this thread."""
+
+def trace_slice(name: str, began_ns: int, ended_ns: int) -> None:
+    """Add a slice on a track of its own; the moments are those of `time.monotonic_ns()`."""
+
 def on_core_thread() -> bool:
     """Return whether the core created the calling thread."""
 
@@ -920,8 +945,8 @@ def is_defined(name: str) -> bool:
 def set_device_finder(finder: Callable[[str, str], BackendClass]) -> None:
     """Set the function that finds classes for memory on a kind of device: finder(name, device)."""
 
-def set_finder(finder: Callable[[str, str, dict[str, str]], BackendClass]) -> None:
-    """Set the function that finds classes outside the registry: finder(name, distribution, providers)."""
+def set_finder(finder: Callable[[str, str, dict[str, str], str], BackendClass]) -> None:
+    """Set the function that finds classes outside the registry: finder(name, distribution, providers, device)."""
 
 def set_log_level(level: int) -> None:
     """Set the lowest level that is logged. The environment variable HAMI_LOG overrides it."""

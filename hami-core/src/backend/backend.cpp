@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/mutex.hpp"
+#include "lang/params.hpp"
 #include "request/retry_policy.hpp"
 #include "request/wait_graph.hpp"
 #include "sync/blocking.hpp"
@@ -54,6 +55,8 @@ void check_distinct(const Backend& backend, Batch batch) {
 
 }  // namespace
 
+std::string show_max(std::size_t max) { return max == Range::kAuto ? kAutoWord : std::to_string(max); }
+
 Range narrowest(const std::vector<Range>& children) {
   Range narrow;
   for (const Range& range : children)
@@ -67,8 +70,19 @@ void Backend::add_backend_note(Batch batch) const {
       *request->error = request->error->with_note("backend " + label_);
 }
 
+void Backend::begin_slice(Batch part, trace::Slice& slice) const noexcept {
+  trace::Event event;
+  event.category = trace::Category::kBackend;
+  event.time = now();
+  event.name = trace_name_;
+  event.count = static_cast<std::uint16_t>(std::min<std::size_t>(part.items(), UINT16_MAX));
+  slice.begin(event);
+}
+
 // Adds the name of the innermost backend to the error; containers around it add nothing.
 void Backend::forward_part(Batch part) {
+  trace::Slice slice;
+  if (trace::active() && trace_name_) begin_slice(part, slice);
   const BackendTimer timer(time_);
   try {
     forward_(part);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "observe/backend_times.hpp"
+#include "observe/trace.hpp"
 #include "request/request.hpp"
 
 namespace hami {
@@ -33,10 +34,15 @@ using BackendPtr = std::shared_ptr<Backend>;
 // How many items one forward takes.
 struct Range {
   static constexpr std::size_t kUnbounded = SIZE_MAX;
+  static constexpr std::size_t kAuto = SIZE_MAX - 1;  // above every number, so that it gives way to one
   std::size_t min = 1;
-  std::size_t max = kUnbounded;  // kUnbounded: none declared
+  std::size_t max = kUnbounded;  // kUnbounded: none declared; kAuto: any number, and the node learns how many pay
   bool declared() const noexcept { return max != kUnbounded; }
+  bool is_auto() const noexcept { return max == kAuto; }
 };
+
+// A maximum for users: a number, or "auto".
+std::string show_max(std::size_t max);
 
 // The range of a container: that of the child with the smallest declared max above 1. Children with max 1 are called item by
 // item.
@@ -91,6 +97,7 @@ class Backend {
   const Traits& traits() const noexcept { return traits_; }
   void describe(std::string label, const Traits& traits) {
     label_ = std::move(label);
+    trace_name_ = trace::intern(label_);
     traits_ = traits;
   }
 
@@ -111,7 +118,9 @@ class Backend {
 
  private:
   void forward_part(Batch part);
+  void begin_slice(Batch part, trace::Slice& slice) const noexcept;
   std::string label_;
+  trace::Name trace_name_ = 0;
   Traits traits_;
   BackendTime* time_ = nullptr;
 };

@@ -155,7 +155,7 @@ std::string expected(const ParamSpec& spec) {
   const std::string least = spec.least ? bound(spec.type, *spec.least) : "";
   const std::string most = spec.most ? bound(spec.type, *spec.most) : "";
   if (spec.least && spec.most) return type + " from " + least + " to " + most;
-  if (spec.least) return type + " of at least " + least;
+  if (spec.least) return type + " of at least " + least + (spec.takes_auto ? " or " + in_quotes(kAutoWord) : "");
   if (spec.most) return type + " of at most " + most;
   switch (spec.type) {
     case ParamType::kBool: return type + " (true, false, yes, no, on, off, 1 or 0)";
@@ -170,6 +170,7 @@ std::string expected(const ParamSpec& spec) {
 
 Value coerce_param(const ParamSpec& spec, const Value& given, std::string_view owner) {
   if (given.is_none() && !spec.required && spec.fallback.is_none()) return given;
+  if (spec.takes_auto && given.kind() == Kind::kStr && trim(given.as_text()) == kAutoWord) return Value(kAutoWord);
   const std::optional<Value> value = read_as(spec.type, given);
   if (value && in_range(spec, *value) && is_choice(spec, *value)) return *value;
   std::string message = "parameter " + in_quotes(spec.name);

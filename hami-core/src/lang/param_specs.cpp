@@ -101,7 +101,9 @@ class SpecReader {
     if (dots != std::string::npos && !is_text) {
       spec.choices.clear();
       spec.least = read_bound(spec, only.substr(0, dots));
-      spec.most = read_bound(spec, only.substr(dots + 2));
+      const std::string most = only.substr(dots + 2);
+      spec.takes_auto = spec.type == ParamType::kInt && most == kAutoWord;
+      if (!spec.takes_auto) spec.most = read_bound(spec, most);
       return;
     }
     for (const std::string& choice : spec.choices) {
@@ -170,13 +172,13 @@ std::string show_param(const ParamSpec& spec) {
     for (std::size_t i = 0; i < spec.choices.size(); ++i) shown += (i > 0 ? "," : "") + spec.choices[i];
     shown += "}";
   }
-  if (spec.least || spec.most) {
+  if (spec.least || spec.most || spec.takes_auto) {
     const auto bound = [&](const std::optional<double>& value) -> std::string {
       if (!value) return {};
       const bool whole = spec.type == ParamType::kInt || spec.type == ParamType::kByteSize;
       return show_value(spec.type, whole ? Value(static_cast<std::int64_t>(*value)) : Value(*value));
     };
-    shown += " {" + bound(spec.least) + ".." + bound(spec.most) + "}";
+    shown += " {" + bound(spec.least) + ".." + (spec.takes_auto ? kAutoWord : bound(spec.most)) + "}";
   }
   return shown;
 }

@@ -22,6 +22,8 @@ constexpr bool is_path(ParamType type) noexcept {
 const char* param_type_name(ParamType type) noexcept;  // "bool", "int", …, "duration", "milliseconds", "bytesize"
 std::optional<ParamType> param_type_of(std::string_view name) noexcept;
 
+inline constexpr const char* kAutoWord = "auto";
+
 struct ParamSpec {
   std::string name;
   std::vector<std::string> aliases = {};  // other spellings of the name that configurations may use
@@ -32,6 +34,7 @@ struct ParamSpec {
   std::vector<std::string> choices;  // empty: anything
   std::optional<double> least;       // of a number, a duration or a bytesize
   std::optional<double> most;
+  bool takes_auto = false;  // the upper end of the range is `auto`: also the text "auto" is valid, and stays text
   std::string help;
 
   // The name, then the aliases.
@@ -39,9 +42,8 @@ struct ParamSpec {
 };
 
 // Parses "model: path 'the file'; max: int = 1 {1..64}; device: str = 'cpu' {cpu,cuda} 'where it runs'": name, type,
-// default, choices or a range (either end may be missing), and in quotes a help text. `|` separates aliases from the name
-// ("width|resize_w: int"). `?` after the type makes the default
-// None ("post: str?"). Defaults and choices are read as in an expression, with white space before the "{". Throws
+// default, choices or a range (either end may be missing; the upper end of an int may be `auto`), and in quotes a help text.
+// `|` separates aliases from the name ("width|resize_w: int"). `?` after the type makes the default None ("post: str?"). Defaults and choices are read as in an expression, with white space before the "{". Throws
 // Error(kInternal): the text comes from the backend's author, not from a user.
 std::vector<ParamSpec> parse_param_specs(std::string_view text);
 

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <atomic>
 
+#include "observe/trace.hpp"
 #include "pipe/pipe_state.hpp"
 #include "request/execution_frame.hpp"
+#include "request/outcome.hpp"
 #include "sync/spin.hpp"
 
 namespace hami {
@@ -54,9 +56,31 @@ bool Call::complete() const {
 void Call::settle(Slot& slot, std::optional<Error> error) noexcept {
   slot.settled = true;
   slot.error = std::move(error);
+  if (trace::active() && slot.request->trace_id) trace_end(slot);
   if (--remaining_ > 0) return;
   complete_ = true;
   if (token_) token_->complete();
+}
+
+void Call::trace_begin(Nanoseconds moment) noexcept {
+  traced_from_ = moment;
+  trace::Event event;
+  event.kind = trace::Event::kRequestBegin;
+  event.time = moment;
+  for (const Slot& slot : slots_) {
+    event.request = slot.request->trace_id = trace::next_id();
+    trace::record(event);
+  }
+}
+
+void Call::trace_end(const Slot& slot) const noexcept {
+  trace::Event event;
+  event.kind = trace::Event::kRequestEnd;
+  event.time = now();
+  event.until = traced_from_;
+  event.request = slot.request->trace_id;
+  event.name = name_of(outcome_of(slot.error));
+  trace::record(event);
 }
 
 Parker* Call::complete(Request* const* requests, std::size_t count) noexcept {

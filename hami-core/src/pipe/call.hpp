@@ -54,6 +54,8 @@ class Call final : public CompletionSink {
   };
 
   void settle(Slot& slot, std::optional<Error> error) noexcept HAMI_REQUIRES(parker_.mutex);
+  void trace_begin(Nanoseconds moment) noexcept;  // before the call starts
+  void trace_end(const Slot& slot) const noexcept;
   enum class Waking { kHere, kLeft };
   void completed(Waking waking) noexcept;
   void watch_deadlines();  // for callers that do not wait on a thread: the pipe's timer expires the requests
@@ -67,6 +69,7 @@ class Call final : public CompletionSink {
   OnComplete on_complete_;
   const Ref<WaitToken> token_;
   Nanoseconds next_deadline_ = kNever;  // set before the call starts
+  Nanoseconds traced_from_ = 0;         // if its requests are in the timeline
   Parker parker_;                       // its mutex guards the outcomes in slots_, and remaining_
   std::size_t remaining_;
   std::atomic<bool> launched_{false};     // a thread that may block runs it

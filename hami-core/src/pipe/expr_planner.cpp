@@ -32,9 +32,11 @@ void add_traits(Traits& whole, const Traits& part) {
   whole.on_device = whole.on_device || part.on_device;
 }
 
+constexpr const char* kDevice = "device";
+
 // Whether the parameter `device` names one other than the CPU.
 bool is_on_device(const Params& params) {
-  const Value* device = params.find("device");
+  const Value* device = params.find(kDevice);
   if (!device || device->kind() != Kind::kStr) return false;
   std::string name(device->as_text().substr(0, 3));
   for (char& letter : name) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
@@ -220,9 +222,23 @@ Plan ExprPlanner::plan_existing(const Expr& expr) {
   return plan;
 }
 
+// As read_params will find it, but it does not count as a use of the key.
+std::string ExprPlanner::device_of(const Expr& expr) {
+  for (const Arg& arg : expr.args)
+    if (arg.key == kDevice) return arg.value;
+  for (const std::string& key : {expr.name + "." + kDevice, std::string(kDevice)}) {
+    if (key == kDevice)
+      if (const Given said = given(key); said.arg) return said.arg->value;
+    const Value* value = node_.peek(key);
+    if (value && value->kind() == Kind::kStr) return std::string(value->as_text());
+  }
+  const Value* fallback = generated_default(kDevice);
+  return fallback && fallback->kind() == Kind::kStr ? std::string(fallback->as_text()) : "";
+}
+
 ClassPtr ExprPlanner::find_class(const Expr& expr) {
   try {
-    return Registry::instance().find(expr.name, expr.distribution, node_.config().providers);
+    return Registry::instance().find(expr.name, expr.distribution, {node_.config().providers, device_of(expr)});
   } catch (const MissingBackend& missing) {
     if (missing.cause.empty() || planning_.causes.insert(missing.cause).second)
       add(missing.code, expr.name_span, missing.headline, missing.hint);

@@ -237,6 +237,7 @@ Ref<Call> PipeState::begin(std::vector<Dict> dicts, Nanoseconds timeout, InlineP
     if (request.deadline != kNever) request.visits = make_counted<NodeVisits>(moment);
     call->next_deadline_ = std::min(call->next_deadline_, request.deadline);
   }
+  if (trace::active()) call->trace_begin(moment);
   open_call(*call);  // from here on a close may complete it at any time
   for (Call::Slot& slot : call->slots_) slot.request->sink = Ref<CompletionSink>(call.get());
   complete_requests(Batch(bad));

@@ -54,7 +54,7 @@ void add_children(hami_host& host) {
     *max = 0;
     const Range range = backend->backend->range();
     *min = range.min;
-    *max = range.declared() ? range.max : 0;
+    *max = range.is_auto() ? HAMI_AUTO : range.declared() ? range.max : 0;
   });
   HAMI_HOST_ENTRY(host, backend_label, [](const hami_backend* backend) { return text_of(backend->backend->label()); });
   HAMI_HOST_ENTRY(host, backend_inject, [](hami_backend* backend, hami_backend* dependency) {

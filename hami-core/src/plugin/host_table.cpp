@@ -9,6 +9,7 @@
 #include "plugin/handles.hpp"
 #include "plugin/host_entry.hpp"
 #include "plugin/library.hpp"
+#include "value/tensor.hpp"
 
 namespace hami {
 namespace {
@@ -29,6 +30,9 @@ hami_host make_table() {
   add_context(host);
   return host;
 }
+
+// The option by which backends in Python find the stream.
+std::string stream_option(DLDevice device) { return "stream." + show_device(device); }
 
 std::string version(unsigned major, unsigned minor) { return std::to_string(major) + "." + std::to_string(minor); }
 
@@ -84,6 +88,14 @@ void add_context(hami_host& host) {
     context->counters->add(escape_invalid_utf8(view_of(name, size)), by);
   });
   HAMI_HOST_ENTRY(host, clock_now, [] { return now(); });
+  HAMI_HOST_ENTRY(host, ctx_stream_get, [](const hami_context* context, DLDevice device) {
+    const Value* stream = context->shared_options->find(stream_option(device));
+    return stream && stream->kind() == Kind::kInt ? stream->as_int() : 0;
+  });
+  HAMI_HOST_ENTRY(host, ctx_stream_set, [](hami_context* context, DLDevice device, std::int64_t stream) {
+    init_of(*context);
+    context->shared_options->set(stream_option(device), stream);
+  });
 }
 
 }  // namespace hami

@@ -9,6 +9,24 @@ namespace {
 
 Tensor tensor_of(const hami_value& raw) { return borrow(raw).as_tensor(); }
 
+DLTensor view_of(const TensorObject& tensor) {
+  return {tensor.data(),
+          tensor.device(),
+          static_cast<std::int32_t>(tensor.rank()),
+          tensor.dtype(),
+          const_cast<std::int64_t*>(tensor.shape().data()),
+          const_cast<std::int64_t*>(tensor.strides().data()),
+          0};
+}
+
+std::uint64_t flags_of(const TensorObject& tensor) { return tensor.is_read_only() ? DLPACK_FLAG_BITMASK_READ_ONLY : 0; }
+
+// The tensor of an object of another language is temporary: a view of it would dangle.
+const TensorObject& lasting_tensor(const Value& given) {
+  if (given.kind() != Kind::kTensor) throw Error(ErrorCode::kDataType, "expected a tensor, got " + type_name(given));
+  return static_cast<const TensorObject&>(*given.object());
+}
+
 }  // namespace
 
 void add_tensors(hami_host& host) {
@@ -29,20 +47,30 @@ void add_tensors(hami_host& host) {
                   [](const hami_value* value, hami_value* out) { *out = release_to_abi(to_value(tensor_of(*value))); });
   HAMI_HOST_ENTRY(host, tensor_view, [](const hami_value* value, DLTensor* out, std::uint64_t* flags) {
     const Value given = borrow(*value);
-    // The tensor of an object of another language is temporary: the view would dangle after this call.
-    if (given.kind() != Kind::kTensor) throw Error(ErrorCode::kDataType, "expected a tensor, got " + type_name(given));
-    const Tensor tensor = given.as_tensor();
-    *out = {tensor->data(),
-            tensor->device(),
-            static_cast<std::int32_t>(tensor->rank()),
-            tensor->dtype(),
-            const_cast<std::int64_t*>(tensor->shape().data()),
-            const_cast<std::int64_t*>(tensor->strides().data()),
-            0};
-    *flags = tensor->is_read_only() ? DLPACK_FLAG_BITMASK_READ_ONLY : 0;
+    const TensorObject& tensor = lasting_tensor(given);
+    require_cpu_memory(tensor.device(), "the tensor");
+    *out = view_of(tensor);
+    *flags = flags_of(tensor);
   });
   HAMI_HOST_ENTRY(host, tensor_export, [](const hami_value* value, DLManagedTensorVersioned** out) {
     *out = export_tensor(tensor_of(*value));
+  });
+  HAMI_HOST_ENTRY(host, device_tensor_adopt,
+                  [](DLManagedTensorVersioned* tensor,
+                     hami_error* (*order)(DLManagedTensorVersioned* tensor, std::int64_t stream), hami_value* out) {
+    if (!tensor) throw Error(ErrorCode::kInvalidArgument, "expected a DLPack tensor, got NULL");
+    TensorObject::Order ordered;
+    if (order) ordered = [tensor, order](std::int64_t stream) { throw_if(order(tensor, stream)); };
+    *out = release_to_abi(to_value(TensorObject::adopt_on_device(tensor, std::move(ordered))));
+  });
+  HAMI_HOST_ENTRY(host, device_tensor_of, [](const hami_value* value, std::int64_t stream, hami_value* out) {
+    *out = release_to_abi(to_value(borrow(*value).as_device_tensor(stream)));
+  });
+  HAMI_HOST_ENTRY(host, device_tensor_view, [](const hami_value* value, DLTensor* out, std::uint64_t* flags) {
+    const Value given = borrow(*value);
+    const TensorObject& tensor = lasting_tensor(given);
+    *out = view_of(tensor);
+    *flags = flags_of(tensor);
   });
 }
 

@@ -118,7 +118,7 @@ class NativeBackend final : public Backend {
     std::uint64_t min = 1;
     std::uint64_t max = 0;
     call("range", [&] { return cls_.range(self_, &min, &max); });
-    range_value_ = {min, max > 0 ? max : Range::kUnbounded};
+    range_value_ = range_of_abi(min, max);
     if (min < 1 || min > range_value_.max)
       throw Error(ErrorCode::kConfig, label() + " declares the range min=" + std::to_string(min) +
                                           ", max=" + std::to_string(max) +

@@ -55,7 +55,7 @@ Brackets brackets_of(const hami_backend_class& cls, const std::string& what) {
 std::string describe_range(const hami_backend_class& cls) {
   if (const std::optional<Range> range = declared_range(cls)) {
     const std::string min = std::to_string(range->min);
-    return range->declared() ? min + " to " + std::to_string(range->max) : min + " or more";
+    return range->declared() ? min + " to " + show_max(range->max) : min + " or more";
   }
   return cls.range ? "as its instances declare" : cls.max_children > 0 ? kNarrowest : "";
 }
@@ -119,7 +119,12 @@ ClassPtr class_of(const hami_backend_class* given, std::size_t number, const std
 
 std::optional<Range> declared_range(const hami_backend_class& cls) {
   if (cls.min_items == 0 && cls.max_items == 0) return std::nullopt;
-  return Range{std::max<std::size_t>(1, cls.min_items), cls.max_items > 0 ? cls.max_items : Range::kUnbounded};
+  return range_of_abi(std::max<std::uint64_t>(1, cls.min_items), cls.max_items);
+}
+
+Range range_of_abi(std::uint64_t min, std::uint64_t max) noexcept {
+  if (max == 0) return {min, Range::kUnbounded};
+  return {min, std::min<std::uint64_t>(max, Range::kAuto)};  // HAMI_AUTO is above it
 }
 
 NativePlugin read_plugin(const hami_plugin& given, const std::string& owner, const std::string& library) {

@@ -23,6 +23,8 @@ NativePlugin read_plugin(const hami_plugin& plugin, const std::string& owner, co
 
 // The range that a class declares for all of its instances; empty if it declares none.
 std::optional<Range> declared_range(const hami_backend_class& cls);
+// A range as the ABI expresses it: without a limit, max is 0; HAMI_AUTO is auto.
+Range range_of_abi(std::uint64_t min, std::uint64_t max) noexcept;
 
 // Creates an instance. Fields of `cls` that its plugin does not have are zero. `origin` names the class and its plugin in messages.
 BackendPtr make_native_backend(const hami_backend_class& cls, std::string origin = "a native backend");

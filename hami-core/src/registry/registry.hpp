@@ -21,9 +21,14 @@ struct MissingBackend {
 
 class Registry {
  public:
+  // What decides between several providers of a name.
+  struct Choice {
+    std::map<std::string, std::string> providers;  // of [providers]
+    std::string device;                            // as configured where the name is used, "cpu"; empty: not configured
+  };
   // Finds names that are neither defined nor the core's; throws MissingBackend.
-  using Finder = std::function<ClassPtr(const std::string& name, const std::string& distribution,
-                                        const std::map<std::string, std::string>& providers)>;
+  using Finder =
+      std::function<ClassPtr(const std::string& name, const std::string& distribution, const Choice& choice)>;
 
   // Finds the backend of this name for memory on a kind of device, such as "cuda"; throws MissingBackend.
   using DeviceFinder = std::function<ClassPtr(const std::string& name, const std::string& device)>;
@@ -36,8 +41,7 @@ class Registry {
   void set_device_finder(DeviceFinder finder);
 
   // Look-up order (reference/expressions.md): this process, the core, installed plugins. Throws MissingBackend.
-  ClassPtr find(const std::string& name, const std::string& distribution,
-                const std::map<std::string, std::string>& providers) const;
+  ClassPtr find(const std::string& name, const std::string& distribution, const Choice& choice) const;
   // The backend of that name from the plugin that serves the device. Throws MissingBackend.
   ClassPtr find_for_device(const std::string& name, const std::string& device) const;
   ClassPtr find_known(const std::string& name) const;  // without asking the finder; null if absent

@@ -46,8 +46,9 @@ class Request : public Counted {
   std::size_t items = 1;    // request_size
   std::size_t bytes = 0;    // for the queue of a node with a memory_limit: the size of `dict`
   Nanoseconds deadline = kNever;
-  Nanoseconds queued_at = 0;  // for the node that runs it: when it was queued; 0: it was not
-  std::uint64_t call = 0;     // for the queue: requests of one call have the same number
+  Nanoseconds queued_at = 0;   // for the node that runs it: when it was queued; 0: it was not
+  std::uint64_t call = 0;      // for the queue: requests of one call have the same number
+  std::uint64_t trace_id = 0;  // in the timeline (observe/trace.hpp); 0: none
   std::uint8_t priority = 0;
   Ref<Queue> parts;  // where `emit` of this request and of its branches puts values; null: the caller takes no parts
   bool isolates = true;  // its node wants it to run again alone if its batch fails as a whole
@@ -78,6 +79,15 @@ class Request : public Counted {
     if (parts) parts->close();
   }
   void abandon() noexcept { abandoned_.store(true, std::memory_order_relaxed); }
+
+  // The numbers in the timeline of the requests that callers made and this one works for.
+  template <class Use>
+  void for_each_trace_id(const Use& use) const {
+    for (const Ref<Request>& merged : merged_from) merged->for_each_trace_id(use);
+    if (!merged_from.empty()) return;
+    if (parent) return parent->for_each_trace_id(use);
+    if (trace_id) use(trace_id);
+  }
 
   // A new request with the same keys, whose parent is this one.
   Ref<Request> branch(Ref<CompletionSink> branch_sink, std::size_t branch_index);

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "request/outcome.hpp"
 #include "request/retry_policy.hpp"
 #include "sync/blocking.hpp"
 
@@ -20,17 +21,9 @@ void run_hook(Backend& hook, Batch batch) {
 
 constexpr std::uint64_t kMinusOne = UINT64_MAX;  // counters wrap around
 
-RequestStats::Counter RequestStats::* outcome_of(const Request& request) noexcept {
-  if (request.alive()) return &RequestStats::completed;
-  switch (request.error->code()) {
-    case ErrorCode::kSkipped: return &RequestStats::completed;
-    case ErrorCode::kQueueFull:
-    case ErrorCode::kPipeClosed: return &RequestStats::rejected;
-    case ErrorCode::kDeadlineExceeded: return &RequestStats::expired;
-    case ErrorCode::kCancelled: return &RequestStats::cancelled;
-    default: return &RequestStats::failed;
-  }
-}
+constexpr RequestStats::Counter RequestStats::* kOutcomes[] = {&RequestStats::completed, &RequestStats::failed,
+                                                               &RequestStats::rejected, &RequestStats::expired,
+                                                               &RequestStats::cancelled};
 
 // RAII: applies this node's `on_batch_error` policy to the batch, also where the instance passes requests on; restores the
 // previous policy on exit.
@@ -95,19 +88,26 @@ void BatchRunner::forward(Backend& instance, Batch batch) {
   instance.forward(batch);
 }
 
-Nanoseconds BatchRunner::run(Backend& instance, Batch batch) noexcept {
+Nanoseconds BatchRunner::run(Backend& instance, Batch batch, const char* reason) noexcept {
   count(batch, &RequestStats::running);
   const Nanoseconds start = now();
+  trace::Slice slice;
+  if (trace::active()) trace_start(batch, start, reason, slice);
   for (const Request* request : batch)
     if (NodeVisits* const visits = visits_of(*request)) visits->start(node_, start);
   try {
     const ScopedRetryPolicy retry_policy(batch, isolate_);
-    stats_.retried += forward_with_retry(batch, isolate_, [&](Batch part) { forward(instance, part); });
+    bool again = false;
+    stats_.retried += forward_with_retry(batch, isolate_, [&](Batch part) {
+      if (std::exchange(again, true) && trace::active()) trace_at_node(part, trace::intern("retry"));
+      forward(instance, part);
+    });
   } catch (...) {  // no memory for the policy
     const Error error = current_error();
     for (Request* request : batch) request->fail(error);
   }
   const Nanoseconds took = now() - start;
+  slice.end();
   stats_.compute_ns += static_cast<std::uint64_t>(took);
   ++stats_.batches;
   stats_.batch_items += batch.items();
@@ -125,6 +125,56 @@ void BatchRunner::record_end(Batch batch, bool ran) noexcept {
     if (NodeVisits* const visits = visits_of(*request)) visits->leave(node_, ran);
 }
 
+// Requests that were queued have waited until now. Those of an inline batch were not.
+void BatchRunner::trace_start(Batch batch, Nanoseconds start, const char* reason, trace::Slice& slice) noexcept {
+  trace::Event event;
+  event.category = trace::Category::kBatch;
+  event.name = event.node = trace_name_;
+  event.batch = trace::next_id();
+  event.kind = trace::Event::kMember;
+  event.until = start;
+  for (const Request* request : batch) {
+    event.time = request->queued_at;
+    request->for_each_trace_id([&](std::uint64_t id) {
+      event.request = id;
+      trace::record(event);
+    });
+  }
+  event.request = 0;
+  event.time = start;
+  event.reason = trace::intern(reason);
+  event.count = static_cast<std::uint16_t>(std::min<std::size_t>(batch.items(), UINT16_MAX));
+  slice.begin(event);
+}
+
+void BatchRunner::trace_at_node(Batch batch, trace::Name name) noexcept {
+  trace::Event event;
+  event.category = trace::Category::kOutcome;
+  event.time = now();
+  event.name = name;
+  event.node = trace_name_;
+  for (const Request* request : batch)
+    request->for_each_trace_id([&](std::uint64_t id) {
+      event.request = id;
+      trace::record(event);
+    });
+}
+
+void BatchRunner::trace_rejected(Batch batch) noexcept {
+  trace::Event event;
+  event.kind = trace::Event::kMember;
+  event.node = trace_name_;
+  event.until = now();
+  for (Request* request : batch) {
+    if ((event.time = request->queued_at) > 0)
+      request->for_each_trace_id([&](std::uint64_t id) {
+        event.request = id;
+        trace::record(event);
+      });
+    trace_at_node(Batch(&request, 1), name_of(outcome_of(request->error)));
+  }
+}
+
 // Requests of an inline batch were not queued.
 void BatchRunner::record_times(Batch batch, Nanoseconds start, Nanoseconds took) noexcept {
   for (Request* request : batch) {
@@ -139,7 +189,7 @@ void BatchRunner::record_times(Batch batch, Nanoseconds start, Nanoseconds took)
 
 // Called before the requests complete, because their caller may read the statistics at once.
 void BatchRunner::count_outcomes(Batch batch) noexcept {
-  for (Request* request : batch) count(Batch(&request, 1), outcome_of(*request));
+  for (Request* request : batch) count(Batch(&request, 1), kOutcomes[outcome_of(request->error)]);
 }
 
 void BatchRunner::count(Batch batch, RequestStats::Counter RequestStats::* statistic, std::uint64_t by) noexcept {
@@ -151,6 +201,7 @@ void BatchRunner::count(Batch batch, RequestStats::Counter RequestStats::* stati
 void BatchRunner::complete_unreachable(RequestChain& requests) noexcept {
   use_all(requests, [&](Batch batch) {
     record_end(batch, false);
+    if (trace::active()) trace_at_node(batch, name_of(kRejected));
     count(batch, &RequestStats::rejected);
     complete_requests(batch);
   });
@@ -159,6 +210,7 @@ void BatchRunner::complete_unreachable(RequestChain& requests) noexcept {
 void BatchRunner::complete_rejected(Batch batch) noexcept {
   if (batch.empty()) return;
   record_end(batch, false);
+  if (trace::active()) trace_rejected(batch);
   count_outcomes(batch);
   complete_requests(batch);
 }

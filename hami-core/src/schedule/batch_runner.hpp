@@ -6,6 +6,7 @@
 #include "backend/init.hpp"
 #include "observe/node_stats.hpp"
 #include "observe/node_times.hpp"
+#include "observe/trace.hpp"
 #include "request/request_chain.hpp"
 
 namespace hami {
@@ -13,7 +14,7 @@ namespace hami {
 class BatchRunner {
  public:
   BatchRunner(const std::string& node, NodeStats& stats, NodeTimes& times)
-      : node_(node), note_("node \"" + node + "\""), stats_(stats), times_(times) {}
+      : node_(node), note_("node \"" + node + "\""), trace_name_(trace::intern(node)), stats_(stats), times_(times) {}
 
   // The brackets of the dispatcher: a hook for each request before it is queued, and one for each batch.
   void set_hooks(Init& init);
@@ -29,8 +30,9 @@ class BatchRunner {
   void record_arrival(Batch batch) noexcept;
   // Checks a request before it is queued. False: it has failed, with a note that names the node.
   bool admit(Request& request, std::size_t max_items) noexcept;
-  // Returns the time that it took. Never throws: an exception of the backend becomes the outcome.
-  Nanoseconds run(Backend& instance, Batch batch) noexcept;
+  // Returns the time that it took. Never throws: an exception of the backend becomes the outcome. `reason`: why the batch
+  // starts, for the timeline.
+  Nanoseconds run(Backend& instance, Batch batch, const char* reason) noexcept;
   // Adds `by` to a statistic for each request, also in those of its lane.
   void count(Batch batch, RequestStats::Counter RequestStats::* statistic, std::uint64_t by = 1) noexcept;
   // Counts and completes requests that failed before they ran.
@@ -44,9 +46,13 @@ class BatchRunner {
   void record_end(Batch batch, bool ran) noexcept;
   void record_times(Batch batch, Nanoseconds start, Nanoseconds took) noexcept;
   void count_outcomes(Batch batch) noexcept;
+  void trace_start(Batch batch, Nanoseconds start, const char* reason, trace::Slice& slice) noexcept;
+  void trace_at_node(Batch batch, trace::Name name) noexcept;
+  void trace_rejected(Batch batch) noexcept;
 
   const std::string node_;
   const std::string note_;
+  const trace::Name trace_name_;
   NodeStats& stats_;
   NodeTimes& times_;
   bool isolate_ = true;

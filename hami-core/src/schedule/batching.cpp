@@ -1,4 +1,5 @@
 // Batching: sets how the injected dispatcher forms batches. It adds no hop and no thread.
+#include <algorithm>
 #include <memory>
 
 #include "schedule/instance_dispatcher.hpp"
@@ -27,8 +28,10 @@ class Batching final : public Backend {
     BatchingConfig policy;
     policy.mode = mode_;
     // Without a declared range, only the node's own `max` allows batches.
-    policy.max = dispatcher_->declares_max() ? dispatcher_->limits().max : 1;
-    policy.min = dispatcher_->limits().min;
+    const Range limits = dispatcher_->limits();
+    policy.is_auto = limits.is_auto();
+    policy.max = policy.is_auto ? std::max(policy::kAutoMax, limits.min) : limits.declared() ? limits.max : 1;
+    policy.min = limits.min;
     policy.batching_timeout = batching_timeout_;
     dispatcher_->set_policy(policy);
   }
@@ -71,7 +74,7 @@ void register_batching(Registry& registry) {
       "The `result` of a hook becomes `data` for the next step.";
   dispatcher.range = "`min` to `max`";
   dispatcher.params = parse_param_specs(
-      "max: int? {1..} 'maximum batch size; None: as its instances declare';"
+      "max: int? {1..auto} 'maximum batch size; auto: learned; None: as its instances declare';"
       "min: int? {1..} 'minimum batch size; None: as its instances declare';"
       "max_queue_size: int = 1024 {1..} 'maximum number of queued requests of each class of service';"
       "on_full: str = 'block' {block,reject,drop_oldest} 'with a full queue a caller waits for capacity (block), its request fails with `QueueFull` (reject), or the oldest of its class in the queue does (drop_oldest)';"

@@ -5,6 +5,7 @@
 
 #include "backend/init.hpp"
 #include "base/mutex.hpp"
+#include "observe/trace.hpp"
 #include "request/request_chain.hpp"
 #include "schedule/graph.hpp"
 #include "schedule/scheduling.hpp"
@@ -47,26 +48,46 @@ class Hops {
   void add(Ref<Request> request) noexcept { started_.push(std::move(request)); }
   void complete(Ref<Request> outer) noexcept { completed_.push(std::move(outer)); }
 
-  void go(const std::vector<Backend*>& targets) noexcept {
+  void go(const std::vector<Backend*>& targets, const std::vector<trace::Name>& names) noexcept {
     while (const Request* first = started_.first()) {
       RequestChain together;  // the requests for one node
       started_.move_to(together, [node = first->index](const Request& request) {
         return request.index == node ? RequestChain::Verdict::kTake : RequestChain::Verdict::kKeep;
       });
       Backend& target = *targets[first->index];
-      use_all(together, [&](Batch batch) { target.post(batch, hop_inline); });
+      const trace::Name name = names[first->index];
+      use_all(together, [&](Batch batch) {
+        if (trace::active()) trace_hop(batch, name);
+        target.post(batch, hop_inline);
+      });
     }
     use_all(completed_, complete_requests);
   }
 
  private:
+  static void trace_hop(Batch batch, trace::Name node) noexcept {
+    static const trace::Name name = trace::intern("hop");
+    trace::Event event;
+    event.category = trace::Category::kHop;
+    event.time = now();
+    event.name = name;
+    event.node = node;
+    for (const Request* request : batch)
+      request->for_each_trace_id([&](std::uint64_t id) {
+        event.request = id;
+        trace::record(event);
+      });
+  }
+
   RequestChain started_;
   RequestChain completed_;
 };
 
 class Router final : public CompletionSink {
  public:
-  Router(const GraphSpec& spec, std::vector<Backend*> targets) : graph_(spec), targets_(std::move(targets)) {}
+  Router(const GraphSpec& spec, std::vector<Backend*> targets) : graph_(spec), targets_(std::move(targets)) {
+    for (const Graph::Node& node : graph_.nodes()) names_.push_back(trace::intern(node.name));
+  }
 
   void start(Batch batch) noexcept {
     Hops hops;
@@ -78,7 +99,7 @@ class Router final : public CompletionSink {
         hops.complete(Ref<Request>(request));
       }
     }
-    hops.go(targets_);
+    hops.go(targets_, names_);
   }
 
   Parker* complete(Request* const* requests, std::size_t count) noexcept override {
@@ -93,7 +114,7 @@ class Router final : public CompletionSink {
       }
       leave(run, hops);
     }
-    hops.go(targets_);
+    hops.go(targets_, names_);
     return nullptr;
   }
 
@@ -279,6 +300,7 @@ class Router final : public CompletionSink {
 
   Graph graph_;
   std::vector<Backend*> targets_;
+  std::vector<trace::Name> names_;  // of the nodes, in the timeline
 };
 
 class DagDispatcher final : public Backend {

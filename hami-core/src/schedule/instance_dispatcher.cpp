@@ -15,6 +15,7 @@ namespace hami {
 
 void InstanceDispatcher::init_(Init& init) {
   node_ = init.node();
+  trace_name_ = trace::intern(node_);
   context_ = init.shared_context();
   stats_ = &context_->resources.stats(node_);
   runner_.emplace(node_, *stats_, context_->resources.times(node_));
@@ -55,10 +56,8 @@ void InstanceDispatcher::add_instances(NodeScheduler& scheduler) {
     instance->own = instance->worker != nullptr;
     instance->backend = &backend->on_own_thread();
     const Range range = backend->range();
-    if (range.declared()) {
-      limits_ = declares_max_ ? Range{std::min(limits_.min, range.min), std::max(limits_.max, range.max)} : range;
-      declares_max_ = true;
-    }
+    if (range.declared())
+      limits_ = limits_.declared() ? Range{std::min(limits_.min, range.min), std::max(limits_.max, range.max)} : range;
     non_blocking_ = non_blocking_ && !instance->own && backend->traits().non_blocking;
     on_device_ = on_device_ || backend->traits().on_device;
     if (!backend->traits().idempotent) runner_->set_isolate(false);
@@ -71,18 +70,19 @@ void InstanceDispatcher::add_instances(NodeScheduler& scheduler) {
 }
 
 void InstanceDispatcher::set_limits(const Params& params) {
-  const auto limit = [&](const char* name) { return params.get<std::optional<std::int64_t>>(name); };
-  if (const auto max = limit("max")) {
-    if (declares_max_ && static_cast<std::size_t>(*max) > limits_.max)
-      throw Error(ErrorCode::kConfig, "max is " + std::to_string(*max) + "; the backend of node \"" + node_ +
-                                          "\" takes at most " + std::to_string(limits_.max));
-    limits_.max = static_cast<std::size_t>(*max);
-    declares_max_ = true;
+  if (const Value* const max = params.find("max"); max && !max->is_none()) {
+    const bool is_auto = max->kind() == Kind::kStr;
+    const std::size_t most = is_auto ? Range::kAuto : static_cast<std::size_t>(max->as_int());
+    if (limits_.declared() && most > limits_.max)
+      throw Error(ErrorCode::kConfig, "max is " + show_value(*max) + "; the backend of node \"" + node_ +
+                                          "\" takes at most " + show_max(limits_.max) +
+                                          (is_auto ? ": remove max, or give a number" : ""));
+    limits_.max = most;
   }
-  if (const auto min = limit("min")) limits_.min = static_cast<std::size_t>(*min);
+  if (const auto min = params.get<std::optional<std::int64_t>>("min")) limits_.min = static_cast<std::size_t>(*min);
   if (limits_.min > limits_.max)
     throw Error(ErrorCode::kConfig,
-                "min is " + std::to_string(limits_.min) + ", above max, which is " + std::to_string(limits_.max));
+                "min is " + std::to_string(limits_.min) + ", above max, which is " + show_max(limits_.max));
 }
 
 void InstanceDispatcher::set_classes(const Params& params, NodeScheduler& scheduler) {
@@ -168,21 +168,21 @@ bool InstanceDispatcher::start_waiting(bool below_min) {
   return starts;
 }
 
-Nanoseconds InstanceDispatcher::run(Index instance, Batch batch, NodeStats::Counter& origin) noexcept {
+Nanoseconds InstanceDispatcher::run(Index instance, Batch batch, Origin origin) noexcept {
   const ExecutionFrame running(*this, instance, batch);
-  const Nanoseconds took = runner_->run(*instances_[instance]->backend, batch);
-  ++origin;
+  const Nanoseconds took = runner_->run(*instances_[instance]->backend, batch, origin.name);
+  ++origin.counter;
   return took;
 }
 
-NodeStats::Counter& InstanceDispatcher::started(NodeScheduler::StartReason reason) noexcept {
+InstanceDispatcher::Origin InstanceDispatcher::started(NodeScheduler::StartReason reason) noexcept {
   switch (reason) {
-    case NodeScheduler::StartReason::kFull: return stats_->closed_full;
-    case NodeScheduler::StartReason::kTargetSize: return stats_->closed_target_size;
-    case NodeScheduler::StartReason::kTimeout: return stats_->closed_timeout;
+    case NodeScheduler::StartReason::kFull: return {stats_->closed_full, "full"};
+    case NodeScheduler::StartReason::kTargetSize: return {stats_->closed_target_size, "target_size"};
+    case NodeScheduler::StartReason::kTimeout: return {stats_->closed_timeout, "timeout"};
     case NodeScheduler::StartReason::kQueueEmpty: break;
   }
-  return stats_->closed_queue_empty;
+  return {stats_->closed_queue_empty, "queue_empty"};
 }
 
 // Makes an instance work on the queue; called without the lock. If the system provides no thread and no other instance is
@@ -299,6 +299,7 @@ bool InstanceDispatcher::next_batch(Index instance, LastBatch& last, GilPreacqui
                                     RequestChain& removed) noexcept {
   std::optional<Index> next;
   bool becomes_idle = false;
+  trace::Slice forming;
   {
     MutexLock lock(mutex_);
     if (const std::size_t items = std::exchange(last.items, 0)) record_batch(instance, items, last.took);
@@ -310,6 +311,7 @@ bool InstanceDispatcher::next_batch(Index instance, LastBatch& last, GilPreacqui
       last.completed_items = 0;
       if (step.what != NodeScheduler::Action::kRun) gil.release();
       if (step.what != NodeScheduler::Action::kWait) break;
+      if (trace::active() && !forming.recorded()) trace_forming(forming);
       instances_[instance]->batch_ready.wait_until(lock, step.until);
     }
     last.more = scheduler_->waiting() > 0;
@@ -323,6 +325,16 @@ bool InstanceDispatcher::next_batch(Index instance, LastBatch& last, GilPreacqui
   // An idle instance must not use the dispatcher any more, which may be destroyed, unless it dispatches another one.
   if (next) wake(*next);
   return !becomes_idle;
+}
+
+void InstanceDispatcher::trace_forming(trace::Slice& slice) const noexcept {
+  static const trace::Name name = trace::intern("form batch");
+  trace::Event event;
+  event.category = trace::Category::kBatch;
+  event.time = now();
+  event.name = name;
+  event.node = trace_name_;
+  slice.begin(event);
 }
 
 std::string InstanceDispatcher::shown(Nanoseconds time) {

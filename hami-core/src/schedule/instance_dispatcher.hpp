@@ -34,9 +34,8 @@ class InstanceDispatcher final : public Backend,
     MutexLock lock(mutex_);
     scheduler_->set_policy(policy);
   }
-  // The range of one forward: the declared range, limited by the node's `max`.
+  // The range of one forward: the declared range, limited by the node's `max`. Not declared: neither has a maximum.
   Range limits() const noexcept { return limits_; }
-  bool declares_max() const noexcept { return declares_max_; }
 
  private:
   using Index = NodeScheduler::Index;
@@ -92,6 +91,7 @@ class InstanceDispatcher final : public Backend,
   void refuse_unreachable(Request& request, Nanoseconds moment) noexcept HAMI_REQUIRES(mutex_);
   void drop_oldest(LaneName lane, RequestChain& removed) noexcept HAMI_REQUIRES(mutex_);
   static std::string shown(Nanoseconds time);  // with about three digits
+  void trace_forming(trace::Slice& slice) const noexcept;
   void warn_of_max_wait(Nanoseconds least) noexcept;
 
   struct LastBatch {
@@ -106,17 +106,21 @@ class InstanceDispatcher final : public Backend,
   // False: the instance is idle, and the dispatcher may be destroyed.
   bool next_batch(Index instance, LastBatch& last, GilPreacquire& gil, RequestChain& taken,
                   RequestChain& removed) noexcept;
-  // Counts the batch also in `origin`: where it came from, or why it started.
-  Nanoseconds run(Index instance, Batch batch, NodeStats::Counter& origin) noexcept;
-  NodeStats::Counter& started(NodeScheduler::StartReason reason) noexcept;
+  // Where a batch came from, or why it started: its counter, and its name in the timeline.
+  struct Origin {
+    NodeStats::Counter& counter;
+    const char* name;
+  };
+  Nanoseconds run(Index instance, Batch batch, Origin origin) noexcept;
+  Origin started(NodeScheduler::StartReason reason) noexcept;
   void record_batch(Index instance, std::size_t items, Nanoseconds took) noexcept HAMI_REQUIRES(mutex_);
 
   std::string node_;
+  trace::Name trace_name_ = 0;
   std::shared_ptr<PipeContext> context_;
   NodeStats* stats_ = nullptr;
   std::optional<BatchRunner> runner_;
   Range limits_;
-  bool declares_max_ = false;
   bool non_blocking_ = true;
   bool on_device_ = false;  // an instance uses a device other than the CPU
   OnFull on_full_ = OnFull::kBlock;

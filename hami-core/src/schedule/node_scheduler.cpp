@@ -71,11 +71,11 @@ Nanoseconds NodeScheduler::exceeds_max_wait() const noexcept {
 // If ranges differ: whether this instance should take the front of the queue. At least one instance should.
 bool NodeScheduler::suits(Index instance, Takes which) const noexcept {
   if (alike_) return true;
-  const std::size_t front = queue_.first(which)->items;
-  if (front > max_items(instance)) return false;
+  const Request& front = *queue_.first(which);
+  if (!takes(instance, front)) return false;
   if (cut(max_items(instance), which).items >= min_items(instance)) return true;
   for (Index other = 0; other < instances_.size(); ++other)
-    if (front <= max_items(other) && min_items(other) < min_items(instance)) return false;
+    if (takes(other, front) && min_items(other) < min_items(instance)) return false;
   return true;
 }
 
@@ -149,7 +149,9 @@ NodeScheduler::BatchSize NodeScheduler::next_batch_size(Index instance, Takes wh
   const bool samples = batches_ >= last_sample_ + (target.settled ? kMemory : kSmooths);
   const std::size_t hands = which == Takes::kHigh ? idle_.size() + 1 : std::min(idle_.size() + 1, free_for_normal());
   std::size_t size = target.items, sample = 0;
-  if (target.items == 0)  // a configured batching_timeout says that batching pays
+  if (target.items == 0 && policy_.is_auto)
+    size = smallest_;
+  else if (target.items == 0)  // a configured batching_timeout says that batching pays
     size = policy_.batching_timeout > 0 ? cap : kFirstSize;
   else if (hands > 1)
     size = items_per_instance(queue_.items(), hands, size);

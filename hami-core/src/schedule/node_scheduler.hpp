@@ -74,6 +74,7 @@ struct BatchingConfig {
   std::size_t max = 1;  // items of a batch
   std::size_t min = 1;
   Nanoseconds batching_timeout = 0;  // maximum queue delay of a request that is held for others
+  bool is_auto = false;              // `max` only limits what is learned, from the smallest size on
 };
 
 class NodeScheduler {
@@ -202,7 +203,9 @@ class NodeScheduler {
   void end_normal(Index instance) noexcept {
     if (std::exchange(instances_[instance].normal, false)) normal_.end();
   }
-  bool takes(Index instance, const Request& request) const noexcept { return request.items <= max_items(instance); }
+  bool takes(Index instance, const Request& request) const noexcept {
+    return request.items <= instances_[instance].range.max;
+  }
   // Which requests the next batch of an instance may take; empty: none of those that are queued.
   std::optional<Takes> takes_next(Index instance) const noexcept;
   std::size_t max_items(Index instance) const noexcept;

@@ -112,10 +112,9 @@ std::size_t check_dlpack(const DLTensor& tensor) {
   return count;
 }
 
-TensorObject::TensorObject(DLManagedTensorVersioned* managed) : Object(Kind::kTensor), managed_(managed) {
+TensorObject::TensorObject(DLManagedTensorVersioned* managed, Order order)
+    : Object(Kind::kTensor), managed_(managed), order_(std::move(order)) {
   const DLTensor& tensor = managed->dl_tensor;
-  if (!is_cpu_memory(tensor.device))
-    refuse("the tensor is on " + show_device(tensor.device) + "; the core reads tensors in CPU memory only");
   if (tensor.dtype.bits % 8 != 0 || tensor.dtype.bits == 0 || tensor.dtype.lanes == 0)
     refuse("a tensor of " + dtype_name(tensor.dtype) + ": elements must be whole bytes");
   count_ = check_dlpack(tensor);
@@ -124,23 +123,33 @@ TensorObject::TensorObject(DLManagedTensorVersioned* managed) : Object(Kind::kTe
   if (tensor.data) data_ = static_cast<char*>(tensor.data) + tensor.byte_offset;
 }
 
+namespace {
+
+void let_go(DLManagedTensorVersioned* managed) {
+  if (managed->deleter) managed->deleter(managed);
+}
+using Held = std::unique_ptr<DLManagedTensorVersioned, decltype(&let_go)>;
+
+}  // namespace
+
 Ref<TensorObject> TensorObject::adopt(DLManagedTensorVersioned* managed) {
-  const auto let_go = [](DLManagedTensorVersioned* it) {
-    if (it->deleter) it->deleter(it);
-  };
-  std::unique_ptr<DLManagedTensorVersioned, decltype(let_go)> held(managed, let_go);
+  Held held(managed, let_go);
+  if (managed->version.major == DLPACK_MAJOR_VERSION) require_cpu_memory(managed->dl_tensor.device, "the tensor");
+  return adopt_on_device(held.release(), nullptr);
+}
+
+Ref<TensorObject> TensorObject::adopt_on_device(DLManagedTensorVersioned* managed, Order order) {
+  Held held(managed, let_go);
   if (managed->version.major != DLPACK_MAJOR_VERSION)
     refuse("the tensor is of DLPack " + std::to_string(managed->version.major) + "." +
            std::to_string(managed->version.minor) + "; this hami-core reads DLPack 1");
   // A constructor that throws runs no destructor: `held` frees the memory.
-  const Tensor made = Tensor::adopt(new TensorObject(managed));
+  const Tensor made = Tensor::adopt(new TensorObject(managed, std::move(order)));
   held.release();
   return made;
 }
 
-TensorObject::~TensorObject() {
-  if (managed_->deleter) managed_->deleter(managed_);
-}
+TensorObject::~TensorObject() { let_go(managed_); }
 
 bool TensorObject::is_contiguous() const noexcept {
   if (count_ == 0) return true;
@@ -164,7 +173,8 @@ Tensor make_tensor(Shape shape, DLDataType type) {
 Tensor make_view(const Tensor& tensor, Shape shape, Shape strides, std::int64_t first_element) {
   char* data = tensor->data();
   if (data) data += first_element * static_cast<std::ptrdiff_t>(item_size(tensor->dtype()));
-  return TensorObject::adopt(&make_view_holder(tensor, std::move(shape), std::move(strides), data).release()->managed);
+  auto holder = make_view_holder(tensor, std::move(shape), std::move(strides), data);
+  return TensorObject::adopt_on_device(&holder.release()->managed, tensor->order());
 }
 
 Tensor slice_rows(const Tensor& tensor, std::int64_t first, std::int64_t count) {
@@ -238,6 +248,12 @@ DLDevice read_device(const std::string& text) {
 
 bool is_cpu_memory(DLDevice device) noexcept {
   return device.device_type == kDLCPU || device.device_type == kDLCUDAHost || device.device_type == kDLROCMHost;
+}
+
+void require_cpu_memory(DLDevice device, const std::string& what) {
+  if (!is_cpu_memory(device))
+    throw DeviceMemory(device, what + " is on " + show_device(device) +
+                                   "; the core reads tensors in CPU memory only: put CpuTensor before it");
 }
 
 }  // namespace hami

@@ -1,7 +1,8 @@
-// TensorObject: a tensor in CPU memory, imported through DLPack or allocated here, kept alive by counted references.
+// TensorObject: a tensor, imported through DLPack or allocated here in CPU memory, kept alive by counted references.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,16 +19,23 @@ using Shape = std::vector<std::int64_t>;
 // its memory may be on any device.
 std::size_t check_dlpack(const DLTensor& tensor);
 
-// Shape, dtype and address never change; the contents are up to the users.
+// Shape, dtype and address never change; the contents are up to the users. Value::as_tensor returns tensors in CPU memory only,
+// so other code of the core never reads device memory.
 class TensorObject final : public Object {
  public:
+  // Makes later work on a stream of the device wait until the memory is written.
+  using Order = std::function<void(std::int64_t stream)>;
+
   // Takes ownership of `managed`, also if it throws: Error(kDataType) for device memory, for elements that are not whole
   // bytes, and for an inconsistent struct.
   static Ref<TensorObject> adopt(DLManagedTensorVersioned* managed);
+  // The same for memory on any device.
+  static Ref<TensorObject> adopt_on_device(DLManagedTensorVersioned* managed, Order order);
   ~TensorObject() override;
 
   DLDataType dtype() const noexcept { return managed_->dl_tensor.dtype; }
   DLDevice device() const noexcept { return managed_->dl_tensor.device; }
+  const Order& order() const noexcept { return order_; }  // empty: the memory can be used at once
   const Shape& shape() const noexcept { return shape_; }
   const Shape& strides() const noexcept { return strides_; }  // in elements
   std::size_t rank() const noexcept { return shape_.size(); }
@@ -39,9 +47,10 @@ class TensorObject final : public Object {
   bool is_contiguous() const noexcept;  // in row-major order without gaps
 
  private:
-  explicit TensorObject(DLManagedTensorVersioned* managed);
+  TensorObject(DLManagedTensorVersioned* managed, Order order);
 
   DLManagedTensorVersioned* managed_;
+  Order order_;
   Shape shape_;
   Shape strides_;
   char* data_ = nullptr;
@@ -78,7 +87,7 @@ Tensor copy(const Tensor& tensor);
 // Writes the elements in row-major order to `to`, a buffer of bytes().
 void copy_elements(const TensorObject& tensor, char* to) noexcept;
 
-// A DLPack struct that keeps `tensor` alive until its deleter is called, on any thread.
+// A DLPack struct that keeps `tensor` alive until its deleter is called, on any thread. The memory may be on any device.
 DLManagedTensorVersioned* export_tensor(const Tensor& tensor, std::uint64_t more_flags = 0);
 
 Shape contiguous_strides(const Shape& shape);
@@ -88,5 +97,7 @@ std::string show_device(DLDevice device);             // "cpu", "cuda:0"
 DLDevice read_device(const std::string& text);        // of "cpu" or "cuda:0"; Error(kConfig) for other text
 // Memory that the CPU can read directly.
 bool is_cpu_memory(DLDevice device) noexcept;
+// Throws DeviceMemory if `what`, such as "the tensor", is in memory that the CPU cannot read.
+void require_cpu_memory(DLDevice device, const std::string& what);
 
 }  // namespace hami

@@ -108,12 +108,29 @@ const MapObject& Value::as_dict() const {
   return *static_cast<const MapObject*>(object_);
 }
 
+namespace {
+
+// Of a value that is a tensor, or of the tensor that `converted`, an opaque object's own, holds.
+Tensor tensor_in(const Value& value, const Value& converted) {
+  const Value& found = value.kind() == Kind::kTensor ? value : converted;
+  if (found.kind() != Kind::kTensor) throw Error(ErrorCode::kDataType, "expected a tensor, got " + type_name(value));
+  return Tensor(static_cast<TensorObject*>(found.object()));
+}
+
+const OpaqueObject& opaque(const Value& value) { return static_cast<const OpaqueObject&>(*value.object()); }
+
+}  // namespace
+
 Tensor Value::as_tensor() const {
-  if (kind_ == Kind::kTensor) return Tensor(static_cast<TensorObject*>(object_));
-  if (kind_ == Kind::kOpaque)
-    if (const Value tensor = static_cast<const OpaqueObject*>(object_)->to_tensor(); tensor.kind() == Kind::kTensor)
-      return Tensor(static_cast<TensorObject*>(tensor.object()));
-  throw Error(ErrorCode::kDataType, "expected a tensor, got " + type_name(*this));
+  Tensor tensor = tensor_in(*this, kind_ == Kind::kOpaque ? opaque(*this).to_tensor() : Value());
+  require_cpu_memory(tensor->device(), "the tensor");
+  return tensor;
+}
+
+Tensor Value::as_device_tensor(std::int64_t stream) const {
+  Tensor tensor = tensor_in(*this, kind_ == Kind::kOpaque ? opaque(*this).to_device_tensor(stream) : Value());
+  if (kind_ == Kind::kTensor && tensor->order()) tensor->order()(stream);
+  return tensor;
 }
 
 std::string type_name(const Value& value) {

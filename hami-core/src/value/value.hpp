@@ -112,8 +112,11 @@ class Value {
   std::string_view as_text() const;  // str or bytes; valid while this value exists
   const ListObject& as_list() const;
   const MapObject& as_dict() const;
-  // A tensor, or an object of another language that exports its memory as one; never a copy.
+  // A tensor, or an object of another language that exports its memory as one; never a copy. DeviceMemory, an error, if its
+  // memory is on a device.
   Ref<TensorObject> as_tensor() const;
+  // The same for memory on any device, ordered with a stream of that device.
+  Ref<TensorObject> as_device_tensor(std::int64_t stream) const;
 
  private:
   Kind kind_;
@@ -151,6 +154,8 @@ class OpaqueObject : public Object {
   virtual std::string type_name() const { return "object"; }
   // Its memory as a tensor; None if it is not a tensor, Error if it is one that cannot be exported.
   virtual Value to_tensor() const { return {}; }
+  // The same for memory on any device, ordered with a stream of that device.
+  virtual Value to_device_tensor(std::int64_t) const { return to_tensor(); }
 
  private:
   const char* type_key_;

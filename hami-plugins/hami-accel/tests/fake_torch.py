@@ -12,11 +12,25 @@ import numpy as np
 
 
 class Tensor:
-    def __init__(self, array: Any) -> None:
+    def __init__(self, array: Any, gpu: int | None = None) -> None:
         self.array = np.asarray(array)
+        self.gpu = gpu
+        self.dtype, self.shape = f"torch.{self.array.dtype}", self.array.shape
 
     def to(self, place: Any) -> Tensor:
-        return Tensor(self.array.copy())
+        return Tensor(self.array.copy(), place[1])
+
+    def is_contiguous(self) -> bool:
+        return bool(self.array.flags.c_contiguous)
+
+    def copy_(self, other: Tensor) -> None:
+        self.array[...] = other.array
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0) if self.gpu is None else (2, self.gpu)
+
+    def __dlpack__(self, **settings: Any) -> Any:
+        return self.array.__dlpack__(**settings)
 
     def cpu(self) -> Tensor:
         return self
@@ -60,6 +74,9 @@ class Stream:
     def synchronize(self) -> None:
         return None
 
+    def wait_stream(self, other: Stream) -> None:
+        self.waited_for = other
+
 
 class FakeTorch:
     """`module` takes the place of torch. `ran` lists the modules that ran; events end at once unless `hold` is set."""
@@ -67,6 +84,7 @@ class FakeTorch:
     def __init__(self) -> None:
         self.ran: list[tuple[str, int | None]] = []
         self.stream: Stream | None = None
+        self.default_stream = Stream(0)
         self.hold: threading.Event | None = None
         self.entered = threading.Semaphore(0)
         self.gpus = 1
@@ -110,6 +128,7 @@ class FakeTorch:
             device=lambda index: contextlib.nullcontext(),
             stream=fake._on,
             current_stream=lambda: fake.stream,
+            default_stream=lambda index: fake.default_stream,
             get_device_name=lambda index: "stand-in",
         )
         return types.SimpleNamespace(
@@ -120,6 +139,7 @@ class FakeTorch:
             device=lambda kind, index: (kind, index),
             inference_mode=contextlib.nullcontext,
             from_numpy=Tensor,
+            from_dlpack=lambda tensor: tensor,
             jit=types.SimpleNamespace(load=_load),
         )
 

@@ -59,6 +59,7 @@ def run_schedule(seed: int) -> int:
     device = SimDevice(
         seed=seed, cores=cores, clock="virtual", abort=rng.random() < 0.5, jitter=rng.choice([0, 0.3]),
         fault_rate=rng.choice([0, 0, 0.05]), hang_rate=rng.choice([0, 0, 0.02]), dma_us=rng.choice([0, 5]),
+        native_preempt=rng.random() < 0.2,
     )  # fmt: skip
     device.keep_history = False
     engine = engine_of(device, ageing=rng.choice([None, 2e-4, 2.0]), call_timeout=1e-3)

@@ -8,9 +8,9 @@ import threading
 import hami
 import numpy as np
 import pytest
-from fake_torch import FakeTorch
+from fake_torch import FakeTorch, Tensor
 
-from hami_accel import AccelModel, DeviceError, Platform, SlotLost, engine_of
+from hami_accel import AccelModel, DeviceError, InputError, Platform, SlotLost, engine_of
 from hami_accel import platform as platforms
 
 MODULES = ("hami_accel.cuda_device.device", "hami_accel.cuda_device.module")
@@ -80,6 +80,34 @@ def test_several_inputs_and_outputs_have_names(torch):
         assert model.name == "pair"
 
 
+def test_buffers_on_the_gpu_are_bound_without_a_copy_to_the_host(torch):
+    given, taken = Tensor(X.copy(), gpu=0), Tensor(np.zeros_like(X), gpu=0)
+    module = two_pieces(torch, "a")
+    seen = []
+    module._modules[0]._function = lambda x: (seen.append(x), x + 1)[1]
+    with AccelModel(module, 2, device="cuda", shapes=SHAPES) as model:
+        model.bind(1, "x", given)
+        model.bind(1, "output_0", taken)
+        given.array[:] = 5
+        assert model.wait(model.start(slot=1)) is taken
+        assert taken.array.tolist() == [[12, 12, 12]]
+        assert seen[-1] is given.array
+        assert model.device.stream(0, 0).waited_for is torch.default_stream
+        with pytest.raises(InputError, match="bound to memory of the device"):
+            model.start({"x": X}, slot=1)
+        assert model.infer(X).tolist() == [[4, 6, 8]], "another slot has its own buffers"
+        for wrong, message in (
+            (Tensor(X, gpu=1), "on GPU 0, got .* on GPU 1"),
+            (Tensor(X.astype(np.float64), gpu=0), "takes contiguous float32 .*, got float64"),
+            (Tensor(X[:, :2], gpu=0), r"got float32 \[1, 2\]"),
+            (Tensor(np.zeros((1, 6), np.float32)[:, ::2], gpu=0), "not contiguous"),
+        ):
+            with pytest.raises(InputError, match=message):
+                model.bind(0, "x", wrong)
+        model.bind(0, "x", Tensor(X))  # of the host, through DLPack
+        assert model.wait(model.start(slot=0)).tolist() == [[4, 6, 8]]
+
+
 def test_an_error_of_cuda_keeps_its_code(torch):
     with AccelModel(two_pieces(torch, "a"), device="cuda", shapes=SHAPES) as model:
         torch.lost = True
@@ -133,7 +161,9 @@ def test_without_torch_the_device_names_the_module(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     for name in MODULES:
         sys.modules.pop(name, None)
-    with pytest.raises(hami.ConfigError, match="'cuda' needs the module torch"):
+    with pytest.raises(
+        hami.ConfigError, match=r"'cuda' needs the module torch, .*: pip install \"hami-accel\[cuda\]\""
+    ):
         Platform().device("cuda")
     assert "cuda" in Platform().names()
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import logging
 import pickle
+import sys
 import threading
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 
@@ -74,6 +76,26 @@ def test_the_program_of_the_documents_runs(tmp_path, capsys):
     assert Platform().summary()["sim"]["abort"] is True
 
 
+def test_only_a_terminal_gets_colour(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    def printed(stream: io.StringIO) -> str:
+        monkeypatch.setattr(sys, "stdout", stream)
+        with AccelModel(NET, device=SimDevice(clock="virtual")) as model:
+            model.s()
+        return stream.getvalue()
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    coloured = printed(Terminal())
+    assert coloured.startswith("\x1b[1m")
+    plain = printed(io.StringIO())
+    assert plain == coloured.replace("\x1b[1m", "").replace("\x1b[0m", "")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert printed(Terminal()) == plain
+
+
 def test_loading_prints_nothing_and_release_logs_the_name(capsys, caplog):
     caplog.set_level(logging.INFO, "hami_accel")
     AccelModel(NET, device=SimDevice(clock="virtual")).close()
@@ -135,7 +157,7 @@ def test_unchecked_skips_the_type_but_not_the_size(device):
         with pytest.raises(InputError, match=r"takes 16 contiguous bytes .* got 20 bytes"):
             model(np.zeros((1, 5), np.float32))
         with pytest.raises(InputError, match="strides"):
-            model(np.zeros((1, 8), np.float32)[:, ::2])
+            model(np.zeros((1, 8), np.int32)[:, ::2])
 
 
 def test_strided_inputs_are_copied(model):
@@ -223,6 +245,38 @@ def test_a_task_shorter_than_a_thread_change_runs_in_start_if_it_cannot_hang(sec
     assert (threads == [threading.current_thread()]) is inline
 
 
+@pytest.mark.parametrize(
+    "follow", ["nothing", "wait with a limit", "callback", "urgent", "urgent after another", "deadline"]
+)
+def test_a_task_runs_without_a_waiting_caller_although_callers_replaced_the_worker(follow):
+    threads = []
+    device = SimDevice(on_call=lambda *_: threads.append(threading.current_thread()))
+    net = SimModel("net", [1])
+    with AccelModel(net, device=device) as model, AccelModel(net, device=device) as other:
+        for _ in range(100_000):
+            model.wait(model.start(x()))
+            worker = model._engine._workers[0]
+            if worker.napping:
+                break
+        else:
+            pytest.skip("the worker was always faster than the caller")
+        assert threading.current_thread() in threads
+        if follow == "urgent after another":
+            other.start(x())
+        ticket = model.start(
+            x(), priority=255 if follow.startswith("urgent") else 0, deadline=60 if follow == "deadline" else None
+        )
+        ended = threading.Semaphore(0)
+        if follow == "callback":
+            ticket.add_done_callback(lambda _: ended.release())
+            assert ended.acquire(timeout=60)
+        elif follow == "wait with a limit":
+            assert model.wait(ticket, 60).shape == (1, 4)
+        else:
+            assert ticket._task.wait(60)  # not model.wait, which would run the task
+        assert threads[-1] is not threading.current_thread()
+
+
 def test_a_cancelled_task_raises_and_frees_its_slot(gate):
     with AccelModel(NET, 2, device=gate.device) as model:
         running, queued = model.start(x()), model.start(x())
@@ -257,9 +311,9 @@ def test_a_cancelled_await_cancels_the_task(gate):
         waiting = asyncio.ensure_future(_result(ticket))
         await asyncio.to_thread(gate.entered.acquire)
         waiting.cancel()
-        gate.open()
         with pytest.raises(asyncio.CancelledError):
             await waiting
+        gate.open()
         ticket._task.wait(60)
         return ticket
 
@@ -372,6 +426,25 @@ def test_bound_buffers_are_used_without_a_copy(model):
     given[:] = 7
     assert model.wait(model.start(slot=3)) is taken
     assert np.array_equal(taken, expected(NET, given))
+
+
+def test_buffers_with_dlpack_are_bound_without_a_copy(model):
+    class Buffer:
+        def __init__(self) -> None:
+            self.array = x()
+
+        def __dlpack__(self, **settings):
+            return self.array.__dlpack__(**settings)
+
+        def __dlpack_device__(self):
+            return self.array.__dlpack_device__()
+
+    given, taken = Buffer(), Buffer()
+    model.bind(3, "x", given)
+    model.bind(3, "y", taken)
+    given.array[:] = 7
+    model.wait(model.start(slot=3))
+    assert np.array_equal(taken.array, expected(NET, given.array))
 
 
 def test_a_wrong_buffer_is_not_bound(model):

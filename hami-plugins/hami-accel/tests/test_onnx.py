@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 import hami
 import numpy as np
@@ -108,6 +108,27 @@ def test_a_preempted_task_gives_the_same_bits(tmp_path):
             assert np.array_equal(model.wait(urgent), alone[1])
             assert np.array_equal(model.wait(low), expected)
             assert np.array_equal(model.wait(high), alone[0])
+
+
+def test_28_slots_with_waits_out_of_order_from_8_threads_give_the_reference(tmp_path):
+    path = SHAPES["several_inputs_and_outputs"](tmp_path / "net.onnx")
+    results: dict[int, list[np.ndarray]] = {}
+    with AccelModel(path, 28, device=OnnxDevice(cores=2, threads=1), max_time_per_fc=FINEST) as model:
+        inputs = [inputs_of(model, seed) for seed in range(100)]
+
+        def run(numbers: list[int]) -> None:
+            for start in range(0, len(numbers), 3):
+                tickets = [(i, model.start(inputs[i], priority=(5 * i) % 256)) for i in numbers[start : start + 3]]
+                for i, ticket in reversed(tickets):
+                    results[i] = outputs_of(model.wait(ticket))
+
+        with ThreadPoolExecutor(8) as pool:
+            for done in [pool.submit(run, list(range(first, 100, 8))) for first in range(8)]:
+                done.result(60)
+        for i, found in results.items():
+            for one, other in zip(found, outputs_of(model(inputs[i])), strict=True):
+                assert np.array_equal(one, other)
+    assert len(results) == 100
 
 
 def test_an_aborted_function_call_is_run_again_from_its_start(tmp_path):

@@ -150,6 +150,16 @@ def test_calibration_data_of_the_wrong_shape_are_named(recipe):
         compile_recipe(recipe, recipe.with_suffix(".accel"))
 
 
+def test_without_onnx_the_error_says_what_to_install(recipe, monkeypatch):
+    from hami_accel import platform
+    from hami_accel.recipe import compile_recipe
+
+    monkeypatch.setattr(platform, "_devices", {})
+    monkeypatch.setitem(sys.modules, "hami_accel.onnx_device.device", None)
+    with pytest.raises(hami.ConfigError, match=r"'onnx' needs the module .*: pip install \"hami-accel\[onnx\]\""):
+        compile_recipe(recipe, recipe.with_suffix(".accel"))
+
+
 def test_a_damaged_or_later_packed_file_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("HAMI_ACCEL_CACHE", str(tmp_path / "cache"))
     b = Builder()

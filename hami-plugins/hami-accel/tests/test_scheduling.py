@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import queue
 import random
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 
+import hami
 import numpy as np
 import pytest
 from conftest import ONE_BY_ONE, x
 from random_schedules import run_schedule
 
-from hami_accel import AccelModel, engine_of
+from hami_accel import AccelModel, SlotLost, WaitTimeout, engine_of
 from hami_accel.sim import SimDevice, SimModel
 
 
@@ -83,25 +86,49 @@ def test_an_engine_without_preemption_is_a_priority_queue():
     assert {k: round(v * 1e6) for k, v in ends.items()} == {0: 200, 255: 400, 1: 600}
 
 
-def test_a_device_that_preempts_itself_gets_the_priority_and_no_suspension():
-    priorities = []
+@pytest.mark.parametrize("cores", [1, 2])
+def test_a_core_that_preempts_itself_gets_one_task_per_level_at_once(cores):
+    device = SimDevice(clock="virtual", native_preempt=True, abort=False, cores=cores)
+    with AccelModel(SimModel("net", [1000]), 8, device=device) as model:
+        model.set_scheduling(cores=[cores - 1])
+        first = model.start(x(), priority=3)
+        second = model.start(x(), priority=200)
+        model.run_until(400e-6)
+        high, urgent = model.start(x(), priority=254), model.start(x(), priority=255)
+        assert device.history == [("net", 0, cores - 1)] * 3, "the second ordinary task waits, the others do not"
+        ends = {}
+        for ticket in (first, second, high, urgent):
+            model._engine.add_callback(ticket._task, lambda task: ends.setdefault(task.priority, device.clock.now()))
+        results = [model.wait(ticket) for ticket in (first, second, high, urgent)]
+    assert {key: round(value * 1e6) for key, value in ends.items()} == {255: 1400, 254: 2400, 3: 3000, 200: 4000}
+    assert all(np.array_equal(one, results[0]) for one in results)
 
-    class Native(SimDevice):
-        def load(self, source, options):
-            model = super().load(source, options)
-            submit = model.submit
-            model.submit = lambda buffers, segment, core, priority: (
-                priorities.append(priority),
-                submit(buffers, segment, core, priority),
-            )[1]
-            return model
 
-    with AccelModel(
-        SimModel("net", [100, 100]), 2, device=Native(clock="virtual", native_preempt=True, abort=False)
-    ) as m:
-        first, second = m.start(x(), priority=3), m.start(x(), priority=255)
-        m.wait(first), m.wait(second)
-    assert priorities == [3, 255]
+def test_a_task_that_the_core_preempts_is_not_lost_before_the_limit():
+    device = SimDevice(clock="virtual", native_preempt=True, abort=False)
+    engine_of(device, call_timeout=2.5e-3)
+    with AccelModel(SimModel("net", [1000]), 8, device=device) as model:
+        low, urgent = model.start(x(), priority=0), model.start(x(), priority=255)
+        assert np.array_equal(model.wait(low), model.wait(urgent))
+        assert round(device.clock.now() * 1e6) == 2000
+        low = model.start(x(), priority=0)
+        for _ in range(2):
+            model.start(x(), priority=255)
+        with pytest.raises(SlotLost):
+            model.wait(low)
+
+
+def test_a_core_that_preempts_itself_runs_an_urgent_task_beside_an_ordinary_one_in_real_time():
+    device = SimDevice(native_preempt=True)
+    with (
+        AccelModel(SimModel("long", [60_000_000]), device=device) as long,
+        AccelModel(SimModel("short", [100]), device=device) as short,
+    ):
+        low = long.start(x(), priority=0)
+        assert np.array_equal(short.infer(x(), priority=255), short.wait(short.start(x(), priority=254)))
+        assert low.cancel()
+        with pytest.raises(CancelledError):
+            long.wait(low)
 
 
 def test_abort_ends_a_function_call_and_repeats_it_from_its_start(virtual):
@@ -129,6 +156,21 @@ def test_after_two_aborts_no_function_call_of_a_task_is_aborted(virtual):
     assert waited == [200, 200, 250], "the third urgent task waits for the border"
     model.wait(low)
     assert len(model.device.history) == 4 + 3 * 2, "the task began four function-calls, two of which were aborted"
+
+
+@pytest.mark.parametrize(("limit", "moment", "end"), [(120, 30, 130), (120, 50, 200), (0.1, 90, 190), (0, 190, 290)])
+def test_a_function_call_that_soon_ends_is_not_aborted(limit, moment, end):
+    """Soon is half of max_time_per_fc: 60 us of the first function-call, which takes 100 us."""
+    device = SimDevice(clock="virtual")
+    with (
+        AccelModel(SimModel("low", [100, 100]), device=device, max_time_per_fc=limit) as low,
+        AccelModel(SimModel("urgent", [100]), device=device) as urgent,
+    ):
+        ticket = low.start(x(), priority=0)
+        low.run_until(moment * 1e-6)
+        urgent.infer(x(), priority=255)
+        assert round(device.clock.now() * 1e6) == end
+        low.wait(ticket)
 
 
 def test_cancel_of_a_running_task_aborts_it(virtual):
@@ -206,3 +248,43 @@ def test_equal_seeds_give_equal_times():
             return [model.benchmark(1)["mean_us"] for _ in range(5)]
 
     assert times(1) == times(1) != times(2)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_tasks_of_many_threads_end_once_whether_workers_or_callers_run_them(seed):
+    net = SimModel("net", [1, 2, 3])
+    ended: queue.SimpleQueue = queue.SimpleQueue()
+
+    def call(model: AccelModel, number: int) -> None:
+        rng = random.Random(100 * seed + number)
+        for _ in range(100):
+            inputs = x(*(rng.random() for _ in range(4)))
+            deadline = rng.choice([None, None, None, rng.uniform(1e-4, 1)])
+            ticket = model.start(inputs, priority=rng.choice([0, 5, 254, 255]), deadline=deadline)
+            model._engine.add_callback(ticket._task, ended.put)
+            way = rng.choice(["wait", "wait", "cancel", "limit"])
+            if way == "cancel":
+                ticket.cancel()
+            try:
+                assert np.array_equal(wait(ticket, 1e-3 if way == "limit" else None), net.reference({"x": inputs})["y"])
+            except (CancelledError, hami.DeadlineExceeded):
+                assert way == "cancel" or deadline is not None
+
+    def wait(ticket, timeout: float | None):
+        for _ in range(10_000):
+            try:
+                return ticket.wait(timeout)
+            except WaitTimeout:
+                pass
+        raise AssertionError("the task did not end")
+
+    device = SimDevice(cores=1 + seed % 2, abort=seed < 2)
+    with AccelModel(net, 16, device=device, max_time_per_fc=ONE_BY_ONE) as model, ThreadPoolExecutor(6) as pool:
+        for done in [pool.submit(call, model, number) for number in range(6)]:
+            done.result(120)
+        scheduler = model._engine._scheduler
+        assert not scheduler.ready
+        assert not any(scheduler.running)
+        assert not any(scheduler.suspended)
+    assert len({id(task) for task in [ended.get(timeout=60) for _ in range(600)]}) == 600
+    assert ended.empty()

@@ -1,4 +1,8 @@
-"""Compile a file of CUDA C++ to PTX with NVRTC from its wheel: `compile_ptx.py image.cu image.ptx`. It needs no GPU."""
+"""Compile a file of CUDA C++ to PTX with NVRTC from its wheel: `compile_ptx.py image.cu image.ptx`. It needs no GPU.
+
+A target that ends with .cpp becomes C++ that defines the PTX as text: `compile_ptx.py image.cu image_ptx.cpp` defines
+hami_cuda::kImagePtx.
+"""
 
 from __future__ import annotations
 
@@ -57,5 +61,13 @@ def check(nvrtc: ctypes.CDLL, status: int) -> None:
         raise SystemExit(f"NVRTC failed: {nvrtc.nvrtcGetErrorString(status).decode()}")
 
 
+def as_cpp(ptx: bytes, name: str) -> bytes:
+    """Return C++ that defines the PTX of `name`.cu."""
+    text = f'extern const char k{name.title()}Ptx[];\nconst char k{name.title()}Ptx[] = R"ptx({ptx.decode()})ptx";\n'
+    return f"// The PTX of {name}.cu.\nnamespace hami_cuda {{\n{text}}}  // namespace hami_cuda\n".encode()
+
+
 if __name__ == "__main__":
-    Path(sys.argv[2]).write_bytes(compile_ptx(Path(sys.argv[1])))
+    source, target = map(Path, sys.argv[1:])
+    ptx = compile_ptx(source)
+    target.write_bytes(as_cpp(ptx, source.stem) if target.suffix == ".cpp" else ptx)

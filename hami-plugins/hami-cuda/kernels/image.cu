@@ -1,22 +1,186 @@
 // Kernels for images: each launch handles a whole batch, also when the sizes of its images differ.
-// NVRTC compiles this file to PTX when the wheel is built. Tests compile it for the CPU with host_kernel.hpp.
+// NVRTC compiles this file to PTX when the wheel is built. Tests compile it for the CPU with host_kernel.cpp.
 #include "image.h"
 
 namespace {
 
-// The position of an output pixel in the input: two neighbours and the weight of the second.
-struct Sample {
-  int first;
-  int second;
-  float weight;
+// NVRTC has no cuda_fp16.h, and the CPU no half precision: conversions on bits.
+union Bits {
+  float value;
+  unsigned bits;
 };
 
-// Pixel centres are at halves, as in torch.nn.functional.interpolate with align_corners=False.
-__device__ Sample sample_at(int out, int in_size, int out_size) {
+__device__ float from_half(unsigned short half) {
+  const unsigned exponent = half >> 10 & 31u;
+  const unsigned fraction = half & 1023u;
+  Bits out;
+  if (exponent == 0) {  // a subnormal number: fraction * 2^-24
+    out.value = static_cast<float>(fraction) * 5.9604644775390625e-8f;
+  } else {
+    out.bits = (exponent == 31 ? 255u : exponent + 112u) << 23 | fraction << 13;
+  }
+  out.bits |= static_cast<unsigned>(half & 0x8000u) << 16;
+  return out.value;
+}
+
+// To the nearest number; halves to the even one.
+__device__ unsigned short to_half(float value) {
+  Bits in;
+  in.value = value;
+  const unsigned sign = in.bits >> 16 & 0x8000u;
+  in.bits &= 0x7fffffffu;
+  if (in.bits > 0x7f800000u) return static_cast<unsigned short>(sign | 0x7e00u);   // not a number
+  if (in.bits >= 0x477ff000u) return static_cast<unsigned short>(sign | 0x7c00u);  // rounds to infinity
+  if (in.bits < 0x38800000u) {                                                     // below 2^-14: a subnormal number
+    return static_cast<unsigned short>(sign | static_cast<unsigned>(rintf(in.value * 16777216.0f)));
+  }
+  in.bits += 0xfffu + (in.bits >> 13 & 1u);
+  return static_cast<unsigned short>(sign | (in.bits - 0x38000000u) >> 13);
+}
+
+__device__ float from_bfloat16(unsigned short half) {
+  Bits out;
+  out.bits = static_cast<unsigned>(half) << 16;
+  return out.value;
+}
+
+__device__ unsigned short to_bfloat16(float value) {
+  Bits in;
+  in.value = value;
+  if ((in.bits & 0x7fffffffu) > 0x7f800000u) return 0x7fc0u;  // not a number
+  return static_cast<unsigned short>((in.bits + 0x7fffu + (in.bits >> 16 & 1u)) >> 16);
+}
+
+__device__ float load(const void* data, long long index, int type) {
+  switch (type) {
+    case HAMI_CUDA_U8: return static_cast<float>(static_cast<const unsigned char*>(data)[index]);
+    case HAMI_CUDA_F16: return from_half(static_cast<const unsigned short*>(data)[index]);
+    case HAMI_CUDA_BF16: return from_bfloat16(static_cast<const unsigned short*>(data)[index]);
+    default: return static_cast<const float*>(data)[index];
+  }
+}
+
+// To the nearest integer; halves to the even one.
+__device__ float rounded_to_byte(float value) { return fminf(fmaxf(rintf(value), 0.0f), 255.0f); }
+
+__device__ void store(void* data, long long index, int type, float value) {
+  switch (type) {
+    case HAMI_CUDA_U8:
+      static_cast<unsigned char*>(data)[index] = static_cast<unsigned char>(rounded_to_byte(value));
+      return;
+    case HAMI_CUDA_F16: static_cast<unsigned short*>(data)[index] = to_half(value); return;
+    case HAMI_CUDA_BF16: static_cast<unsigned short*>(data)[index] = to_bfloat16(value); return;
+    default: static_cast<float*>(data)[index] = value;
+  }
+}
+
+// The value after it was stored as `type` and loaded.
+__device__ float rounded_to(float value, int type) {
+  switch (type) {
+    case HAMI_CUDA_U8: return rounded_to_byte(value);
+    case HAMI_CUDA_F16: return from_half(to_half(value));
+    case HAMI_CUDA_BF16: return from_bfloat16(to_bfloat16(value));
+    default: return value;
+  }
+}
+
+// The position of an output pixel in the input along one axis.
+struct Sample {
+  int first;
+  int second;    // the next neighbour, for nearest and linear
+  float weight;  // of the second neighbour
+  // Of a window of `count` pixels from `first` on, for the other samplings.
+  int count;
+  float centre;
+  float inverse;  // of the scale, where a filter becomes wider to shrink an image
+  float norm;     // by which the weighted sum is multiplied
+};
+
+// Cubic convolution with the parameter a: Keys, "Cubic convolution interpolation for digital image processing", 1981.
+__device__ float cubic(float a, float distance) {
+  if (distance <= 1.0f) return ((a + 2.0f) * distance - (a + 3.0f)) * distance * distance + 1.0f;
+  if (distance < 2.0f) return ((distance - 5.0f) * distance + 8.0f) * distance * a - 4.0f * a;
+  return 0.0f;
+}
+
+// The weight of pixel `first` + `index` of a window, before normalization. The parameters a are those of torch.
+__device__ float tap(const Sample& sample, int index, int sampling) {
+  const float at = static_cast<float>(sample.first + index);
+  if (sampling == HAMI_CUDA_AREA) return 1.0f;
+  if (sampling == HAMI_CUDA_CUBIC) return cubic(-0.75f, fabsf(sample.centre - at));
+  const float distance = fabsf((at - sample.centre + 0.5f) * sample.inverse);
+  return sampling == HAMI_CUDA_CUBIC_ANTIALIAS ? cubic(-0.5f, distance) : fmaxf(1.0f - distance, 0.0f);
+}
+
+// As torch.nn.functional.interpolate: bicubic, area, and with antialias=True.
+__device__ Sample window_at(int out, int in_size, int out_size, const hami_cuda_job& job) {
+  Sample sample = {};
+  float scale = static_cast<float>(in_size) / static_cast<float>(out_size);
+  if (job.align_corners)
+    scale = out_size > 1 ? static_cast<float>(in_size - 1) / static_cast<float>(out_size - 1) : 0.0f;
+  if (job.sampling == HAMI_CUDA_AREA) {
+    const long long size = in_size;
+    sample.first = static_cast<int>(out * size / out_size);
+    sample.count = static_cast<int>(((out + 1) * size + out_size - 1) / out_size) - sample.first;
+  } else if (job.sampling == HAMI_CUDA_CUBIC) {
+    const float position = static_cast<float>(out);
+    sample.centre = job.align_corners ? scale * position : scale * (position + 0.5f) - 0.5f;
+    sample.first = static_cast<int>(floorf(sample.centre)) - 1;
+    sample.count = 4;
+  } else {
+    const float radius = job.sampling == HAMI_CUDA_CUBIC_ANTIALIAS ? 2.0f : 1.0f;
+    const float support = scale > 1.0f ? radius * scale : radius;
+    sample.inverse = scale > 1.0f ? 1.0f / scale : 1.0f;
+    sample.centre = scale * (static_cast<float>(out) + 0.5f);
+    const int begin = static_cast<int>(sample.centre - support + 0.5f);
+    const int end = static_cast<int>(sample.centre + support + 0.5f);
+    sample.first = begin > 0 ? begin : 0;
+    sample.count = (end < in_size ? end : in_size) - sample.first;
+  }
+  float sum = 0.0f;
+  for (int i = 0; i < sample.count; ++i) sum += tap(sample, i, job.sampling);
+  sample.norm = 1.0f / sum;
+  return sample;
+}
+
+__device__ int within(int index, int size) { return index < 0 ? 0 : index < size ? index : size - 1; }
+
+__device__ float filtered(const hami_cuda_image& image, const hami_cuda_job& job, int channel, const Sample& y,
+                          const Sample& x) {
+  float sum = 0.0f;
+  for (int j = 0; j < y.count; ++j) {
+    const long long row = channel * image.channel_stride + within(y.first + j, image.height) * image.row_stride;
+    float line = 0.0f;
+    for (int i = 0; i < x.count; ++i)
+      line += tap(x, i, job.sampling) *
+              load(image.data, row + within(x.first + i, image.width) * image.pixel_stride, job.in_type);
+    sum += tap(y, j, job.sampling) * line;
+  }
+  return sum * y.norm * x.norm;
+}
+
+// Pixel centres are at halves, as in torch.nn.functional.interpolate; with align_corners, those of the corners
+// coincide.
+__device__ Sample sample_at(int out, int in_size, int out_size, const hami_cuda_job& job) {
+  if (job.sampling >= HAMI_CUDA_CUBIC) return window_at(out, in_size, out_size, job);
+  Sample sample = {};
+  if (job.sampling == HAMI_CUDA_SAME || in_size == out_size) {
+    sample.first = sample.second = out;
+    return sample;
+  }
   const float scale = static_cast<float>(in_size) / static_cast<float>(out_size);
+  if (job.sampling == HAMI_CUDA_NEAREST) {
+    sample.first = static_cast<int>((static_cast<float>(out) + 0.5f) * scale);
+    if (sample.first > in_size - 1) sample.first = in_size - 1;
+    sample.second = sample.first;
+    return sample;
+  }
   float position = scale * (static_cast<float>(out) + 0.5f) - 0.5f;
+  if (job.align_corners) {
+    const float step = out_size > 1 ? static_cast<float>(in_size - 1) / static_cast<float>(out_size - 1) : 0.0f;
+    position = step * static_cast<float>(out);
+  }
   if (position < 0.0f) position = 0.0f;
-  Sample sample;
   sample.first = static_cast<int>(position);
   if (sample.first > in_size - 1) sample.first = in_size - 1;
   sample.second = sample.first + (sample.first < in_size - 1 ? 1 : 0);
@@ -24,59 +188,78 @@ __device__ Sample sample_at(int out, int in_size, int out_size) {
   return sample;
 }
 
-__device__ float pixel(const hami_cuda_image& image, int channel, int y, int x) {
-  return static_cast<float>(image.data[channel * image.channel_stride + y * image.row_stride + x * image.pixel_stride]);
+__device__ float resized(const hami_cuda_image& image, const hami_cuda_job& job, int channel, const Sample& y,
+                         const Sample& x) {
+  if (job.sampling >= HAMI_CUDA_CUBIC) {
+    const float value = filtered(image, job, channel, y, x);
+    return job.rounded ? rounded_to(value, job.in_type) : value;
+  }
+  const long long start = channel * image.channel_stride;
+  const long long top = start + y.first * image.row_stride;
+  const float corner = load(image.data, top + x.first * image.pixel_stride, job.in_type);
+  if (job.sampling != HAMI_CUDA_LINEAR || (x.weight == 0.0f && y.weight == 0.0f)) return corner;
+  const long long bottom = start + y.second * image.row_stride;
+  const float above =
+      (1.0f - x.weight) * corner + x.weight * load(image.data, top + x.second * image.pixel_stride, job.in_type);
+  const float below = (1.0f - x.weight) * load(image.data, bottom + x.first * image.pixel_stride, job.in_type) +
+                      x.weight * load(image.data, bottom + x.second * image.pixel_stride, job.in_type);
+  const float value = (1.0f - y.weight) * above + y.weight * below;
+  return job.rounded ? rounded_to(value, job.in_type) : value;
 }
 
-__device__ float interpolate(const hami_cuda_image& image, int channel, const Sample& y, const Sample& x) {
-  const float top =
-      (1.0f - x.weight) * pixel(image, channel, y.first, x.first) + x.weight * pixel(image, channel, y.first, x.second);
-  const float bottom = (1.0f - x.weight) * pixel(image, channel, y.second, x.first) +
-                       x.weight * pixel(image, channel, y.second, x.second);
-  return (1.0f - y.weight) * top + y.weight * bottom;
-}
-
-// To the nearest integer; halves to the even one.
-__device__ float rounded(float value) { return fminf(fmaxf(rintf(value), 0.0f), 255.0f); }
-
-__device__ bool output_pixel(const hami_cuda_resize& job, int& x, int& y) {
-  x = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-  y = static_cast<int>(blockIdx.y * blockDim.y + threadIdx.y);
-  return x < job.width && y < job.height;
+// The value of a channel of the result before normalization.
+__device__ float colored(const hami_cuda_image& image, const hami_cuda_job& job, int channel, const Sample& y,
+                         const Sample& x) {
+  if (job.color == HAMI_CUDA_GRAY || job.color == HAMI_CUDA_GRAY_OF_BGR) {
+    const float first = job.color == HAMI_CUDA_GRAY ? 0.299f : 0.114f;
+    const float value = first * resized(image, job, 0, y, x) + 0.587f * resized(image, job, 1, y, x) +
+                        (0.413f - first) * resized(image, job, 2, y, x);
+    return job.rounded ? rounded_to(value, job.in_type) : value;
+  }
+  const int source = job.color == HAMI_CUDA_REVERSE  ? job.channels - 1 - channel
+                     : job.color == HAMI_CUDA_REPEAT ? 0
+                                                     : channel;
+  return resized(image, job, source, y, x);
 }
 
 }  // namespace
 
-// Resizes image blockIdx.z to planes of bytes. `swap` exchanges red and blue.
-extern "C" __global__ void hami_resize_bytes(const hami_cuda_image* images, hami_cuda_resize job) {
-  int x = 0;
-  int y = 0;
-  if (!output_pixel(job, x, y)) return;
+// Processes image blockIdx.z; each thread computes all channels of one pixel.
+extern "C" __global__ void hami_image(const hami_cuda_image* images, hami_cuda_job job) {
   const hami_cuda_image image = images[blockIdx.z];
-  const Sample across = sample_at(x, image.width, job.width);
-  const Sample down = sample_at(y, image.height, job.height);
-  unsigned char* const out = static_cast<unsigned char*>(image.result) + static_cast<long long>(y) * job.width + x;
-  const long long plane = static_cast<long long>(job.width) * job.height;
+  const int x = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  const int y = static_cast<int>(blockIdx.y * blockDim.y + threadIdx.y);
+  if (x >= image.out_width || y >= image.out_height) return;
+  const Sample across = sample_at(x, image.width, image.out_width, job);
+  const Sample down = sample_at(y, image.height, image.out_height, job);
+  const long long pixel = static_cast<long long>(y) * image.out_width + x;
+  const long long plane = static_cast<long long>(image.out_width) * image.out_height;
   for (int channel = 0; channel < job.channels; ++channel) {
-    const int source = job.swap ? job.channels - 1 - channel : channel;
-    out[channel * plane] = static_cast<unsigned char>(rounded(interpolate(image, source, down, across)));
+    float value = colored(image, job, channel, down, across);
+    if (job.normalize) value = value * job.factor[channel] + job.offset[channel];
+    store(image.result, channel * plane + pixel, job.out_type, value);
   }
 }
 
-// The same, followed by value * factor + offset per output channel, to planes of floats. With `round_first`, the value is
-// rounded as it is between ResizeTensor and NormalizeTensor, so that fusion does not change results.
-extern "C" __global__ void hami_resize_normalize(const hami_cuda_image* images, hami_cuda_resize job) {
-  int x = 0;
-  int y = 0;
-  if (!output_pixel(job, x, y)) return;
-  const hami_cuda_image image = images[blockIdx.z];
-  const Sample across = sample_at(x, image.width, job.width);
-  const Sample down = sample_at(y, image.height, job.height);
-  float* const out = static_cast<float*>(image.result) + static_cast<long long>(y) * job.width + x;
-  const long long plane = static_cast<long long>(job.width) * job.height;
-  for (int channel = 0; channel < job.channels; ++channel) {
-    const int source = job.swap ? job.channels - 1 - channel : channel;
-    const float value = interpolate(image, source, down, across);
-    out[channel * plane] = (job.round_first ? rounded(value) : value) * job.factor[channel] + job.offset[channel];
+// Copies tensors, one for each blockIdx.y, to contiguous memory.
+extern "C" __global__ void hami_copy(const hami_cuda_copy* copies) {
+  const hami_cuda_copy copy = copies[blockIdx.y];
+  const long long step = static_cast<long long>(gridDim.x) * blockDim.x;
+  for (long long i = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x; i < copy.count; i += step) {
+    const unsigned char* from = copy.from;
+    long long rest = i;
+    for (int axis = copy.axes - 1; axis >= 0; --axis) {
+      from += rest % copy.shape[axis] * copy.strides[axis];
+      rest /= copy.shape[axis];
+    }
+    unsigned char* const to = copy.to + i * copy.size;
+    switch (copy.size) {  // elements are aligned
+      case 1: *to = *from; break;
+      case 2: *reinterpret_cast<unsigned short*>(to) = *reinterpret_cast<const unsigned short*>(from); break;
+      case 4: *reinterpret_cast<unsigned*>(to) = *reinterpret_cast<const unsigned*>(from); break;
+      case 8: *reinterpret_cast<unsigned long long*>(to) = *reinterpret_cast<const unsigned long long*>(from); break;
+      default:
+        for (int byte = 0; byte < copy.size; ++byte) to[byte] = from[byte];
+    }
   }
 }

@@ -1,5 +1,5 @@
-// Declarations of the CUDA driver API that this plugin calls. They follow NVIDIA's documentation of CUDA 11.8; no header of
-// NVIDIA is needed.
+// Declarations of the CUDA driver API that this plugin calls. They follow NVIDIA's documentation of CUDA 11.8; no
+// header of NVIDIA is needed.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +13,17 @@ using CUcontext = struct CUctx_st*;
 using CUmodule = struct CUmod_st*;
 using CUfunction = struct CUfunc_st*;
 using CUstream = struct CUstream_st*;
+using CUevent = struct CUevent_st*;
+using CUmemoryPool = struct CUmemPoolHandle_st*;
 
 constexpr CUresult kOutOfMemory = 2;
 constexpr CUresult kNoDevice = 100;
+constexpr CUresult kNotReady = 600;
 constexpr unsigned kNonBlockingStream = 1;
+constexpr unsigned kBlockingEvent = 1;  // waiting for it does not keep a core busy
+constexpr unsigned kEventWithoutTime = 2;
+constexpr int kMemoryPoolsSupported = 115;  // attribute of a device
+constexpr int kReleaseThreshold = 4;        // attribute of a pool: bytes that it keeps
 
 // X(result, name in the library, name here, parameters)
 #define HAMI_CUDA_FUNCTIONS(X)                                                                                        \
@@ -28,7 +35,12 @@ constexpr unsigned kNonBlockingStream = 1;
   X(CUresult, cuDeviceGet, device_get, (CUdevice * device, int index))                                                \
   X(CUresult, cuDevicePrimaryCtxRetain, context_retain, (CUcontext * context, CUdevice device))                       \
   X(CUresult, cuDevicePrimaryCtxRelease_v2, context_release, (CUdevice device))                                       \
-  X(CUresult, cuCtxSetCurrent, context_set, (CUcontext context))                                                      \
+  X(CUresult, cuDeviceGetAttribute, device_attribute, (int* value, int attribute, CUdevice device))                   \
+  X(CUresult, cuDeviceGetDefaultMemPool, default_pool, (CUmemoryPool * pool, CUdevice device))                        \
+  X(CUresult, cuMemPoolSetAttribute, set_pool_attribute, (CUmemoryPool pool, int attribute, void* value))             \
+  X(CUresult, cuMemPoolTrimTo, trim_pool, (CUmemoryPool pool, std::size_t kept))                                      \
+  X(CUresult, cuCtxPushCurrent_v2, context_push, (CUcontext context))                                                 \
+  X(CUresult, cuCtxPopCurrent_v2, context_pop, (CUcontext * context))                                                 \
   X(CUresult, cuModuleLoadData, module_load, (CUmodule * loaded, const void* ptx))                                    \
   X(CUresult, cuModuleGetFunction, module_function, (CUfunction * function, CUmodule loaded, const char* name))       \
   X(CUresult, cuLaunchKernel, launch,                                                                                 \
@@ -37,6 +49,14 @@ constexpr unsigned kNonBlockingStream = 1;
   X(CUresult, cuStreamCreate, stream_create, (CUstream * stream, unsigned flags))                                     \
   X(CUresult, cuStreamDestroy_v2, stream_destroy, (CUstream stream))                                                  \
   X(CUresult, cuStreamSynchronize, stream_synchronize, (CUstream stream))                                             \
+  X(CUresult, cuStreamWaitEvent, stream_wait_event, (CUstream stream, CUevent event, unsigned flags))                 \
+  X(CUresult, cuEventCreate, event_create, (CUevent * event, unsigned flags))                                         \
+  X(CUresult, cuEventDestroy_v2, event_destroy, (CUevent event))                                                      \
+  X(CUresult, cuEventRecord, event_record, (CUevent event, CUstream stream))                                          \
+  X(CUresult, cuEventQuery, event_query, (CUevent event))                                                             \
+  X(CUresult, cuEventSynchronize, event_synchronize, (CUevent event))                                                 \
+  X(CUresult, cuMemAllocHost_v2, allocate_host, (void** memory, std::size_t size))                                    \
+  X(CUresult, cuMemFreeHost, release_host, (void* memory))                                                            \
   X(CUresult, cuMemAllocAsync, allocate, (CUdeviceptr * memory, std::size_t size, CUstream stream))                   \
   X(CUresult, cuMemFreeAsync, release, (CUdeviceptr memory, CUstream stream))                                         \
   X(CUresult, cuMemcpyHtoDAsync_v2, to_device, (CUdeviceptr to, const void* from, std::size_t size, CUstream stream)) \

@@ -11,6 +11,9 @@ constexpr int kMinVersion = 11080;  // the version of NVRTC that compiled the ke
 
 [[noreturn]] void unavailable(const std::string& text) { throw CudaError(HAMI_UNAVAILABLE, text); }
 
+// Errors after which the context is lost: illegal address, launch timeout, assertion, hardware fault, failed launch, …
+bool is_sticky(CUresult result) { return result == 700 || result == 702 || (result >= 710 && result <= 721); }
+
 std::string dotted(int version) { return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10); }
 
 }  // namespace
@@ -60,22 +63,40 @@ int Driver::device_count() const {
 
 void Driver::check(CUresult result, const std::string& what) const {
   if (result == 0) return;
+  if (is_sticky(result))
+    throw CudaError(HAMI_INTERNAL,
+                    what + ": " + reason(result) + "; CUDA does not work any more in this process: restart it", true);
   throw CudaError(result == kOutOfMemory ? HAMI_RESOURCE_EXHAUSTED : HAMI_INTERNAL, what + ": " + reason(result));
 }
 
-Device::Device(const Driver& driver, int index, const std::string& owner) : driver_(driver) {
+Device::Device(const Driver& driver, int index, const std::string& owner) : driver_(driver), index_(index) {
   const int count = driver.device_count();
   if (index < 0 || index >= count) {
     const std::string last = count > 1 ? " to cuda:" + std::to_string(count - 1) : "";
     throw CudaError(HAMI_FAILED_PRECONDITION, owner + ": device \"cuda:" + std::to_string(index) +
                                                   "\" is not available: this process sees cuda:0" + last);
   }
-  driver.check(driver.api().device_get(&device_, index), owner + ": cannot open the device");
-  driver.check(driver.api().context_retain(&context_, device_), owner + ": cannot use the device");
+  driver.check(api().device_get(&device_, index), owner + ": cannot open the device");
+  int has_pools = 0;
+  driver.check(api().device_attribute(&has_pools, kMemoryPoolsSupported, device_), owner + ": cannot ask the device");
+  if (!has_pools)
+    throw CudaError(HAMI_UNAVAILABLE, owner + ": cuda:" + std::to_string(index) +
+                                          " has no memory pools (cuMemAllocAsync), as with some virtual GPUs; use "
+                                          "hami-torch on this machine");
+  driver.check(api().context_retain(&context_, device_), owner + ": cannot use the device");
+  keep_freed_memory();
 }
 
-Device::~Device() { driver_.api().context_release(device_); }
+// By default the pool returns freed memory to the device at each wait, and then has to get it again.
+void Device::keep_freed_memory() {
+  std::uint64_t bytes = UINT64_MAX;
+  if (api().default_pool(&pool_, device_) == 0) api().set_pool_attribute(pool_, kReleaseThreshold, &bytes);
+}
 
-void Device::use() const { driver_.check(driver_.api().context_set(context_), "cannot use the device"); }
+void Device::trim() const noexcept {
+  if (pool_) api().trim_pool(pool_, 0);
+}
+
+Device::~Device() { api().context_release(device_); }
 
 }  // namespace hami_cuda

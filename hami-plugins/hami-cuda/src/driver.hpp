@@ -12,11 +12,14 @@ namespace hami_cuda {
 // An error with a code of hami/abi.h.
 class CudaError : public std::runtime_error {
  public:
-  CudaError(std::int32_t code, const std::string& text) : std::runtime_error(text), code_(code) {}
+  CudaError(std::int32_t code, const std::string& text, bool is_final = false)
+      : std::runtime_error(text), code_(code), is_final_(is_final) {}
   std::int32_t code() const noexcept { return code_; }
+  bool is_final() const noexcept { return is_final_; }  // nothing works any more in this process
 
  private:
   std::int32_t code_;
+  bool is_final_;
 };
 
 class Driver {
@@ -47,13 +50,38 @@ class Device {
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
-  // Makes it the device of the calling thread.
-  void use() const;
+  const Driver& driver() const noexcept { return driver_; }
+  const CudaApi& api() const noexcept { return driver_.api(); }
+  int index() const noexcept { return index_; }
+  CUcontext context() const noexcept { return context_; }
+  // Returns cached memory to the device, for a second try after an allocation failed.
+  void trim() const noexcept;
 
  private:
+  void keep_freed_memory();
+
   const Driver& driver_;
+  const int index_;
   CUdevice device_ = 0;
   CUcontext context_ = nullptr;
+  CUmemoryPool pool_ = nullptr;
+};
+
+// Makes a device that of the calling thread, as long as it exists.
+class CurrentDevice {
+ public:
+  explicit CurrentDevice(const Device& device) : device_(device) {
+    device.driver().check(device.api().context_push(device.context()), "cannot use the device");
+  }
+  ~CurrentDevice() {
+    CUcontext popped = nullptr;
+    device_.api().context_pop(&popped);
+  }
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+
+ private:
+  const Device& device_;
 };
 
 }  // namespace hami_cuda

@@ -1,46 +1,107 @@
 // A stream, and memory that is allocated and freed in its order.
 #pragma once
 
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <vector>
+
 #include "driver.hpp"
 
 namespace hami_cuda {
 
-// A stream of the device that is current when it is created. It does not wait for the default stream.
+// Marks a place in the work of a stream.
+class Event {
+ public:
+  explicit Event(const Device& device) : device_(device) {
+    device.driver().check(device.api().event_create(&event_, kBlockingEvent | kEventWithoutTime),
+                          "cannot create an event");
+  }
+  ~Event() { device_.api().event_destroy(event_); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
+  void record(CUstream stream) {
+    device_.driver().check(device_.api().event_record(event_, stream), "cannot record an event");
+  }
+  // Makes later work on `stream` wait for this event; the CPU does not wait.
+  void hold_back(CUstream stream) const {
+    device_.driver().check(device_.api().stream_wait_event(stream, event_, 0), "cannot wait for an event");
+  }
+  bool is_done() const {
+    const CUresult result = device_.api().event_query(event_);
+    if (result != kNotReady) device_.driver().check(result, "work on the device failed");
+    return result == 0;
+  }
+  // Blocks without keeping a core busy.
+  void wait() const { device_.driver().check(device_.api().event_synchronize(event_), "work on the device failed"); }
+
+ private:
+  const Device& device_;
+  CUevent event_ = nullptr;
+};
+
+// How the CPU waits for a stream.
+enum class Wait { kSpin, kSleep, kAuto };
+
+// A stream of its own, or one of another library. Its methods need the device as the current one; see CurrentDevice.
 class Stream {
  public:
-  explicit Stream(const Driver& driver) : driver_(driver) {
-    driver.check(driver.api().stream_create(&stream_, kNonBlockingStream), "cannot create a stream");
-  }
-  ~Stream() { driver_.api().stream_destroy(stream_); }
+  // A stream that does not wait for the default stream.
+  explicit Stream(const Device& device);
+  // One that `handle` names as in DLPack (1: the default stream); its owner must keep it.
+  Stream(const Device& device, std::int64_t handle)
+      : device_(device), stream_(reinterpret_cast<CUstream>(handle)), is_owned_(false) {}
+  ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  const Driver& driver() const noexcept { return driver_; }
+  const Device& device() const noexcept { return device_; }
+  const Driver& driver() const noexcept { return device_.driver(); }
+  const CudaApi& api() const noexcept { return device_.api(); }
   CUstream raw() const noexcept { return stream_; }
-  void wait() const { driver_.check(driver_.api().stream_synchronize(stream_), "work on the device failed"); }
+  std::int64_t handle() const noexcept { return reinterpret_cast<std::int64_t>(stream_); }
+
+  // Blocks until the work that the stream has now is done, and drops what was held for it.
+  void wait(Wait how = Wait::kAuto);
+  // Keeps objects, such as the inputs of kernels, until the work that the stream has now is done. Called once after
+  // each batch.
+  void hold(std::shared_ptr<void> objects);
 
  private:
-  const Driver& driver_;
+  struct Held {
+    std::unique_ptr<Event> done;
+    std::shared_ptr<void> objects;
+  };
+
+  const Device& device_;
   CUstream stream_ = nullptr;
+  bool is_owned_ = true;
+  std::mutex mutex_;  // guards held_ and spare_events_
+  std::vector<Held> held_;
+  std::vector<std::unique_ptr<Event>> spare_events_;
 };
 
 // Device memory. It is freed when the work that the stream got before is done, so no one has to wait for that work.
 class Memory {
  public:
-  Memory(const Stream& stream, std::size_t size) : stream_(stream) {
-    const Driver& driver = stream.driver();
-    driver.check(driver.api().allocate(&start_, size, stream.raw()),
-                 "cannot allocate " + std::to_string(size) + " bytes on the device");
-  }
-  ~Memory() { stream_.driver().api().release(start_, stream_.raw()); }
+  Memory(std::shared_ptr<Stream> stream, std::size_t size);
+  ~Memory();
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
   CUdeviceptr start() const noexcept { return start_; }
+  const Stream& stream() const noexcept { return *stream_; }
+  // Makes later work on a stream (as in DLPack) wait until the memory is written, and freeing it wait for that work.
+  void order(std::int64_t stream);
 
  private:
-  const Stream& stream_;
+  const std::shared_ptr<Stream> stream_;
   CUdeviceptr start_ = 0;
+  std::mutex mutex_;
+  std::set<std::int64_t> readers_;  // other streams; guarded by mutex_
 };
 
 }  // namespace hami_cuda

@@ -386,3 +386,14 @@ def test_each_thread_gets_its_own_results(pipe, models):
 def test_an_integer_model_returns_integers(pipe, models):
     result = pipe(model=str(models.double(kind=TensorProto.INT64)))({"data": np.array([[1, 2]])})["result"]
     assert result.dtype == np.int64
+
+
+@pytest.mark.parametrize(("rows", "batches"), [("n", 1), (1, 8)])
+def test_a_node_without_max_runs_the_requests_of_a_call_together_if_the_batch_axis_is_free(
+    models, rows: object, batches: int
+) -> None:
+    requests = [{"data": np.float32([[number, 1]])} for number in range(8)]
+    with hami.pipe({"backend": "OnnxTensor", "model": str(models.double(rows=rows, width=2))}) as pipe:
+        results = [request["result"].tolist() for request in pipe(requests)]
+        assert pipe.stats()["default"].batches == batches
+    assert results == [[[2.0 * number, 2.0]] for number in range(8)]

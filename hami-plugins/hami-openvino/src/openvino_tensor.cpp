@@ -66,11 +66,10 @@ class OpenvinoTensor : public hami::Backend {
     options()["engine_inputs"] = announce(session_->model());
   }
   void forward_(hami::Batch batch) override { run_batch(batch, *session_); }
-  // N rows for a batch of exactly N, one request without a batch axis. A batch of any size has no limit here; the node
-  // sets it.
+  // N rows for a batch of exactly N, one request without a batch axis. With a free axis the node learns how many rows pay.
   hami::Range range_() const override {
     const Model& model = session_->model();
-    if (model.batch_rows() == kDynamic) return {};
+    if (model.batch_rows() == kDynamic) return {1, HAMI_AUTO};
     const std::uint64_t rows = model.is_batched() ? static_cast<std::uint64_t>(model.batch_rows()) : 1;
     return {rows, rows};
   }

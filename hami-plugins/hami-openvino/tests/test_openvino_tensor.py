@@ -299,3 +299,11 @@ def test_many_threads_get_their_own_results(pipe, models):
     with ThreadPoolExecutor(8) as threads:
         results = list(threads.map(lambda i: values(double({"data": floats([i, i])})), range(200)))
     assert results == [[[2 * i, 2 * i]] for i in range(200)]
+
+
+@pytest.mark.parametrize(("rows", "batches"), [(None, 1), (1, 8)])
+def test_a_node_without_max_runs_the_requests_of_a_call_together_if_the_batch_axis_is_free(pipe, models, rows, batches):
+    running = pipe(model=str(models.double(**({} if rows is None else {"rows": rows}))))
+    requests = running([{"data": floats([number, 1])} for number in range(8)])
+    assert [values(request) for request in requests] == [[[2 * number, 2]] for number in range(8)]
+    assert running.stats()["default"].batches == batches

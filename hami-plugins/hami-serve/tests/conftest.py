@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import queue
 import threading
 
 import hami
@@ -162,6 +163,34 @@ class Running:
         return status, content
 
 
+class RunningGrpc:
+    """A gRPC server in a thread."""
+
+    def __init__(self, source: object, *, allow_control: bool = False) -> None:
+        self.serving = Serving(source, allow_control=allow_control)
+        self.serving.start()
+        self._started: queue.Queue[object] = queue.Queue()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
+        self._thread.start()
+        self._loop, self._ended, self.port = self._started.get(timeout=60)
+        self.url = f"127.0.0.1:{self.port}"
+
+    async def _run(self) -> None:
+        from hami_serve.grpc_server import GrpcServer  # which needs packages that may be absent
+
+        ended = asyncio.Event()
+        server = GrpcServer(self.serving, "127.0.0.1:0", 1 << 20)
+        await server.start()
+        self._started.put((asyncio.get_running_loop(), ended, server.port))
+        await ended.wait()
+        await server.stop(10)
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._ended.set)
+        self._thread.join(60)
+        self.serving.stop()
+
+
 def io(datatype: str, shape: list[int], names: tuple[str, ...] = ("INPUT0", "INPUT1", "OUTPUT0", "OUTPUT1")):
     specs = [{"name": name, "datatype": datatype, "shape": shape} for name in names]
     half = len(specs) // 2
@@ -180,6 +209,20 @@ def models() -> dict[str, object]:
         "raises": "TestRaises",
         "picture": "TestFails",
         "say": say("hello"),
+        "repeat_int32": {
+            "source": "TestRepeat",
+            "decoupled": True,
+            "inputs": [
+                {"name": "IN", "datatype": "INT32", "shape": [-1]},
+                {"name": "DELAY", "datatype": "UINT32", "shape": [-1]},
+                {"name": "WAIT", "datatype": "UINT32", "shape": [1]},
+            ],
+            "outputs": [
+                {"name": "OUT", "datatype": "INT32", "shape": [1]},
+                {"name": "IDX", "datatype": "UINT32", "shape": [1]},
+            ],
+        },
+        "words": {"source": "TestWords", **io("BYTES", [1, 1], ("text_input", "text_output"))},
     }
 
 
@@ -219,3 +262,57 @@ class TestAccumulate(hami.Backend):
             if item["finish"]:
                 del self.sums[item["req_id"]]
             item["result"] = np.array([total], np.int32)
+
+
+@hami.register
+class TestRepeat(hami.Backend):
+    """A part for each element of IN, DELAY ms apart, then WAIT ms: repeat_int32 of Triton's examples."""
+
+    def forward(self, batch):
+        request = batch[0]
+        pause = threading.Event()  # never set
+        for index, (value, delay) in enumerate(zip(request["IN"], request["DELAY"], strict=True)):
+            pause.wait(int(delay) / 1000)
+            yield {"OUT": np.array([value], np.int32), "IDX": np.array([index], np.uint32)}
+        pause.wait(int(request["WAIT"][0]) / 1000)
+
+
+@hami.register
+class TestWords(hami.Backend):
+    """Delivers the words of a text, and then returns the text; the word "fail" is an error."""
+
+    def forward(self, batch):
+        for item in batch:
+            for word in item["data"].decode().split():
+                if word == "fail":
+                    raise ValueError("this word is an error")
+                item.emit(word)
+            item["result"] = item["data"]
+
+
+class Flood:
+    """How far the backend TestFlood has come."""
+
+    def __init__(self) -> None:
+        self.parts = 0
+        self.ended = threading.Event()
+
+
+FLOODS: dict[str, Flood] = {}
+
+
+@hami.register
+class TestFlood(hami.Backend):
+    """Delivers parts of 64 KiB as fast as they are taken."""
+
+    flood: str
+    parts: int = 4096
+
+    def forward(self, batch):
+        flood = FLOODS[self.flood]
+        try:
+            for _ in range(self.parts):
+                flood.parts += 1
+                yield b"x" * (1 << 16)
+        finally:
+            flood.ended.set()

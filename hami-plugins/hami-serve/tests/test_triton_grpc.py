@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import queue
-import threading
 
 import numpy as np
 import pytest
-from conftest import models
+from conftest import RunningGrpc, models
 
 triton = pytest.importorskip("tritonclient.grpc", reason="needs tritonclient[grpc]", exc_type=ImportError)
 grpc = pytest.importorskip("grpc")
@@ -18,34 +16,6 @@ pytest.importorskip("grpc_reflection", reason="needs hami-serve[grpc]")
 from tritonclient.utils import InferenceServerException  # noqa: E402
 
 from hami_serve.grpc_messages import message  # noqa: E402
-from hami_serve.grpc_server import GrpcServer  # noqa: E402
-from hami_serve.serving import Serving  # noqa: E402
-
-
-class RunningGrpc:
-    """A gRPC server in a thread."""
-
-    def __init__(self, source: object, *, allow_control: bool = False) -> None:
-        self.serving = Serving(source, allow_control=allow_control)
-        self.serving.start()
-        self._started: queue.Queue[object] = queue.Queue()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
-        self._thread.start()
-        self._loop, self._ended, self.port = self._started.get(timeout=60)
-        self.url = f"127.0.0.1:{self.port}"
-
-    async def _run(self) -> None:
-        ended = asyncio.Event()
-        server = GrpcServer(self.serving, "127.0.0.1:0", 1 << 20)
-        await server.start()
-        self._started.put((asyncio.get_running_loop(), ended, server.port))
-        await ended.wait()
-        await server.stop(10)
-
-    def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._ended.set)
-        self._thread.join(60)
-        self.serving.stop()
 
 
 @pytest.fixture(scope="module")

@@ -365,3 +365,10 @@ def test_invalid_parameters_are_rejected(pipe, config, text):
     with pytest.raises(hami.ConfigError) as raised:
         model(pipe, **config)
     assert message(raised) == text
+
+
+def test_a_node_without_max_runs_the_requests_of_a_call_together(pipe):
+    requests = [{"data": torch.full((1, 2), float(number))} for number in range(8)]
+    running = model(pipe)
+    assert [request["result"].tolist() for request in running(requests)] == [[[2.0 * n, 2.0 * n]] for n in range(8)]
+    assert running.stats()["default"].batches == 1

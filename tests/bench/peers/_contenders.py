@@ -75,14 +75,25 @@ def hami(work: Work) -> Call:
     return lambda payload: work.answer(pipe({"data": payload})["result"])
 
 
-def hami_pipe(work: Work) -> Any:
+def default(work: Work) -> Call:
+    """HAMi without any setting of the scheduling or of the engine."""
+    pipe = hami_pipe(work, tuned=False)
+    return lambda payload: work.answer(pipe({"data": payload})["result"])
+
+
+TUNING = {"max", "batching_timeout", "instance_num", "threads"}
+
+
+def hami_pipe(work: Work, *, tuned: bool = True) -> Any:
     import hami
 
     if work.node:
-        return hami.pipe(work.node)
+        return hami.pipe({key: value for key, value in work.node.items() if tuned or key not in TUNING})
 
     @hami.register
     class Modelled(hami.Backend):
+        max: Any = work.max_batch if tuned else "auto"
+
         def init(self, options: Any) -> None:
             self._model = work.make_model()
 
@@ -90,7 +101,7 @@ def hami_pipe(work: Work) -> Any:
             for item, result in zip(batch, self._model([item["data"] for item in batch]), strict=True):
                 item["result"] = result
 
-    return hami.pipe({"backend": "Modelled", "max": work.max_batch, "instance_num": work.instances})
+    return hami.pipe({"backend": "Modelled", **({"instance_num": work.instances} if tuned else {})})
 
 
 def omniback(work: Work) -> Call:

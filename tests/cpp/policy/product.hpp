@@ -14,6 +14,12 @@ class Product : public Decider {
     scheduler_.add_instance({1, cap}, false);
     scheduler_.set_policy({mode, cap, 1, 0});
   }
+  // A node whose maximum is "auto".
+  static Product with_auto_max() {
+    Product product(hami::policy::kAutoMax);
+    product.scheduler_.set_policy({BatchingMode::kAdaptive, hami::policy::kAutoMax, 1, 0, true});
+    return product;
+  }
   void arrive(double now, std::size_t items) override {
     scheduler_.push(request_of(items), nanoseconds(now), ++calls_);
   }

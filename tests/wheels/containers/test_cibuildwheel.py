@@ -7,10 +7,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from _lib import audit_archive, local_image, plugin_wheels, wheel_file
+from _lib import audit_archive, local_image, plugin_wheels
 from _lib.interpreters import Interpreter
 from _lib.paths import DIST, ROOT
 from conftest import FOUND
+from hami_build import archive, wheel_file
 
 REASON = local_image.missing()
 CARRIED = local_image.newest_two(FOUND)
@@ -50,10 +51,10 @@ def require_finished(wheel: Path, package: str, changelog: Path) -> None:
     """Check a wheel with the audit, except for the platform tag: here it is that of Debian."""
     files = wheel_file.read(wheel)
     found = [
-        audit_archive.file_name(wheel, files),
-        audit_archive.top_level_names(files, package),
-        audit_archive.licences(files),
-        audit_archive.bill_of_materials(files),
+        archive.file_name(wheel, files),
+        archive.top_level_names(files, package),
+        archive.licences(files),
+        archive.bill_of_materials(files),
         audit_archive.versions(wheel, files, changelog),
     ]
     assert [check for check in found if not check[1]] == []

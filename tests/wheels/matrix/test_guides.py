@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from _lib import wheelhouse
 from _lib.interpreters import Interpreter
-from _lib.paths import ROOT
+from _lib.paths import ROOT, pyproject
 from conftest import PLUGINS, MakeMachine, Serve, core_wheel, plugin_wheel
 
 sys.path.insert(0, str(ROOT / "tests" / "python"))
@@ -18,7 +18,8 @@ from doc_blocks import Block, blocks_of
 
 HOWTO = ROOT / "hami-core" / "docs" / "howto"
 PAGES = ("install-anywhere.md", "install-plugins.md", "publish-a-plugin.md")
-THIRD_PARTIES = ["hatchling", "pip", "pytest>=8", "twine"]  # other packages that the guides install
+EXTRAS = pyproject(ROOT / "hami-plugins" / "hami-build")["project"]["optional-dependencies"]
+THIRD_PARTIES = ["pip", "pytest>=8", *EXTRAS["check"], *EXTRAS["wheel"]]  # other packages that the guides install
 
 
 def sessions(page: Path) -> Iterator[list[Block]]:
@@ -47,7 +48,7 @@ def shelf(serve: Serve, interpreter: Interpreter) -> str:
     """Return the address of an index with all packages that the guides install."""
     core = core_wheel(interpreter)
     assert core
-    needed = wheelhouse.requirements([core, plugin_wheel("hami-onnx")])
+    needed = wheelhouse.requirements([core, plugin_wheel("hami-onnx"), plugin_wheel("hami-build")])
     wheels = {wheel.name: wheel for wheel in wheelhouse.fetch(interpreter, [*needed, *THIRD_PARTIES])}
     return serve("guides", [core, *map(plugin_wheel, PLUGINS), *wheels.values()])
 

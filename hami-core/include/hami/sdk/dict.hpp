@@ -83,11 +83,17 @@ class Dict {
 
 #if HAMI_ABI_USE_MINOR >= 1
   // Delivers a part of the result to the caller, and blocks while the caller is behind. False: the caller takes no parts, and this
-  // one was dropped. Throws Error if the caller has left or the deadline passes. Needs HAMI_ABI_MIN_MINOR 1.
+  // one was dropped. Throws Error if the caller has left or the deadline passes. Since 1.1.
   bool emit(const Value& part) const {
     std::int32_t heard = 0;
     check(host().item_emit(dict_, &part.raw(), &heard));
     return heard != 0;
+  }
+#else
+  template <class Part>
+  bool emit(const Part&) const {
+    static_assert(sizeof(Part) == 0, "emit needs plugin ABI 1.1: #define HAMI_ABI_TARGET 1 before the include");
+    return false;
   }
 #endif
 

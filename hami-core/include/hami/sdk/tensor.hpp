@@ -1,4 +1,4 @@
-// Tensor: elements in CPU memory. Copies share the memory.
+// Tensor: elements in CPU memory, or in that of a device. Copies share the memory.
 #pragma once
 
 #include <cstdint>
@@ -45,8 +45,25 @@ class Tensor {
     check(host().tensor_adopt(managed, &raw));
     return Tensor(raw);
   }
+#if HAMI_ABI_USE_MINOR >= 1
+  // Of memory on any device, ordered with a stream of that device (see abi.h). Needs HAMI_ABI_MIN_MINOR 1, as do the others of 1.1.
+  static Tensor on_device(const Value& value, std::int64_t stream) {
+    hami_value raw;
+    check(host().device_tensor_of(&value.raw(), stream, &raw));
+    return Tensor(raw);
+  }
+  // Takes ownership of memory on any device.
+  static Tensor adopt_on_device(DLManagedTensorVersioned* managed,
+                                hami_error* (*order)(DLManagedTensorVersioned*, std::int64_t)) {
+    hami_value raw;
+    check(host().device_tensor_adopt(managed, order, &raw));
+    return Tensor(raw);
+  }
+#endif
 
   operator const Value&() const noexcept { return value_; }
+
+  DLDevice device() const noexcept { return view_.device; }
 
   DLDataType dtype() const noexcept { return view_.dtype; }
   std::vector<std::int64_t> shape() const { return {view_.shape, view_.shape + view_.ndim}; }
@@ -89,6 +106,9 @@ class Tensor {
   explicit Tensor(hami_value raw) { hold(raw); }
   void hold(hami_value raw) {
     value_ = Value::adopt(raw);
+#if HAMI_ABI_USE_MINOR >= 1
+    if (host().device_tensor_view) return check(host().device_tensor_view(&value_.raw(), &view_, &flags_));
+#endif
     check(host().tensor_view(&value_.raw(), &view_, &flags_));
   }
 

@@ -51,6 +51,20 @@ def add_inputs(parser: argparse.ArgumentParser) -> None:
     add_values(parser)
 
 
+def add_trace(parser: argparse.ArgumentParser) -> None:
+    """Add --trace, --trace-last and --trace-slow."""
+    parser.add_argument("--trace", metavar="FILE", help="record a timeline into FILE, for ui.perfetto.dev")
+    parser.add_argument(
+        "--trace-last",
+        type=seconds,
+        metavar="TIME",
+        help="write only the last TIME before a slow request, such as 10s, when there is one",
+    )
+    parser.add_argument(
+        "--trace-slow", type=seconds, metavar="TIME", help="with --trace-last: a request is slow from TIME on"
+    )
+
+
 def example(parser: argparse.ArgumentParser, *lines: str) -> None:
     """Show command lines at the end of the help."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter

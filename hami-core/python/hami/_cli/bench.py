@@ -14,6 +14,7 @@ from hami._cli.bench_report import print_result, regressions
 from hami._cli.inputs import Input
 from hami._cli.measured import Request, built, config_of, readable_inputs
 from hami._cli.show import json_of
+from hami._cli.trace import traced
 from hami._errors import ConfigError
 from hami._plugins.messages import describe_exception
 from hami._runtime.pipe import Pipe
@@ -39,7 +40,7 @@ def bench(arguments: argparse.Namespace) -> int:
     requests = [request for _, request in inputs]
     found: dict[str, Any] = {"source": printable(arguments.source), "slo_s": arguments.slo}
     ceilings = _ceilings(requests, arguments)
-    with built(arguments.source, arguments) as pipe:
+    with built(arguments.source, arguments) as pipe, traced(pipe, arguments):
         if arguments.compare is not None:
             points = _compare(pipe, requests, loads, arguments, found)
         elif arguments.scenario:

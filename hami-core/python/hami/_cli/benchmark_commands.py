@@ -5,7 +5,17 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from hami._cli.arguments import add_inputs, add_source, count, percentage, positive, positives, rates, seconds
+from hami._cli.arguments import (
+    add_inputs,
+    add_source,
+    add_trace,
+    count,
+    percentage,
+    positive,
+    positives,
+    rates,
+    seconds,
+)
 
 MIN_ROUNDS = 2  # an interval needs two
 SCENARIOS = ("single-stream", "multi-stream", "server", "offline")
@@ -20,6 +30,7 @@ def add_benchmark_commands(add: Add) -> None:
     add_inputs(bench)
     _add_loads(bench)
     _add_result(bench)
+    add_trace(bench)
 
     tune = add("tune", "hami._cli.tune:tune", "search settings with which a pipeline completes more requests")
     add_source(tune)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 EXAMPLES: dict[str, tuple[str, ...]] = {
-    "run": ('hami run "S[Identity,Identity]" --data "[1, 2]" --json', "hami run ocr page.png --stats"),
+    "run": (
+        'hami run "S[Identity,Identity]" --data "[1, 2]" --json',
+        "hami run ocr page.png --stats --trace run.pftrace",
+    ),
     "check": ("hami check pages.toml --set instance_num=2",),
     "graph": (
         'hami graph "S[Identity,Identity]" --format html --output pipeline.html',
@@ -14,6 +17,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "hami bench pages.toml --input images/ --compare faster.toml --clients 8",
         "hami bench pages.toml --input images/ --scenario server --slo 50ms --html result.html",
     ),
+    "trace": ("hami trace convert run.pftrace --chrome run.json",),
     "tune": ("hami tune pages.toml --input images/ --slo 50ms --output tuned.toml",),
     "show-config": ("hami show-config pages.toml --set instance_num=2",),
     "schema": ("hami schema --output hami.schema.json",),

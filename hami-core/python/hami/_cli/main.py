@@ -11,8 +11,9 @@ import os
 import select
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from hami._cli.arguments import add_inputs, add_source, add_values, count, example
+from hami._cli.arguments import add_inputs, add_source, add_trace, add_values, count, example
 from hami._cli.benchmark_commands import add_benchmark_commands
 from hami._cli.examples import EXAMPLES
 from hami._cli.package_commands import add_lock_commands, add_package_commands
@@ -139,6 +140,7 @@ def _parser() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[argpa
         "--output", metavar="DIR", help="write larger arrays to this folder, as .npy or, if they are images, as .png"
     )
     run.add_argument("--stats", action="store_true", help="print the statistics of each node at the end")
+    add_trace(run)
 
     check = _add(commands, "check", "hami._cli.check:check", "list every problem of a configuration")
     add_source(check)
@@ -161,6 +163,14 @@ def _parser() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[argpa
     )
 
     add_benchmark_commands(lambda name, place, text: _add(commands, name, place, text))
+
+    trace = _add(commands, "trace", "hami._cli.trace:trace", "convert a timeline for other tools")
+    trace.add_argument("action", choices=("convert",), help="what to do")
+    trace.add_argument("file", metavar="FILE", help="a timeline, from --trace or pipe.trace")
+    trace.add_argument("--chrome", metavar="OUT", help="write JSON in the trace event format of Chrome to OUT")
+    trace.add_argument(
+        "--tensorboard", metavar="DIR", help="write scalars, histograms and a trace for TensorBoard to the folder DIR"
+    )
 
     shown = _add(
         commands,
@@ -259,6 +269,18 @@ def _without_command(parser: argparse.ArgumentParser, parsed: argparse.Namespace
     return 2
 
 
+class _CommandsOfPlugin:
+    """The sub-parsers to which a plugin adds its commands. A command whose name is taken is called PLUGIN-NAME."""
+
+    def __init__(self, commands: argparse._SubParsersAction[argparse.ArgumentParser], distribution: str) -> None:
+        self.choices = commands.choices
+        self._commands = commands
+        self._plugin = distribution.removeprefix("hami-")
+
+    def add_parser(self, name: str, **settings: Any) -> argparse.ArgumentParser:
+        return self._commands.add_parser(f"{self._plugin}-{name}" if name in self.choices else name, **settings)
+
+
 def _add_commands_of_plugins(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     from hami._errors import PluginError
     from hami._plugins.manager import installed
@@ -266,7 +288,7 @@ def _add_commands_of_plugins(commands: argparse._SubParsersAction[argparse.Argum
 
     for plugin, add in installed.hook("hami_commands"):
         try:
-            add(subparsers=commands)
+            add(subparsers=_CommandsOfPlugin(commands, plugin.distribution))
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # a plugin may even call sys.exit

@@ -17,6 +17,7 @@ from hami._plugins.plugin import CORE
 from hami._runtime.backend_class import check_name
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
+NATIVE_PLATFORMS = " --platform manylinux2014_x86_64,manylinux2014_aarch64"
 PYTHON_MODULES = sys.stdlib_module_names | {"test"}  # the list lacks "test", which is a module of Python too
 # Names that a class in C++ cannot have: the keywords, and std and hami, which the generated source uses.
 CPP_WORDS = """
@@ -68,14 +69,21 @@ def write_project(name: str, kind: str, folder: Path, backend: str = "") -> list
         "@PLUGIN@": name.partition("-")[2] or name,
         "@BACKEND@": backend,
         "@CORE@": _core.__version__,
+        "@PLATFORMS@": NATIVE_PLATFORMS if kind == "cpp" else "",
     }
     written = []
-    for template in sorted((TEMPLATES / kind).rglob("*.in")):
-        path = folder / _filled(str(template.relative_to(TEMPLATES / kind)).removesuffix(".in"), values)
+    templates = {str(path.relative_to(root)): path for root in roots(kind) for path in root.rglob("*.in")}
+    for relative, template in sorted(templates.items()):
+        path = folder / _filled(relative.removesuffix(".in"), values)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(_filled(template.read_text("utf-8"), values), "utf-8")
         written.append(path)
     return written
+
+
+def roots(kind: str) -> list[Path]:
+    """Return the folders with the templates of a kind of project: of every kind, and its own."""
+    return [TEMPLATES / "common", TEMPLATES / kind]
 
 
 def _filled(text: str, values: dict[str, str]) -> str:

@@ -19,6 +19,7 @@ from hami._cli.main import report
 from hami._cli.show import SMALL, json_of, lines_of
 from hami._cli.source import read_source
 from hami._cli.terminal import print_table
+from hami._cli.trace import traced
 from hami._errors import ConfigError, RequestError
 from hami._plugins.messages import describe_exception
 from hami.observe.node_stats import rounded
@@ -68,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     writer = ArrayWriter(max_values, Path(arguments.output) if arguments.output else None)
     done, failed = 0, 0
     progress = Progress(len(inputs), enabled=len(inputs) >= MIN_TOTAL)
-    with hami.pipe(config) as pipe, progress, Sigterm() as sigterm:
+    with hami.pipe(config) as pipe, traced(pipe, arguments), progress, Sigterm() as sigterm:
         for entry, outcome in _outcomes(pipe, inputs, sigterm):
             progress.clear()
             if not isinstance(outcome, BaseException):

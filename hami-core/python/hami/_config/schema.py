@@ -191,4 +191,5 @@ def _type_of(param: dict[str, Any]) -> list[Schema]:
     for bound, name in (("least", "minimum"), ("most", "maximum")):
         if param[bound] is not None:
             number[name] = param[bound]
-    return [number, {"type": "string", "pattern": _TEXTS[kind]}]
+    words = [{"const": "auto"}] if param.get("takes_auto") else []
+    return [number, *words, {"type": "string", "pattern": _TEXTS[kind]}]

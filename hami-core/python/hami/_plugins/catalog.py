@@ -54,8 +54,11 @@ class Catalog(NamedTuple):
         return self._owners("pipelines")
 
     def devices(self) -> dict[str, list[str]]:
-        """Return the plugins with tensor backends for each kind of memory."""
-        return self._owners("devices")
+        """Return the plugins with tensor backends for each kind of memory, that with the most backends first."""
+        found = self._owners("devices")
+        return {
+            kind: sorted(names, key=lambda name: -len(self.plugins[name].backends)) for kind, names in found.items()
+        }
 
     def _owners(self, field: str) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}

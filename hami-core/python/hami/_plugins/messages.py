@@ -87,12 +87,12 @@ def invalid_timeout(text: str) -> PluginError:
     return PluginError(f'HAMI_SEARCH_TIMEOUT takes a duration such as "10s", got "{text}"')
 
 
-def no_device(device: str, distribution: str) -> BackendNotFound:
-    """`distribution` is the plugin for this kind of memory, if the catalogue has one."""
+def no_device(name: str, device: str, distribution: str = "") -> BackendNotFound:
+    """`distribution` is the plugin for this kind of memory, if the catalogue has one that is not installed."""
     hint = (
         f"{install_command(distribution)}, or move the data to the CPU" if distribution else "move the data to the CPU"
     )
-    return BackendNotFound(f"no installed plugin has tensor backends for {device}", hint)
+    return BackendNotFound(f"no installed plugin has {name} for {device}", hint)
 
 
 def unknown_in(name: str, distribution: str, names: Sequence[str]) -> BackendNotFound:
@@ -119,6 +119,12 @@ def conflict(name: str, owners: Sequence[str]) -> PluginError:
     written = "" if "/" in last else f"write {last}::{name}, or "  # the path of a bare library cannot qualify a name
     return PluginError(
         f'backend "{name}" is provided by {_join(owners, "and")}; {written}set [providers] {name} = "{last}"'
+    )
+
+
+def replaced(names: Sequence[str], distribution: str, owner: str) -> str:
+    return (
+        f"{owner} has {_join(names, 'and')} on its devices; write {distribution}::{names[0]} for that of {distribution}"
     )
 
 

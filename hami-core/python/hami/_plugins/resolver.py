@@ -22,29 +22,38 @@ class Resolver:
         self._timeout = timeout
 
     def resolve(
-        self, name: str, distribution: str = "", providers: Mapping[str, str] | None = None
+        self, name: str, distribution: str = "", providers: Mapping[str, str] | None = None, device: str = ""
     ) -> _core.BackendClass:
-        """Return the core's handle of the backend `name`, of `distribution` or of the provider of the name, if any."""
+        """Return the core's handle of the backend `name`, of `distribution` or of the provider of the name, if any.
+
+        `device`, as configured where the name is used, decides whether a plugin that replaces another takes the name.
+        """
         wanted = distribution or (providers or {}).get(name, "")
-        return self._resolve_in(name, wanted) if wanted else self._resolve_unqualified(name)
+        return self._resolve_in(name, wanted) if wanted else self._resolve_unqualified(name, device)
 
     def resolve_for_device(self, name: str, device: str) -> _core.BackendClass:
-        """Return the handle of `name` from the first plugin that declares `device`, a kind of memory such as "cuda"."""
+        """Return `name` of the first plugin that has it and declares `device`, a kind of memory such as "cuda"."""
         serving = [plugin for plugin in self._index.plugins if device in plugin.devices]
-        for distribution in enabled_distributions(serving):
-            return self._resolve_in(name, distribution)
-        raise messages.no_device(device, catalog.load_local().devices().get(device, [""])[0])
+        installed = enabled_distributions(serving)
+        missing = None
+        for distribution in installed:
+            try:
+                return self._resolve_in(name, distribution)
+            except BackendNotFound as error:  # another plugin may have the backend
+                missing = missing or error
+        known = [each for each in catalog.load_local().devices().get(device, ()) if each not in installed]
+        raise missing if missing and not known else messages.no_device(name, device, *known[:1])
 
-    def _resolve_unqualified(self, name: str) -> _core.BackendClass:
+    def _resolve_unqualified(self, name: str, device: str) -> _core.BackendClass:
         """Return the class of any plugin.
 
         Plugins that declare the name in their metadata come first; only if there are none, all others are loaded.
         """
-        found = self._class_of_owner(name, self._index.owners(name))
+        found = self._class_of_owner(name, self._index.owners(name), device)
         unsearched: list[Plugin] = []
         if found is None:
             unsearched = self._search(self._index.plugins)
-            found = self._class_of_owner(name, self._index.owners(name))
+            found = self._class_of_owner(name, self._index.owners(name), device)
         if found is None:  # only disabled plugins declare it
             declaring = [plugin for plugin in self._index.plugins if name in plugin.declared]
             found = self._class_of_owner(name, declaring)
@@ -77,13 +86,13 @@ class Resolver:
             )
         return found
 
-    def _class_of_owner(self, name: str, owners: list[Plugin]) -> _core.BackendClass | None:
-        """Return the class if exactly one distribution owns the name, None if there is no owner."""
-        distributions = enabled_distributions(owners)
+    def _class_of_owner(self, name: str, owners: list[Plugin], device: str = "") -> _core.BackendClass | None:
+        """Return the class if exactly one distribution is preferred for the name, None if there is no owner."""
+        distributions = preferred_distributions(owners, device)
         if len(distributions) > 1:
             raise messages.conflict(name, distributions)
         for plugin in owners:
-            if plugin.state != "disabled":
+            if plugin.distribution in distributions and plugin.state != "disabled":
                 return self._class_of(plugin, name)
         if owners:
             raise messages.disabled(name, owners[0].distribution, owners[0].disabled_by)
@@ -140,6 +149,27 @@ def enabled_distributions(plugins: list[Plugin]) -> list[str]:
         return normalised(distribution) not in catalog.first_party().plugins, distribution
 
     return sorted({plugin.distribution for plugin in plugins if plugin.state != "disabled"}, key=order)
+
+
+def preferred_distributions(owners: list[Plugin], device: str = "") -> list[str]:
+    """Return the distributions of `owners` that the bare name may mean; more than one is a conflict.
+
+    A first-party plugin that replaces another one (entry-point group `hami.replaces`) has the name. If `device`, as
+    configured where the name is used, is of a kind that it does not serve (group `hami.devices`), the other one has it.
+    """
+    distributions = enabled_distributions(owners)
+    kind = device.partition(":")[0].lower()
+    out: set[str] = set()
+    for plugin in owners:
+        if (
+            plugin.distribution not in distributions
+            or normalised(plugin.distribution) not in catalog.first_party().plugins
+        ):
+            continue
+        replaced = {each for each in distributions if normalised(each) in map(normalised, plugin.replaces)}
+        if replaced:
+            out |= replaced if not kind or kind in plugin.devices else {plugin.distribution}
+    return [distribution for distribution in distributions if distribution not in out]
 
 
 def _class_of_core(name: str) -> _core.BackendClass:

@@ -56,6 +56,7 @@ def _close_all() -> None:
         for pipe in interrupted:
             pipe.close(GRACE_PERIOD_S)  # which continues in the background; it gives running backends one second
         _core.wait_for_detached_inits(timeout)
+        _core.trace_stop()
 
 
 def is_exiting() -> bool:

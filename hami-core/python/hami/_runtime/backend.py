@@ -152,7 +152,8 @@ class Backend:
     min: Any = None
     """Minimum batch size in items: an int from 1, or a property or method that is read after `init`."""
     max: Any = None
-    """Maximum batch size in items: an int from 1, or a property or method that is read after `init`."""
+    """Maximum batch size in items: an int from 1, or a property or method that is read after `init`. "auto": `forward`
+    takes any number, and the node learns how many pay. None: one item, unless the node's `max` says otherwise."""
     thread: Literal["dedicated", "serialized", "concurrent"] = "dedicated"
     """Where an instance runs: on a thread of its own; on any thread, one call at a time; or on any threads at once."""
     non_blocking: bool = False

@@ -90,18 +90,18 @@ def _flag(cls: type[Backend], name: str) -> bool:
 
 def _range(cls: type[Backend]) -> str:
     """Return the batch sizes that the class declares, as text; empty if it declares none."""
-    limits: dict[str, int | None] = {}
+    limits: dict[str, int | str | None] = {}
     for name in ("min", "max"):
         value = getattr(cls, name)
         if callable(value) or isinstance(value, property):
             return "as its instances declare"
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            raise PluginError(
-                f"{cls.__qualname__}: {name} must be an int of at least 1, a property or a method, got {value!r}"
-            )
+        is_auto = name == "max" and value == "auto"
+        if value is not None and not is_auto and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            words = 'an int of at least 1, "auto"' if name == "max" else "an int of at least 1"
+            raise PluginError(f"{cls.__qualname__}: {name} must be {words}, a property or a method, got {value!r}")
         limits[name] = value
     least, most = limits["min"], limits["max"]
-    if least and most and least > most:
+    if isinstance(least, int) and isinstance(most, int) and least > most:
         raise PluginError(f"{cls.__qualname__}: min = {least} is greater than max = {most}")
     return f"{least or 1} to {most}" if most else f"{least} or more" if least else ""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from typing import Any
 
 from hami import _core
@@ -26,7 +26,7 @@ def stream(
 
 async def astream(
     core: _core.Pipe, request: dict[str, Any], timeout: float | None, priority: int | None, buffer: int
-) -> AsyncIterator[Any]:
+) -> AsyncGenerator[Any, None]:
     """As `stream`, for a task of an asyncio loop."""
     import asyncio
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from hami import _core
@@ -10,12 +11,13 @@ from hami._runtime.at_exit import close_at_exit, pause_if_exiting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
     from concurrent.futures import Future
     from typing import Any, Protocol, TypeVar, cast, overload
 
     from hami.observe.description import PipeDescription
     from hami.observe.node_stats import NodeStats
+    from hami.observe.trace import Trace
 
     class TensorDict(Protocol):
         """The part of `tensordict.TensorDict` that tells it from a dict."""
@@ -57,6 +59,10 @@ class Pipe:
     def __init__(self, source: Any) -> None:
         from hami._config import load
 
+        if os.environ.get("HAMI_TRACE"):
+            from hami.observe.trace import start_from_environment
+
+            start_from_environment()
         if logging := sys.modules.get("logging"):
             _core.set_log_level(logging.getLogger("hami").getEffectiveLevel())
         try:
@@ -319,7 +325,7 @@ class Pipe:
 
     def astream(
         self, request: dict[str, Any], timeout: float | None = None, *, priority: int | None = None, buffer: int = 16
-    ) -> AsyncIterator[Any]:
+    ) -> AsyncGenerator[Any, None]:
         """Run one request from a task of an asyncio loop, and yield the parts of its result while it runs.
 
         >>> import asyncio
@@ -479,6 +485,37 @@ class Pipe:
         from hami.observe.explanation import explain
 
         return explain(self.describe(), self.stats(), since)
+
+    def trace(self, path: str | os.PathLike[str], *, last: float | None = None, slow: float | None = None) -> Trace:
+        """Record a timeline into a file that [Perfetto](https://ui.perfetto.dev) shows, until the trace is stopped.
+
+        >>> with hami.pipe("Identity") as pipe:
+        ...     with pipe.trace("run.pftrace"):
+        ...         request = pipe({"data": 1})
+
+        It shows each request from its submission to its outcome, how long it waited in which queue, the batches with
+        their requests, and the time in each backend, on the thread where it ran. All pipes of the process are in it.
+
+        Args:
+            path: The file, which is replaced.
+            last: Seconds of events to keep in memory, at most a million events, instead of writing all of them. The
+                file shows the latest slow request: it is replaced at most once in `last` seconds.
+            slow: Seconds from which on a request is slow.
+
+        Returns:
+            The trace: use it in a `with` statement, or call its `stop`.
+
+        Raises:
+            ConfigError: The file cannot be written, or only one of `last` and `slow` is given. If writing fails later,
+                recording ends with one line in the log, and the pipe goes on.
+            AlreadyExists: A trace of this process is active.
+            PipeClosed: The pipe is closed.
+        """
+        if self.closed:
+            raise PipeClosed("the pipe is closed")
+        from hami.observe.trace import Trace
+
+        return Trace(path, last, slow)
 
     def __enter__(self) -> Pipe:
         return self

@@ -191,7 +191,8 @@ def _number(value: object) -> str:
 
 def _show(tensor: object) -> str:
     if isinstance(tensor, Tensor):
-        return f"<hami.Tensor {tensor.dtype} {list(tensor.shape)}>"
+        device = "" if tensor.device == "cpu" else f" on {tensor.device}"
+        return f"<hami.Tensor {tensor.dtype} {list(tensor.shape)}{device}>"
     return f"this {_name(tensor)}"
 
 

@@ -29,6 +29,6 @@ def warm_up(pipe: Pipe, request: dict[str, Any], n: int, sizes: Iterable[int] | 
 
 
 def largest_batch(pipe: Pipe) -> int:
-    """Return the largest `max` of the nodes; nodes without a limit do not count."""
-    batching = (node["batching"] for node in pipe.describe()["nodes"].values())
-    return max([1, *(node["max"] or 1 for node in batching if node)])
+    """Return the largest `max` of the nodes; nodes without a number do not count."""
+    limits = (node["batching"].get("max") for node in pipe.describe()["nodes"].values())
+    return max([1, *(limit for limit in limits if isinstance(limit, int))])

@@ -13,7 +13,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hami.observe.description import BackendDescription, NodeDescription, PartDescription, PipeDescription
     from hami.observe.graph import Graph
+    from hami.observe.metrics import prometheus
+    from hami.observe.spans import opentelemetry
     from hami.observe.throughput import ThroughputBenchmark, ThroughputResult
+    from hami.observe.trace import Trace
+    from hami.observe.user_code import timers
 
 __all__ = [
     "BackendDescription",
@@ -26,6 +30,10 @@ __all__ = [
     "PipeDescription",
     "ThroughputBenchmark",
     "ThroughputResult",
+    "Trace",
+    "opentelemetry",
+    "prometheus",
+    "timers",
 ]
 
 # Loaded when they are used, because every program imports this package.
@@ -37,6 +45,10 @@ _MODULES = {
     "PipeDescription": "description",
     "ThroughputBenchmark": "throughput",
     "ThroughputResult": "throughput",
+    "Trace": "trace",
+    "opentelemetry": "spans",
+    "prometheus": "metrics",
+    "timers": "user_code",
 }
 
 

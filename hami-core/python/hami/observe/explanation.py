@@ -55,7 +55,8 @@ class NodeView:
         self.backends = node["backends"]
         self.settings: Mapping[str, Any] = node["batching"]
         self.instances = int(self.settings.get("instance_num") or 1)
-        self.max = self.settings.get("max")
+        limit = self.settings.get("max")
+        self.max = limit if isinstance(limit, int) else None  # None: no number is set
         self.batches = self.grew("batches")
         self.in_python = any(uses_python(backend) for backend in node["backends"])
 

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-Function = Callable[[dict[str, Any]], object]
+from hami.observe.histogram import bucket_of
 
-PARTS = 16  # buckets for each power of two, as in the histograms of the core
+Function = Callable[[dict[str, Any]], object]
 
 
 def load_callable(function: Function) -> Callable[..., dict[str, Any]]:
@@ -83,7 +83,7 @@ def _merged(tallies: list[_Tally], elapsed: float) -> dict[str, Any]:
         examples = {**tally.examples, **examples}
         completed += len(tally.latencies)
         total += sum(tally.latencies)
-        buckets.update(map(_bucket, tally.latencies))
+        buckets.update(map(bucket_of, tally.latencies))
     return {
         "calls": completed + sum(failed.values()),
         "failed": dict(failed),
@@ -91,9 +91,3 @@ def _merged(tallies: list[_Tally], elapsed: float) -> dict[str, Any]:
         "elapsed_s": elapsed,
         "latency_ms": (total / 1e6, [(*bounds, count) for bounds, count in sorted(buckets.items())]),
     }
-
-
-def _bucket(nanoseconds: int) -> tuple[float, float]:
-    shift = max(0, nanoseconds.bit_length() - PARTS.bit_length())
-    part = nanoseconds >> shift
-    return (part << shift) / 1e6, (((part + 1) << shift) - 1) / 1e6

@@ -28,7 +28,7 @@ class Capabilities(NamedTuple):
     cores: int = 1  # function-calls that run at the same time
     segments: bool = False  # a task can be several function-calls, with preemption between them
     abort: bool = False  # a running function-call can be aborted and run again from its start
-    native_preempt: bool = False  # the device itself preempts by priority; the engine then only passes the priority
+    native_preempt: bool = False  # a core itself preempts by priority; it gets one task per level at the same time
     priority_levels: int = 1  # levels of the device's own queue
     zero_copy: bool = False  # bound buffers are used without a copy
     quantised: bool = False  # inputs or outputs can be quantised
@@ -54,7 +54,7 @@ class Buffers:
 
     def take_outputs(self) -> dict[str, Array]:
         """Return the outputs of a finished task. The next task of the slot does not change them, unless bound."""
-        return {name: self.bound.get(name, array.copy()) for name, array in self.outputs.items()}
+        return {name: array if name in self.bound else array.copy() for name, array in self.outputs.items()}
 
 
 class Call(abc.ABC):
@@ -86,11 +86,21 @@ class DeviceModel(abc.ABC):
     outputs: Sequence[TensorSpec]
     segments: int = 1  # function-calls of one task
     expected_s: float | None = None  # run time of one task alone, if the device knows it
+    segment_s: Sequence[float] = ()  # run time of each function-call, if the device knows it
+    border_wait_s: float = 0.0  # a function-call that ends within this time is not aborted; AccelModel sets it
     always_ends: bool = False  # the device runs a function-call in `Call.wait`, and it can never hang
 
     def allocate(self) -> Buffers:
         """Return the buffers of one slot."""
         return Buffers(self.inputs, self.outputs)
+
+    def import_buffer(self, buffer: Any, spec: TensorSpec) -> Any:
+        """Return a view of memory of the device that a caller binds, which the slot then keeps for `submit`.
+
+        The default returns None, for a buffer in the memory of the host: the slot keeps it as an array of NumPy. Raises
+        InputError if the buffer is on the device and does not fit.
+        """
+        del buffer, spec
 
     def flush(self, buffers: Buffers, to_device: bool) -> None:
         """Make inputs visible to the device (before the first function-call), or outputs to the host (after the last).

@@ -19,7 +19,8 @@ import hami
 from hami_accel.device import Call, Device
 from hami_accel.errors import CallAborted, SlotLost
 from hami_accel.scheduler import Scheduler
-from hami_accel.task import State, Task
+from hami_accel.task import DONE, LEVELS, ORDINARY, READY, Task
+from hami_accel.worker import Worker
 
 DEFAULT_AGEING = 2.0  # seconds; a waiting task of lower level is then run before all others
 DEFAULT_CALL_TIMEOUT = 30.0  # seconds; no function-call of a healthy device takes as long
@@ -33,9 +34,9 @@ class Engine(abc.ABC):
         self.call_timeout = call_timeout
         self._abort = preempt and device.capabilities.abort
         self._lock = threading.Lock()
-        self._scheduler = Scheduler(
-            device.capabilities.cores, ageing, preempt=preempt and not device.capabilities.native_preempt
-        )
+        native = preempt and device.capabilities.native_preempt
+        self._lanes = LEVELS if native else 1  # tasks that a core has at the same time: one per level if it preempts
+        self._scheduler = Scheduler(device.capabilities.cores * self._lanes, ageing, preempt=preempt and not native)
         self._ended: list[Task] = []  # done; their threads are woken when the lock is released
 
     @abc.abstractmethod
@@ -87,15 +88,20 @@ class Engine(abc.ABC):
                 task.call.abort()
 
     def _admit(self, task: Task) -> None:
-        """Queue a task, and abort a function-call for it if no core is idle."""
-        now = self.now()
-        self._scheduler.add(task, now)
-        if self._abort and (victim := self._scheduler.victim(task, now)) is not None:
+        """Queue a task."""
+        if self._lanes > 1:
+            task.cores = frozenset(core * self._lanes + task.level for core in task.cores)
+        self._scheduler.add(task, self.now())
+
+    def _abort_for(self, task: Task) -> None:
+        """Abort a function-call for a task that was queued, if no core is idle."""
+        if self._abort and (victim := self._scheduler.victim(task, self.now())) is not None:
             self._abort_call(victim)
 
     def _choose(self, core: int) -> Task | None:
         now = self.now()
-        self._end_expired(now)
+        if self._scheduler.with_deadline:
+            self._end_expired(now)
         return self._scheduler.choose(core, now)
 
     def _end_expired(self, now: float) -> None:
@@ -103,9 +109,13 @@ class Engine(abc.ABC):
             self._end(task, deadline_error(task))
 
     def _begin_call(self, task: Task, core: int) -> Call:
-        if task.segment == 0:
-            task.model.flush(task.buffers, to_device=True)
-        return task.model.submit(task.buffers, task.segment, core, task.priority)
+        model, segment = task.model, task.segment
+        if segment == 0:
+            model.flush(task.buffers, to_device=True)
+        if self._abort and model.segment_s:
+            ends = self.now() + model.segment_s[segment]
+            task.near_end = ends - model.border_wait_s, ends
+        return model.submit(task.buffers, segment, core // self._lanes, task.priority)
 
     def _settle(self, task: Task, core: int, seconds: float, answered: bool, error: BaseException | None) -> None:
         """Decide what the end of a function-call means for its task. The lock is held."""
@@ -150,32 +160,44 @@ class ThreadEngine(Engine):
 
     def __init__(self, device: Device, *, ageing: float | None, call_timeout: float | None, preempt: bool) -> None:
         super().__init__(device, ageing=ageing, call_timeout=call_timeout, preempt=preempt)
-        cores = device.capabilities.cores
+        cores = device.capabilities.cores * self._lanes
         self._driven = [False] * cores  # a thread drives the core, or is about to
-        self._workers: list[_Worker | None] = [None] * cores
+        self._workers: list[Worker | None] = [None] * cores
         self.now = time.monotonic  # type: ignore[method-assign]  # without the cost of one more call
 
     def now(self) -> float:
         return time.monotonic()
 
     def submit(self, task: Task, *, inline: bool = False) -> None:
+        core, first = -1, None
+        at_once = task.level > ORDINARY or task.deadline is not None
         with self._lock:
             self._admit(task)
             for core in task.cores:
                 if not self._driven[core]:
                     self._driven[core] = True
-                    if not inline:
-                        self._wake_worker(core)
+                    if inline:
+                        first = self._next_task(core, task)
+                    else:
+                        self._wake_worker(core, at_once)
                     break
             else:
-                return
-        if inline:
-            self._drive(core, task)
+                self._abort_for(task)
+                if at_once:
+                    self._wake_napping(task)
+            ended = self._take_ended()
+        notify(ended)
+        if first is not None:
+            self._drive(core, first, task)
 
     def wait(self, task: Task, timeout: float | None) -> bool:
+        if task.state is DONE:
+            return True
+        if task.deadline is None and timeout is None:
+            self._help(task)
+            return task.wait(None)
+        self._do_not_replace(task)
         if task.deadline is None:
-            if timeout is None and task.state is not State.DONE:
-                self._help(task)
             return task.wait(timeout)
         until_deadline = task.deadline - self.now()
         if timeout is not None and timeout < until_deadline:
@@ -184,51 +206,72 @@ class ThreadEngine(Engine):
             self.expire(task)
         return task.wait(None if timeout is None else timeout - max(until_deadline, 0.0))
 
+    def add_callback(self, task: Task, callback: Callable[[Task], Any]) -> None:
+        super().add_callback(task, callback)
+        self._do_not_replace(task)
+
+    def _do_not_replace(self, task: Task) -> None:
+        """The caller of a task will not run it: its worker shall begin now."""
+        if task.state is READY:
+            with self._lock:
+                self._wake_napping(task)
+
+    def _wake_napping(self, task: Task) -> None:
+        """Wake the workers that would look later whether they are wanted. The lock is held."""
+        for core in task.cores:
+            worker = self._workers[core]
+            if worker is not None and worker.wanted:
+                worker.wake(at_once=True)
+
     def _help(self, task: Task) -> None:
         """Drive a core on the waiting thread if its worker was woken but has not begun."""
         with self._lock:
             for core in task.cores:
                 worker = self._workers[core]
                 if worker is not None and worker.wanted:
-                    worker.wanted = False
+                    worker.wanted, worker.replaced = False, True
                     break
             else:
                 return
-        self._drive(core, task)
+            first, ended = self._next_task(core, task), self._take_ended()
+        notify(ended)
+        self._drive(core, first, task)
 
-    def _wake_worker(self, core: int) -> None:
+    def _wake_worker(self, core: int, at_once: bool) -> None:
         worker = self._workers[core]
         if worker is None:
-            worker = self._workers[core] = _Worker()
+            worker = self._workers[core] = Worker()
             name = f"hami-accel {self.device.name} core {core}"
             threading.Thread(target=worker.work, args=(weakref.ref(self), core), name=name, daemon=True).start()
-        worker.wake()
+        worker.wake(at_once)
 
-    def _begin_work(self, worker: _Worker, core: int) -> None:
+    def begin_work(self, worker: Worker, core: int) -> None:
+        """Drive a core on the thread of its worker, if it is still wanted."""
         with self._lock:
-            wanted, worker.wanted, worker.woken = worker.wanted, False, False
-        if wanted:
-            self._drive(core, None)
-
-    def _drive(self, core: int, until: Task | None) -> None:
-        """Run function-calls on a core until nothing is left to run, or `until` is done."""
-        ended_call: tuple[Task, int, float, bool, BaseException | None] | None = None
-        while True:
-            with self._lock:
-                if ended_call is not None:
-                    self._settle(*ended_call)
-                task = self._choose(core)
-                leave = task is None or (until is not None and until.state is State.DONE)
-                if task is None:
-                    self._driven[core] = False
-                elif leave:
-                    self._wake_worker(core)  # the task that was chosen is running, and the worker continues it
-                ended = self._take_ended()
-            notify(ended)
-            if leave:
+            if not worker.begin():
                 return
-            assert task is not None, "a core without a task was left"
+            first, ended = self._next_task(core, None), self._take_ended()
+        notify(ended)
+        self._drive(core, first, None)
+
+    def _next_task(self, core: int, until: Task | None) -> Task | None:
+        """Return the task whose function-call this thread runs next; None: it leaves the core. The lock is held."""
+        task = self._choose(core)
+        if task is None:
+            self._driven[core] = False
+        elif until is not None and until.state is DONE:
+            self._wake_worker(core, at_once=True)  # the task that was chosen is running, and the worker continues it
+            return None
+        return task
+
+    def _drive(self, core: int, task: Task | None, until: Task | None) -> None:
+        """Run function-calls on a core, first that of `task`, until nothing is left to run, or `until` is done."""
+        while task is not None:
             ended_call = self._run_call(task, core)
+            with self._lock:
+                self._settle(*ended_call)
+                task, ended = self._next_task(core, until), self._take_ended()
+            notify(ended)
 
     def _run_call(self, task: Task, core: int) -> tuple[Task, int, float, bool, BaseException | None]:
         """Run the next function-call of a task; return the arguments of `_settle`."""
@@ -246,35 +289,6 @@ class ThreadEngine(Engine):
         except Exception as raised:
             error = raised
         return task, core, self.now() - began, answered, error
-
-
-class _Worker:
-    """The thread that drives a core for callers that do not wait. The lock of the engine guards its attributes."""
-
-    __slots__ = ("_baton", "wanted", "woken")
-
-    def __init__(self) -> None:
-        self.wanted = False  # it shall drive the core; a waiting caller can do that instead, and unset this
-        self.woken = False  # the baton is released, and the worker has not seen that yet
-        self._baton = threading.Lock()
-        self._baton.acquire()
-
-    def wake(self) -> None:
-        self.wanted = True
-        if not self.woken:
-            self.woken = True
-            self._baton.release()
-
-    def work(self, reference: weakref.ref[ThreadEngine], core: int) -> None:
-        """Drive the core whenever it is wanted, until the engine was freed."""
-        while True:
-            woken = self._baton.acquire(timeout=60.0)  # seconds between two looks whether the engine still exists
-            engine = reference()
-            if engine is None:
-                return
-            if woken:
-                engine._begin_work(self, core)
-            del engine  # a worker that waits does not keep it alive
 
 
 def notify(ended: list[Task]) -> None:

@@ -18,7 +18,7 @@ from hami_accel.inputs import as_array, write_inputs
 from hami_accel.packed import is_packed, open_packed
 from hami_accel.platform import Platform
 from hami_accel.report import durations_text, print_summary
-from hami_accel.slots import Slot, SlotState, SlotTable
+from hami_accel.slots import IDLE, RUNNING, WAITED, Slot, SlotTable
 from hami_accel.specs import TensorSpec
 from hami_accel.task import URGENT_PRIORITY, Task
 from hami_accel.ticket import Ticket
@@ -84,6 +84,7 @@ class AccelModel:
             self._model.inputs = [
                 spec._replace(layout=packed.layouts.get(spec.name, spec.layout)) for spec in self._model.inputs
             ]
+        self._model.border_wait_s = options.max_time_per_fc * 1e-6 / 2
         self._engine = engine_of(self.device)
         expected = self._model.expected_s
         self._inline_start = self._model.always_ends and expected is not None and expected <= _THREAD_CHANGE_S
@@ -146,7 +147,7 @@ class AccelModel:
             ticket = self._slots.running(self._slot(ticket))
         self._slots.claim(ticket, self)
         if not self._engine.wait(ticket._task, timeout):
-            ticket._slot.swap(SlotState.WAITED, SlotState.RUNNING)
+            ticket._slot.swap(WAITED, RUNNING)
             raise WaitTimeout(
                 f"{self.name}: the task in slot {ticket.slot} is not done after {timeout} s; it goes on, wait again"
             )
@@ -167,7 +168,7 @@ class AccelModel:
 
     def is_busy(self, slot: int) -> bool:
         """Return whether a slot is not idle: it runs a task, or no caller has waited for its task, or it is lost."""
-        return self._slot(slot).state is not SlotState.IDLE
+        return self._slot(slot).state is not IDLE
 
     def bind(self, slot: int, name: str, buffer: Any) -> None:
         """Use a buffer of the caller for an input or output of a slot, without copies.
@@ -175,8 +176,8 @@ class AccelModel:
         Args:
             slot: number of an idle slot.
             name: of an input or output.
-            buffer: a contiguous array of NumPy, or an object with DLPack, in memory that the device can use. An output
-                needs a writable one.
+            buffer: a contiguous array of NumPy, or an object with DLPack, in the memory of the host or of the device.
+                An output needs a writable one.
 
         Raises:
             InputError: no such input or output, or the buffer does not fit.
@@ -186,12 +187,14 @@ class AccelModel:
         specs = {spec.name: spec for spec in (*self.inputs, *self.outputs)}
         if name not in specs:
             raise InputError(f"{self.name}: has no input or output {name!r}; the names are {sorted(specs)}")
-        array = as_array(buffer, name, self.name)
-        specs[name].check_size(array, self.name)
-        specs[name].check(array, self.name)
         output = name in {spec.name for spec in self.outputs}
-        if output and not array.flags.writeable:
-            raise InputError(f'{self.name}: the buffer for the output "{name}" is read-only; bind a writable one')
+        array = self._model.import_buffer(buffer, specs[name])
+        if array is None:
+            array = as_array(buffer, name, self.name)
+            specs[name].check_size(array, self.name)
+            specs[name].check(array, self.name)
+            if output and not array.flags.writeable:
+                raise InputError(f'{self.name}: the buffer for the output "{name}" is read-only; bind a writable one')
         with self._reserved(target):
             (target.buffers.outputs if output else target.buffers.inputs)[name] = array
             target.buffers.bound[name] = array
@@ -318,7 +321,7 @@ class AccelModel:
             target.ticket = ticket = Ticket(self, target, task)
             return ticket
         except BaseException:
-            target.swap(SlotState.RUNNING, SlotState.IDLE)
+            target.swap(RUNNING, IDLE)
             raise
 
     @contextlib.contextmanager
@@ -327,7 +330,7 @@ class AccelModel:
         try:
             yield
         finally:
-            slot.swap(SlotState.RUNNING, SlotState.IDLE)
+            slot.swap(RUNNING, IDLE)
 
     def _slot(self, number: int) -> Slot:
         if self._closed:

@@ -84,7 +84,15 @@ def _create(name: str) -> Device:
         created = entries[name].load()()
     except ImportError as error:
         raise hami.ConfigError(
-            f"the device {name!r} needs the module {error.name or error}, which cannot be imported: {error}"
+            f"the device {name!r} needs the module {error.name or error}, which cannot be imported: "
+            f"{error}{_hint(entries[name])}"
         ) from error
     assert isinstance(created, Device), f"the entry point {entries[name].value} is not a hami_accel.Device"
     return created
+
+
+def _hint(entry: EntryPoint) -> str:
+    """Return how to install what a device needs, if its package has an extra of that name."""
+    if entry.dist is None or entry.name not in (entry.dist.metadata.get_all("Provides-Extra") or ()):
+        return ""
+    return f': pip install "{entry.dist.name}[{entry.name}]"'

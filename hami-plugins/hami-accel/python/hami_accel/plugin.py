@@ -23,7 +23,14 @@ def hami_report() -> dict[str, str]:
 
 @hookimpl
 def hami_commands(subparsers: Any) -> None:
-    verify = subparsers.add_parser("verify", help="compare the outputs of two models")
+    verify = subparsers.add_parser(
+        "verify",
+        help="compare the outputs of two models",
+        description="Run two models on the same inputs, and print how each output of B differs from that of A. The "
+        "exit status is 1 if an output is beyond --cosine, --atol or --rtol.",
+        epilog="example: hami verify net.onnx recipe.accel --select-b 1 --inputs calibration",
+        allow_abbrev=False,
+    )
     verify.add_argument("a", help="model, or packed file")
     verify.add_argument("b", help="model, or packed file")
     verify.add_argument("--device", default="onnx", help="device of both models (default: onnx)")
@@ -31,12 +38,18 @@ def hami_commands(subparsers: Any) -> None:
     verify.add_argument("--select-b", type=int, default=0, metavar="N", help="number of the model in a packed file B")
     verify.add_argument("--inputs", metavar="DIR", help="folder of .npy or .npz files")
     verify.add_argument("--random", type=int, default=100, metavar="N", help="random inputs (default: 100)")
-    verify.add_argument("--seed", type=int, default=0)
+    verify.add_argument("--seed", type=int, default=0, metavar="N", help="of the random inputs (default: 0)")
     verify.add_argument("--atol", type=float, help="largest absolute difference")
     verify.add_argument("--rtol", type=float, help="largest difference relative to the output of A")
     verify.add_argument("--cosine", type=float, default=0.99, help="least cosine similarity (default: 0.99)")
     verify.set_defaults(run=_verify)
-    pack = subparsers.add_parser("compile", help="quantise models by a recipe and pack them into one file")
+    pack = subparsers.add_parser(
+        "compile",
+        help="quantise models by a recipe and pack them into one file",
+        description="Quantise models by a recipe, and pack them into one file for AccelModel.",
+        epilog="example: hami compile recipe.toml",
+        allow_abbrev=False,
+    )
     pack.add_argument("recipe", help="TOML or YAML file")
     pack.add_argument("-o", "--output", help="packed file (default: the recipe with the ending .accel)")
     pack.set_defaults(run=_compile)

@@ -13,7 +13,6 @@ import hami
 import numpy as np
 
 from hami_accel.model import AccelModel
-from hami_accel.onnx_device.device import OnnxDevice
 from hami_accel.packed import write_packed
 
 try:
@@ -71,7 +70,7 @@ def _compile(entry: Mapping[str, Any], folder: Path, work: Path, where: str) -> 
         if set(facts) - _INPUT_KEYS:
             raise hami.ConfigError(f'{where}: input "{name}" takes {sorted(_INPUT_KEYS)}, got {sorted(facts)}')
     shapes = {name: facts["shape"] for name, facts in given.items() if "shape" in facts}
-    with AccelModel(source, device=OnnxDevice(threads=1), shapes=shapes) as model:
+    with AccelModel(source, device="onnx", shapes=shapes) as model:
         specs = {spec.name: spec for spec in model.inputs}
     for name, facts in given.items():
         if name not in specs:

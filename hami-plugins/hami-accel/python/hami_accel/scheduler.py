@@ -5,14 +5,15 @@ between function-calls. Suspended tasks stay on their core, at most one per leve
 starts first, then the earlier arrival, and a running or suspended task is finished before another one starts.
 
 Ageing: a task that has waited `ageing` seconds, in the queue or suspended, is ranked above all levels until its end.
-Abort guard: after MAX_ABORTS aborts, no function-call of the task is aborted any more; borders still preempt it.
+Abort guard: after MAX_ABORTS aborts, no function-call of the task is aborted any more; borders still preempt it. The
+aborts are kept for function-calls that have long to run: one that soon ends is not aborted.
 """
 
 from __future__ import annotations
 
 import itertools
 
-from hami_accel.task import AGED, URGENT, State, Task
+from hami_accel.task import AGED, READY, RUNNING, SUSPENDED, URGENT, Task
 
 MAX_ABORTS = 2  # of a task, so that it repeats at most two function-calls
 
@@ -24,7 +25,7 @@ class Scheduler:
         self.ready: list[Task] = []
         self.running: list[Task | None] = [None] * cores
         self.suspended: list[dict[int, Task]] = [{} for _ in range(cores)]
-        self.with_deadline = False  # some task had a deadline; without one, `expired` has nothing to look for
+        self.with_deadline = False  # some task had a deadline; without one, `expired` finds nothing
         self._ageing = ageing
         self._preempt = preempt  # False: a device that preempts itself, or the baseline of a benchmark
         self._orders = itertools.count()
@@ -37,10 +38,10 @@ class Scheduler:
 
     def remove(self, task: Task) -> bool:
         """Remove a task that is not running; return whether it was found."""
-        if task.state is State.READY:
+        if task.state is READY:
             self.ready.remove(task)
             return True
-        if task.state is State.SUSPENDED:
+        if task.state is SUSPENDED:
             core = next(index for index, tasks in enumerate(self.suspended) if tasks.get(task.level) is task)
             del self.suspended[core][task.level]
             return True
@@ -52,8 +53,6 @@ class Scheduler:
 
     def expired(self, now: float) -> list[Task]:
         """Remove and return the tasks that wait, in the queue or suspended, after their deadline."""
-        if not self.with_deadline:
-            return []
         waiting = [*self.ready, *(task for tasks in self.suspended for task in tasks.values())]
         found = [task for task in waiting if task.deadline is not None and task.deadline <= now]
         for task in found:
@@ -63,6 +62,8 @@ class Scheduler:
     def choose(self, core: int, now: float) -> Task | None:
         """Return the task whose function-call is next on a core. A task that it preempts becomes suspended."""
         current = self.running[core]
+        if not self.ready and not self.suspended[core]:
+            return current
         best: Task | None = None
         for task in (*self.suspended[core].values(), *self.ready):
             if core in task.cores and (best is None or self._before(task, best, now)):
@@ -74,9 +75,9 @@ class Scheduler:
         self.remove(best)
         if current is not None:
             assert current.level not in self.suspended[core], "at most one suspended task per level and core"
-            self.suspended[core][current.level], current.state = current, State.SUSPENDED
+            self.suspended[core][current.level], current.state = current, SUSPENDED
             current.abort_wanted = False  # an abort that came at the border has its effect now
-        self.running[core], best.state = best, State.RUNNING
+        self.running[core], best.state = best, RUNNING
         return best
 
     def victim(self, task: Task, now: float) -> Task | None:
@@ -86,9 +87,13 @@ class Scheduler:
             running = self.running[core]
             if running is None:
                 return None
-            if self._preempts(task, running, now) and running.aborts < MAX_ABORTS and not running.abort_wanted:
+            if self._preempts(task, running, now) and self._can_abort(running, now):
                 found = running if found is None or running.level < found.level else found
         return found
+
+    def _can_abort(self, running: Task, now: float) -> bool:
+        near, ends = running.near_end
+        return running.aborts < MAX_ABORTS and not running.abort_wanted and not near <= now <= ends
 
     def rank(self, task: Task, now: float) -> int:
         """Return the level, or AGED; a task that has aged remains so."""
@@ -104,4 +109,4 @@ class Scheduler:
 
     def _key(self, task: Task, now: float) -> tuple[int, bool, int, int]:
         rank = self.rank(task, now)
-        return rank, task.state is State.SUSPENDED, 0 if rank == AGED else task.priority, -task.order
+        return rank, task.state is SUSPENDED, 0 if rank == AGED else task.priority, -task.order

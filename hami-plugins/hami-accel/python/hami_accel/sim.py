@@ -20,6 +20,7 @@ from hami_accel.clock import VirtualClock
 from hami_accel.device import Buffers, Call, Capabilities, Device, DeviceModel, LoadOptions
 from hami_accel.errors import CallAborted, DeviceError
 from hami_accel.specs import Quantization, TensorSpec
+from hami_accel.task import level_of
 
 __all__ = ["SimDevice", "SimModel"]
 
@@ -114,7 +115,8 @@ class SimDevice(Device):
         cores: how many function-calls run at the same time.
         clock: "virtual", where time passes only while a caller waits for a task, or "real".
         abort: whether a running function-call can be aborted.
-        native_preempt: whether the device says that it preempts by itself.
+        native_preempt: whether a core itself preempts by the level of a task. It then has up to one function-call per
+            level at the same time, and runs that of the highest level.
         jitter: relative standard deviation of the duration of a function-call.
         dma_us: microseconds for the transfer of the inputs before the first call, and of the outputs after the last.
         fault_rate: part of the function-calls that end with a DeviceError.
@@ -151,9 +153,25 @@ class SimDevice(Device):
         self.on_call = on_call
         self.history: list[tuple[str, int, int]] = []  # (model, function-call, core) in the order of submission
         self.keep_history = True
+        self._lock = threading.Lock()
+        self._begun: list[list[_SimCall]] = [[] for _ in range(cores)]  # used if the cores preempt by themselves
 
     def describe(self) -> dict[str, Any]:
         return {"clock": "real" if self.clock is None else "virtual", "jitter": self.jitter, "dma_us": self.dma_us}
+
+    def place(self, call: _SimCall, seconds: float, core: int) -> None:
+        """Set when a function-call ends that begins now. On a core that preempts, calls of lower levels end later."""
+        with self._lock:
+            now = call.now()
+            if not self.capabilities.native_preempt:
+                call.ends_at = now + seconds
+                return
+            begun = [other for other in self._begun[core] if now < other.ends_at < math.inf]
+            call.ends_at = max([now, *(other.ends_at for other in begun if other.level >= call.level)]) + seconds
+            for other in begun:
+                if other.level < call.level and seconds < math.inf:
+                    other.ends_at += seconds
+            self._begun[core] = [*begun, call]
 
     def load(self, source: Any, options: LoadOptions) -> DeviceModel:
         if isinstance(source, SimModel):
@@ -207,7 +225,7 @@ class _LoadedSimModel(DeviceModel):
         self.name, self.names, self.selected = model.name, names, selected
         self.inputs, self.outputs = tuple(model.inputs), tuple(model.outputs)
         self.steps = _grouped(model.calls_us, limit_us or math.inf)
-        self.durations = [sum(model.calls_us[index] for index in steps) * 1e-6 for steps in self.steps]
+        self.segment_s = self.durations = [sum(model.calls_us[index] for index in steps) * 1e-6 for steps in self.steps]
         self.segments = len(self.steps)
         self.expected_s = sum(self.durations) + 2 * device.dma_us * 1e-6
 
@@ -222,7 +240,9 @@ class _LoadedSimModel(DeviceModel):
         fault = device.fault_rate > 0 and device.random.random() < device.fault_rate
         if device.hang_rate > 0 and device.random.random() < device.hang_rate:
             seconds = math.inf
-        return _SimCall(self, buffers, segment, core, seconds, fault)
+        call = _SimCall(self, buffers, segment, core, level_of(priority), fault)
+        device.place(call, seconds, core)
+        return call
 
     def compute(self, buffers: Buffers, segment: int) -> None:
         state = self.model.begin(buffers.inputs) if segment == 0 else buffers.state
@@ -239,29 +259,30 @@ class _LoadedSimModel(DeviceModel):
 
 
 class _SimCall(Call):
+    ends_at: float  # set by SimDevice.place
+
     def __init__(
-        self, model: _LoadedSimModel, buffers: Buffers, segment: int, core: int, seconds: float, fault: bool
+        self, model: _LoadedSimModel, buffers: Buffers, segment: int, core: int, level: int, fault: bool
     ) -> None:
         clock = model.device.clock
-        self._now: Callable[[], float] = time.monotonic if clock is None else clock.now
-        self.ends_at = self._now() + seconds
+        self.now: Callable[[], float] = time.monotonic if clock is None else clock.now
+        self.level = level
         self._model, self._buffers, self._segment, self._core, self._fault = model, buffers, segment, core, fault
         self._aborted = threading.Event()
 
     def query(self) -> bool:
-        return self._aborted.is_set() or self._now() >= self.ends_at
+        return self._aborted.is_set() or self.now() >= self.ends_at
 
     def wait(self, timeout: float | None) -> bool:
         device = self._model.device
         if device.clock is None:
             if device.on_call is not None:
                 device.on_call(self._model.name, self._segment, self._core)
-            left = max(0.0, self.ends_at - self._now())
-            limit = left if timeout is None else min(left, timeout)
-            self._aborted.wait(min(limit, threading.TIMEOUT_MAX))
-            ended = limit == left
-        else:
-            ended = self._now() >= self.ends_at
+            until = math.inf if timeout is None else self.now() + timeout
+            while (left := min(self.ends_at, until) - self.now()) > 0:  # a call of a higher level delays the end
+                if self._aborted.wait(min(left, threading.TIMEOUT_MAX)):
+                    break
+        ended = self.now() >= self.ends_at
         if self._aborted.is_set():
             raise CallAborted
         if not ended:
@@ -276,5 +297,5 @@ class _SimCall(Call):
         if not self._model.device.capabilities.abort:
             return False
         self._aborted.set()
-        self.ends_at = min(self.ends_at, self._now())
+        self.ends_at = min(self.ends_at, self.now())
         return True

@@ -30,6 +30,9 @@ class SlotState(enum.Enum):
     LOST = "lost"
 
 
+IDLE, RUNNING, WAITED, LOST = SlotState  # without the look-up in the class, which every call would repeat
+
+
 class Slot:
     """One task slot of a model."""
 
@@ -39,7 +42,7 @@ class Slot:
         self.cores = cores  # that its tasks may use
         self.priority = 0  # of tasks that state none
         self.ticket: Any = None  # of the task that runs
-        self.state = SlotState.IDLE
+        self.state = IDLE
         self._lock = threading.Lock()
 
     def swap(self, expected: SlotState, new: SlotState) -> bool:
@@ -79,7 +82,7 @@ class SlotTable:
         """Make a slot RUNNING and return it; None: any idle one."""
         if number is not None:
             target = self.get(number)
-            if not target.swap(SlotState.IDLE, SlotState.RUNNING):
+            if not target.swap(IDLE, RUNNING):
                 raise SlotError(
                     f"{self.name}: slot {number} is {target.state.value}; wait for its task, or use another slot"
                 )
@@ -87,7 +90,7 @@ class SlotTable:
         count, first = len(self._slots), self._next
         for offset in range(count):
             target = self._slots[(first + offset) % count]
-            if target.state is SlotState.IDLE and target.swap(SlotState.IDLE, SlotState.RUNNING):
+            if target.state is IDLE and target.swap(IDLE, RUNNING):
                 self._next = (target.index + 1) % count
                 return target
         raise SlotError(f"{self.name}: none of {count} slots is idle; wait for a task, or load with a larger n_task")
@@ -95,7 +98,7 @@ class SlotTable:
     def running(self, slot: Slot) -> Ticket:
         """Return the ticket of the task of a slot."""
         ticket: Ticket | None = slot.ticket
-        if slot.state is SlotState.IDLE or ticket is None:
+        if slot.state is IDLE or ticket is None:
             raise SlotError(f"{self.name}: slot {slot.index} is idle; start a task before you wait for one")
         return ticket
 
@@ -103,7 +106,7 @@ class SlotTable:
         """Make the slot of a task WAITED, which one caller per task can."""
         if ticket._model is not model:
             raise SlotError(f"{self.name}: the ticket is of the model {ticket._model.name}; wait there")
-        if ticket._waited or not ticket._slot.swap(SlotState.RUNNING, SlotState.WAITED):
+        if ticket._waited or not ticket._slot.swap(RUNNING, WAITED):
             raise SlotError(f"{self.name}: another caller waits or has waited for this task of slot {ticket.slot}")
 
     def take(self, ticket: Ticket) -> Any:
@@ -117,4 +120,4 @@ class SlotTable:
             return outputs if len(outputs) > 1 else next(iter(outputs.values()))
         finally:
             slot.ticket = None
-            slot.swap(SlotState.WAITED, SlotState.LOST if isinstance(error, SlotLost) else SlotState.IDLE)
+            slot.swap(WAITED, LOST if isinstance(error, SlotLost) else IDLE)

@@ -11,6 +11,7 @@ A task that is removed before it runs goes from READY or SUSPENDED to DONE. DONE
 from __future__ import annotations
 
 import enum
+import math
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 from hami_accel.device import Buffers, Call, DeviceModel
 
 ORDINARY, HIGH, URGENT, AGED = range(4)  # levels; AGED is the rank of an ordinary or high task that waited too long
+LEVELS = URGENT + 1
 HIGH_PRIORITY, URGENT_PRIORITY = 254, 255
 
 
@@ -26,6 +28,9 @@ class State(enum.Enum):
     RUNNING = "running"
     SUSPENDED = "suspended"
     DONE = "done"
+
+
+READY, RUNNING, SUSPENDED, DONE = State  # without the look-up in the class, which every task would repeat
 
 
 def level_of(priority: int) -> int:
@@ -51,6 +56,7 @@ class Task:
         "error",
         "level",
         "model",
+        "near_end",
         "order",
         "priority",
         "ran",
@@ -79,9 +85,10 @@ class Task:
         self.ran = 0.0  # seconds of the function-calls that are done
         self.aborts = 0  # for other tasks; the abort guard of the scheduler limits them
         self.aged = False
-        self.state = State.READY
+        self.state = READY
         self.call: Call | None = None
         self.abort_wanted = False
+        self.near_end = (math.inf, math.inf)  # when its function-call is not worth an abort, because a border is near
         self.cancelled: BaseException | None = None  # what ends the task at the next border
         self.error: BaseException | None = None
         self._callbacks: list[Callable[[Task], Any]] = []
@@ -90,7 +97,7 @@ class Task:
 
     @property
     def done(self) -> bool:
-        return self.state is State.DONE
+        return self.state is DONE
 
     def wait(self, timeout: float | None) -> bool:
         """Wait without the GIL for the end; return False after `timeout` seconds."""
@@ -101,8 +108,8 @@ class Task:
 
     def end(self, error: BaseException | None) -> None:
         """Enter DONE. The caller holds the lock of the engine, and calls `notify` after it has released the lock."""
-        assert self.state is not State.DONE, "a task ends once"
-        self.error, self.state, self.call = error, State.DONE, None
+        assert self.state is not DONE, "a task ends once"
+        self.error, self.state, self.call = error, DONE, None
 
     def notify(self) -> None:
         """Wake waiting threads and run the callbacks."""

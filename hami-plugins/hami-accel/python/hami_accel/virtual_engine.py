@@ -18,7 +18,8 @@ class VirtualEngine(Engine):
         super().__init__(device, ageing=ageing, call_timeout=call_timeout, preempt=preempt)
         self._events: list[tuple[float, int, int, Call | None]] = []  # (when, order, core, call); no call: a deadline
         self._orders = itertools.count()
-        self._began = [0.0] * device.capabilities.cores
+        self._began = [0.0] * device.capabilities.cores * self._lanes
+        self._limits = [math.inf] * len(self._began)  # when the function-call of a core is lost
 
     def now(self) -> float:
         return float(self.device.clock.now())
@@ -26,6 +27,7 @@ class VirtualEngine(Engine):
     def submit(self, task: Task, *, inline: bool = False) -> None:
         with self._lock:
             self._admit(task)
+            self._abort_for(task)
             if task.deadline is not None:
                 self._push(task.deadline, -1, None)
             self._fill()
@@ -59,7 +61,10 @@ class VirtualEngine(Engine):
             if call is None:
                 self._expire()
             elif (task := self._scheduler.running[core]) is not None and task.call is call:
-                self._end_call(task, core, call)
+                if when < self._limits[core] and not call.query():
+                    self._push_end(core, call)  # the device has preempted it
+                else:
+                    self._end_call(task, core, call)
             self._fill()
             ended = self._take_ended()
         notify(ended)
@@ -94,6 +99,7 @@ class VirtualEngine(Engine):
                 except Exception as error:
                     self._settle(task, core, 0.0, True, error)
                     continue
+                self._limits[core] = math.inf if self.call_timeout is None else self._began[core] + self.call_timeout
                 self._push_end(core, task.call)
 
     def _is_busy(self, core: int) -> bool:
@@ -102,9 +108,8 @@ class VirtualEngine(Engine):
 
     def _push_end(self, core: int, call: Call) -> None:
         ends_at: float = call.ends_at  # type: ignore[attr-defined]  # simulated calls have it
-        timeout = math.inf if self.call_timeout is None else self.now() + self.call_timeout
-        if min(ends_at, timeout) < math.inf:
-            self._push(min(ends_at, timeout), core, call)
+        if (when := min(ends_at, self._limits[core])) < math.inf:
+            self._push(when, core, call)
 
     def _push(self, when: float, core: int, call: Call | None) -> None:
         heapq.heappush(self._events, (when, next(self._orders), core, call))

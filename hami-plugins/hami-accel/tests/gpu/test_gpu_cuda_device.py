@@ -45,6 +45,20 @@ def test_a_cut_model_gives_the_outputs_of_torch(torch, device):
     assert np.array_equal(found, expected)
 
 
+def test_bound_tensors_of_the_gpu_are_read_and_written(torch, device):
+    module = chain(torch, 4, 256)
+    given, taken = torch.zeros((4, 256), device="cuda"), torch.zeros((4, 256), device="cuda")
+    with AccelModel(module, 2, device=device, max_time_per_fc=1, shapes={"x": [4, 256]}) as model:
+        model.bind(0, "x", given)
+        model.bind(0, "output_0", taken)
+        for seed in range(5):
+            x = np.random.default_rng(seed).standard_normal((4, 256), np.float32)
+            given.copy_(torch.from_numpy(x))
+            result = model.wait(model.start(slot=0))
+            assert result.data_ptr() == taken.data_ptr()
+            assert np.array_equal(taken.cpu().numpy(), model.infer(x))
+
+
 def test_preempted_tasks_give_the_same_bits(torch, device):
     shapes = {"x": [64, 1024]}
     x = np.random.default_rng(0).standard_normal((64, 1024), np.float32)

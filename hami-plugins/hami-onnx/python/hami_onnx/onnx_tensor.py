@@ -18,7 +18,8 @@ class OnnxTensor(OnnxModelBackend):
 
     Requests with equal shapes run together if axis 0 of all inputs and outputs is a batch: it is dynamic and has one
     name everywhere, or `batched` is true. Data without the batch axis is one row, and its result has no batch axis. A
-    model with a fixed batch size N takes exactly N rows. A model without a batch axis runs request by request.
+    model with a fixed batch size N takes exactly N rows; with a dynamic one, the node learns how many rows pay. A model
+    without a batch axis runs request by request.
     """
 
     _model: Model | None = None
@@ -30,8 +31,8 @@ class OnnxTensor(OnnxModelBackend):
     def min(self) -> int | None:
         return self._rows_per_run()
 
-    def max(self) -> int | None:
-        return self._rows_per_run()
+    def max(self) -> int | str:
+        return self._rows_per_run() or "auto"
 
     def forward(self, batch: list[Any]) -> None:
         assert self._model is not None, "forward after close"
@@ -41,7 +42,7 @@ class OnnxTensor(OnnxModelBackend):
         self._model = None
 
     def _rows_per_run(self) -> int | None:
-        """Return the fixed batch size, 1 without a batch axis, or None (the node decides) if the axis is dynamic."""
+        """Return the fixed batch size, 1 without a batch axis, or None if the axis is dynamic."""
         if self._model is None:
             return None
         return self._model.fixed_rows if self._model.has_batch_axis else 1

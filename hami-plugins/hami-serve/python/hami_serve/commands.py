@@ -72,6 +72,7 @@ def add_serve_check(subparsers: Any) -> None:
     check.add_argument("url", metavar="URL", help="the server, such as http://127.0.0.1:8000")
     check.add_argument("--model", required=True, metavar="NAME", help="a model; it gets inputs of zeros")
     check.add_argument("--identity", metavar="NAME", help="a model that returns its only input, of any type")
+    check.add_argument("--stream", metavar="NAME", help="a model that answers in several parts")
     check.add_argument("--junit", metavar="FILE", help="also write a report as JUnit XML")
     check.add_argument("--json", action="store_true", help="print JSON")
     check.add_argument("--traceback", action="store_true", help="print the traceback of an error")

@@ -11,7 +11,7 @@ from hami_serve.rounder import AllRounder
 
 NAME = "hami-serve"
 EXTENSIONS = ("binary_tensor_data", "model_configuration", "model_repository", "model_repository(unload_dependents)")
-EXTENSIONS_HTTP = (*EXTENSIONS, "parameters", "schedule_policy", "sequence", "statistics")
+EXTENSIONS_HTTP = (*EXTENSIONS, "generate", "parameters", "schedule_policy", "sequence", "statistics")
 PLATFORM = "hami"
 STATES = {
     State.LOADING: "LOADING",
@@ -55,7 +55,7 @@ def model_config(model: Model) -> dict[str, Any]:
         "max_batch_size": 0,
         "input": [tensor(spec) for spec in model.version.inputs],
         "output": [tensor(spec) for spec in model.version.outputs],
-        "model_transaction_policy": {"decoupled": False},
+        "model_transaction_policy": {"decoupled": model.version.decoupled},
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any
 
 import grpc
@@ -18,12 +19,15 @@ from hami_serve.access import MISSING, is_allowed
 from hami_serve.errors import BadRequest, status_of, text_of
 from hami_serve.grpc_messages import POOL, SERVICE, message, methods
 from hami_serve.grpc_tensors import parse_request, render_answer
-from hami_serve.inference import request_keys, run
+from hami_serve.inference import Call, call_of, run, stream
 from hami_serve.model import Model, State
 from hami_serve.rounder import AllRounder
 from hami_serve.serving import Serving
 
 Method = Callable[[Any, Any], Awaitable[Any]]
+StreamResponse = message("ModelStreamInferResponse")
+FINAL = "triton_final_response"  # a parameter of each response of a stream: whether it is the last of its request
+WITH_EMPTY_FINAL = "triton_enable_empty_final_response"  # the client also wants a last response without outputs
 
 
 class Service:
@@ -84,25 +88,39 @@ class Service:
         return {}
 
     async def ModelInfer(self, request: Any, context: Any) -> Any:
-        inference = parse_request(request)
-        keys, timeout = request_keys(inference)
-        remaining = context.time_remaining()
-        if remaining is not None:
-            timeout = min(timeout, remaining) if timeout else remaining
-        version = request.model_version or None
-        model, outputs = await run(self._rounder, request.model_name, version, keys, timeout, inference)
+        model, outputs = await run(self._rounder, _call(request, context))
         return render_answer(model, request, outputs)
 
-    async def ModelStreamInfer(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+    async def ModelStreamInfer(self, requests: AsyncIterator[Any], context: Any) -> None:
         """Answer the requests of a stream in their order; a request that fails does not end the stream."""
-        answer = message("ModelStreamInferResponse")
         async for request in requests:
             try:
-                yield answer(infer_response=await self.ModelInfer(request, context))
+                await self._answer_in_parts(request, context)
             except Exception as error:
-                failed = answer(error_message=text_of(error))
+                failed = StreamResponse(error_message=text_of(error))
                 failed.infer_response.id = request.id
-                yield failed
+                failed.infer_response.parameters[FINAL].bool_param = True
+                await context.write(failed)
+
+    async def _answer_in_parts(self, request: Any, context: Any) -> None:
+        """Write a response for each part. `write` waits while the client is slow, and then the model waits too."""
+        call = _call(request, context)
+        with_empty = call.inference.parameters.get(WITH_EMPTY_FINAL) is True
+        async with aclosing(stream(self._rounder, call)) as parts:
+            async for part in parts:
+                if part.outputs or with_empty:
+                    response = StreamResponse(infer_response=render_answer(part.model, request, part.outputs))
+                    response.infer_response.parameters[FINAL].bool_param = part.final
+                    await context.write(response)
+
+
+def _call(request: Any, context: Any) -> Call:
+    """Return the call for a message. The deadline of the client is a timeout too."""
+    call = call_of(parse_request(request), request.model_name, request.model_version or None)
+    remaining = context.time_remaining()
+    if remaining is not None:
+        call.timeout = min(call.timeout, remaining) if call.timeout else remaining
+    return call
 
 
 def _unary(method: Method, answer: Any) -> Method:

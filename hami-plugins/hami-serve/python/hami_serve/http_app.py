@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any
 
 import hami
@@ -19,6 +20,7 @@ from hami_serve import describing
 from hami_serve.datatypes import array_of_bytes
 from hami_serve.errors import BadRequest, short, status_of, text_of
 from hami_serve.http_body import ClientLeft, UntilClientLeaves, read_body
+from hami_serve.http_generate import EventStream, event, parse_generate, render_generated
 from hami_serve.http_tensors import (
     HEADER_LENGTH,
     HttpInference,
@@ -27,7 +29,7 @@ from hami_serve.http_tensors import (
     parse_request,
     render_answer,
 )
-from hami_serve.inference import apply_parameters, request_keys, run
+from hami_serve.inference import Call, Inference, Part, apply_parameters, call_of, run, stream
 from hami_serve.metrics import CONTENT_TYPE, metrics
 from hami_serve.model import State
 from hami_serve.serving import Serving
@@ -94,6 +96,8 @@ class Handlers:
         model, versioned = "/v2/models/{name}", "/v2/models/{name}/versions/{version}"
         table: list[tuple[str, str, Callable[[Request], Awaitable[Response]]]] = [
             *(("POST", f"{each}/infer", self.infer) for each in (model, versioned)),
+            *(("POST", f"{each}/generate", self.generate) for each in (model, versioned)),
+            *(("POST", f"{each}/generate_stream", self.generate_stream) for each in (model, versioned)),
             ("GET", "/metrics", self.metrics),
             ("GET", "/v2", self.server),
             ("GET", "/v2/health/live", self.live),
@@ -112,32 +116,23 @@ class Handlers:
     async def infer(self, request: Request) -> Response:
         receive = request.receive
         body = await read_body(receive, request.headers, self._max_body)
-        inference, keys, timeout = self._parse(request, body)
+        call, inference = self._parse(request, body)
         async with UntilClientLeaves(receive):
-            model, outputs = await run(
-                self._serving.rounder,
-                request.path_params["name"],
-                request.path_params.get("version"),
-                keys,
-                timeout,
-                inference,
-            )
+            model, outputs = await run(self._serving.rounder, call)
         answer, length = render_answer(model, inference, outputs)
         if length is None:
             return Response(answer, media_type="application/json")
         return Response(answer, headers={HEADER_LENGTH: str(length)}, media_type="application/octet-stream")
 
-    def _parse(self, request: Request, body: bytearray) -> tuple[HttpInference, dict[str, Any], float | None]:
+    def _parse(self, request: Request, body: bytearray) -> tuple[Call, HttpInference]:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         given = request.headers.get(HEADER_LENGTH)
         if kind.startswith(("image/", "text/")) or given == "0":
             return self._parse_raw(request, kind, bytes(body))
         inference = parse_request(body, header_length(given, len(body)))
-        return inference, *request_keys(inference)
+        return call_of(inference, *_place(request)), inference
 
-    def _parse_raw(
-        self, request: Request, kind: str, body: bytes
-    ) -> tuple[HttpInference, dict[str, Any], float | None]:
+    def _parse_raw(self, request: Request, kind: str, body: bytes) -> tuple[Call, HttpInference]:
         """Return the request of a body that is the input itself: an image, text, or the bytes of the only input."""
         inference = HttpInference(inputs={}, parameters=dict(request.query_params), binary={})
         data: Any = body
@@ -146,7 +141,8 @@ class Handlers:
                 data = body.decode("utf-8")
             except UnicodeDecodeError as error:
                 raise BadRequest(f"the body is {kind}, and not valid UTF-8: {error}") from None
-        model = self._serving.rounder.registry.find(request.path_params["name"], request.path_params.get("version"))
+        component, version = _place(request)
+        model = self._serving.rounder.registry.find(component, version)
         keys: dict[str, Any] = {"data": data}
         if len(model.version.inputs) == 1:
             (spec,) = model.version.inputs
@@ -155,7 +151,27 @@ class Handlers:
                 shape = _fitting_shape(spec.name, spec.datatype, spec.shape, len(body))
                 keys[spec.name] = array_of_bytes(spec.name, spec.datatype, shape, memoryview(body))
                 keys["data"] = keys[spec.name]
-        return inference, keys, apply_parameters(keys, inference.parameters)
+        timeout = apply_parameters(keys, inference.parameters)
+        return Call(inference, component, version, keys, timeout), inference
+
+    async def generate(self, request: Request) -> Response:
+        call = await self._parse_generate(request)
+        async with UntilClientLeaves(request.receive):
+            model, outputs = await run(self._serving.rounder, call)
+        return Response(render_generated(model, call.inference, outputs), media_type="application/json")
+
+    async def generate_stream(self, request: Request) -> Response:
+        """Answer with an event for each part. An error before the first part is an answer with its status."""
+        call = await self._parse_generate(request)
+        parts = stream(self._serving.rounder, call)
+        async with UntilClientLeaves(request.receive):
+            first = await anext(parts)
+        return EventStream(_events(first, parts, call.inference))
+
+    async def _parse_generate(self, request: Request) -> Call:
+        body = await read_body(request.receive, request.headers, self._max_body)
+        given = parse_json(body, "the request")
+        return call_of(parse_generate(given, self._model(request).version.inputs), *_place(request))
 
     async def metrics(self, request: Request) -> Response:
         text = await asyncio.to_thread(metrics, self._serving.rounder)
@@ -196,7 +212,7 @@ class Handlers:
         return _json({"model_stats": [describing.statistics(model) for model in models]})
 
     def _model(self, request: Request) -> Any:
-        return self._serving.rounder.registry.find(request.path_params["name"], request.path_params.get("version"))
+        return self._serving.rounder.registry.find(*_place(request))
 
     async def index(self, request: Request) -> Response:
         options = await self._options(request)
@@ -217,6 +233,24 @@ class Handlers:
     async def _options(self, request: Request) -> dict[str, Any]:
         body = await read_body(request.receive, request.headers, self._max_body)
         return parse_json(body, "the request") if body else {}
+
+
+def _place(request: Request) -> tuple[str, str | None]:
+    """Return the component and the version in the path of a request."""
+    return request.path_params["name"], request.path_params.get("version")
+
+
+async def _events(first: Part, parts: AsyncGenerator[Part, None], inference: Inference) -> AsyncGenerator[bytes, None]:
+    """Yield the events of an answer in parts; an error is the last event."""
+    async with aclosing(parts):
+        try:
+            if first.outputs:
+                yield event(render_generated(first.model, inference, first.outputs))
+            async for part in parts:
+                if part.outputs:
+                    yield event(render_generated(part.model, inference, part.outputs))
+        except Exception as error:
+            yield event(_failure(error))
 
 
 def _fitting_shape(name: str, datatype: str, shape: tuple[int, ...], size: int) -> tuple[int, ...]:
@@ -240,15 +274,15 @@ def _guarded(function: Callable[[Request], Awaitable[Response]]) -> Callable[[Re
         except ClientLeft:
             return Response(status_code=CLIENT_LEFT)
         except Exception as error:
-            status = status_of(error).http
-            if status == 500 and not isinstance(error, hami.Error):
-                _log(error)
-            return _json({"error": text_of(error)}, status)
+            return Response(_failure(error), status_of(error).http, media_type="application/json")
 
     return endpoint
 
 
-def _log(error: BaseException) -> None:
-    import logging
+def _failure(error: BaseException) -> bytes:
+    """Return the body of the answer for an exception, and log what is a fault of a backend or of this server."""
+    if status_of(error).http == 500 and not isinstance(error, hami.Error):
+        import logging
 
-    logging.getLogger("hami.serve").error("a request failed", exc_info=error)
+        logging.getLogger("hami.serve").error("a request failed", exc_info=error)
+    return json.dumps({"error": text_of(error)}, ensure_ascii=False).encode()

@@ -15,22 +15,30 @@ JOINED = 1 << 16  # bytes; above that, a copy costs more than a system call
 
 
 class JoiningTransport:
-    """Joins the writes of one pass of the loop. Everything else goes to the transport."""
+    """Joins the writes of one pass of the loop, up to a size. Everything else goes to the transport.
+
+    Without the limit, a task that writes without pause would never see that the client reads slowly.
+    """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
         self._loop = loop
         self._parts: list[bytes] = []
+        self._size = 0
 
     def write(self, data: bytes) -> None:
         if not self._parts:
             self._loop.call_soon(self._flush)
         self._parts.append(data)
+        self._size += len(data)
+        if self._size > JOINED:
+            self._flush()
 
     def _flush(self) -> None:
         if self._parts:
             parts, self._parts = self._parts, []
-            if len(parts) > 1 and sum(map(len, parts)) <= JOINED:
+            size, self._size = self._size, 0
+            if len(parts) > 1 and size <= JOINED:
                 parts = [b"".join(parts)]
             for part in parts:
                 self._transport.write(part)

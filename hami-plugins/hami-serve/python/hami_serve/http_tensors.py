@@ -68,7 +68,7 @@ def parse_request(body: bytearray, length: int) -> HttpInference:
             raise BadRequest(f'two inputs have the name "{short(name)}"')
         datatype = checked_datatype(short(name), entry.get("datatype"))
         shape = checked_shape(short(name), entry.get("shape"))
-        parameters = _parameters(entry, f'input "{short(name)}"')
+        parameters = parameters_of(entry, f'input "{short(name)}"')
         if "shared_memory_region" in parameters:
             raise BadRequest("this server has no shared memory; send the tensor in the request")
         if "binary_data_size" not in parameters:
@@ -86,13 +86,13 @@ def parse_request(body: bytearray, length: int) -> HttpInference:
         position += size
     if position != len(tail):
         raise BadRequest(f"the body has {len(tail) - position} bytes after its last tensor")
-    parameters = _parameters(head, "the request")
+    parameters = parameters_of(head, "the request")
     outputs, binary = _outputs(head)
     return HttpInference(
         inputs=inputs,
         parameters=parameters,
         outputs=outputs,
-        id=_id(head),
+        id=id_of(head),
         binary=binary,
         all_binary=parameters.get("binary_data_output") is True,
     )
@@ -102,7 +102,7 @@ def _outputs(head: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, bool]]
     names, binary = [], {}
     for entry in _list(head, "outputs"):
         name = _name(entry, "output")
-        parameters = _parameters(entry, f'output "{short(name)}"')
+        parameters = parameters_of(entry, f'output "{short(name)}"')
         if "shared_memory_region" in parameters:
             raise BadRequest("this server has no shared memory; take the tensor from the answer")
         names.append(name)
@@ -127,14 +127,14 @@ def _name(entry: Mapping[str, Any], what: str) -> str:
     return name
 
 
-def _parameters(entry: Mapping[str, Any], what: str) -> Parameters:
+def parameters_of(entry: Mapping[str, Any], what: str) -> Parameters:
     value = entry.get("parameters") or {}
     if not isinstance(value, dict):
         raise BadRequest(f"the parameters of {what} are an object, got {short(value)}")
     return value
 
 
-def _id(head: Mapping[str, Any]) -> str:
+def id_of(head: Mapping[str, Any]) -> str:
     value = head.get("id", "")
     if not isinstance(value, str):
         raise BadRequest(f"the id of a request is a string, got {short(value)}")

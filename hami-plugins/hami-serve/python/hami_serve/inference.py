@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,10 +19,11 @@ from hami_serve.model import Model, TensorSpec
 from hami_serve.rounder import AllRounder
 
 RESERVED = {"result", "node_name", "request_size", "timeout", "deadline", "priority", "req_id", "state", "finish"} | {
-    *("context", "event", "parameters")
+    *("context", "event", "parameters", "parts")
 }
 MAX_TENSORS = 1024  # inputs or outputs of a request
 OWN_PARAMETERS = ("timeout", "priority", "sequence_id", "sequence_start", "sequence_end", "binary_data_output")
+TRITON_PARAMETERS = "triton_"  # a prefix that Triton reserves
 
 
 @dataclass
@@ -43,34 +45,67 @@ class Output:
     array: Array
 
 
-async def run(
-    rounder: AllRounder,
-    name: str,
-    version: str | None,
-    keys: dict[str, Any],
-    timeout: float | None,
-    inference: Inference,
-) -> tuple[Model, list[Output]]:
-    """Run a request that has its keys already."""
-    model = await rounder.acquire_async(name, version)
+@dataclass
+class Call:
+    """A request with the model that it asks for, the keys of the request of the pipe, and its timeout in seconds."""
+
+    inference: Inference
+    component: str
+    version: str | None
+    keys: dict[str, Any]
+    timeout: float | None
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of an answer. The last one has no outputs if the model returns nothing after its parts."""
+
+    model: Model
+    outputs: list[Output]
+    final: bool
+
+
+async def run(rounder: AllRounder, call: Call) -> tuple[Model, list[Output]]:
+    """Run a request; return the model that ran it, and the outputs."""
+    model = await _acquire(rounder, call)
+    request = await rounder.acall_model(model, call.keys, call.timeout)
+    return model, outputs_of(model, request, call.inference.outputs)
+
+
+async def stream(rounder: AllRounder, call: Call) -> AsyncGenerator[Part, None]:
+    """Run a request, and yield what its model delivers; at last its result.
+
+    A model that delivers no parts has one part, which is final.
+    """
+    outputs = call.inference.outputs
+    model = await _acquire(rounder, call)
+    async with aclosing(rounder.astream_model(model, call.keys, call.timeout)) as parts:
+        async for part in parts:
+            yield Part(model, outputs_of(model, {"result": part}, outputs), final=False)
+    ended = call.keys.get("result") is None
+    yield Part(model, [] if ended else outputs_of(model, call.keys, outputs), final=True)
+
+
+async def _acquire(rounder: AllRounder, call: Call) -> Model:
+    """Return the model for a request, whose inputs fit it."""
+    model = await rounder.acquire_async(call.component, call.version)
     try:
-        if model.version.inputs and inference.inputs:
-            check_inputs(model, inference.inputs)
+        if model.version.inputs and call.inference.inputs:
+            check_inputs(model, call.inference.inputs)
     except BaseException as error:
         rounder.registry.release(model, time.perf_counter(), error)
         raise
-    request = await rounder.acall_model(model, keys, timeout)
-    return model, outputs_of(model, request, inference.outputs)
+    return model
 
 
-def request_keys(inference: Inference) -> tuple[dict[str, Any], float | None]:
-    """Return the keys of the request of a pipe, and its timeout in seconds."""
+def call_of(inference: Inference, component: str, version: str | None) -> Call:
+    """Return the call for a request with tensors."""
     if not inference.inputs:
         raise BadRequest("the request has no inputs; give at least one")
     if reserved := RESERVED & inference.inputs.keys():
         raise BadRequest(f'an input has the name "{min(reserved)}", which is reserved; rename the input')
     keys = request_of(inference.inputs)
-    return keys, apply_parameters(keys, inference.parameters)
+    return Call(inference, component, version, keys, apply_parameters(keys, inference.parameters))
 
 
 def apply_parameters(keys: dict[str, Any], parameters: Mapping[str, Any]) -> float | None:
@@ -91,7 +126,12 @@ def apply_parameters(keys: dict[str, Any], parameters: Mapping[str, Any]) -> flo
         keys["req_id"] = sequence
         keys["sequence_start"] = bool(parameters.get("sequence_start", False))
         keys["finish"] = bool(parameters.get("sequence_end", False))
-    if others := {key: value for key, value in parameters.items() if key not in OWN_PARAMETERS}:
+    others = {
+        key: value
+        for key, value in parameters.items()
+        if key not in OWN_PARAMETERS and not key.startswith(TRITON_PARAMETERS)
+    }
+    if others:
         keys["parameters"] = others
     return timeout / 1e6 if timeout else None
 

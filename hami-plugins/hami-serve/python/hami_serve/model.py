@@ -66,6 +66,7 @@ class Version:
     memory: int = 0  # bytes that it is declared to take; 0: not declared
     stamp: str = ""  # digest of the file, if the source is one: a changed file is a changed version
     warmup: int = 0  # requests of zeros, in the shapes of the inputs, before the model is ready
+    decoupled: bool = False  # that it answers in parts; only clients that ask for the configuration read this
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -138,6 +139,19 @@ class AllRounder:
         """Run a request of one component from a task of an asyncio loop. Cancelling the task cancels the request."""
         return await self.acall_model(await self.acquire_async(component, version), request, timeout)
 
+    async def astream(
+        self, component: str, request: dict[str, Any], version: str | None = None, timeout: float | None = None
+    ) -> AsyncGenerator[Any, None]:
+        """Run a request of one component, and yield the parts of its result, as `astream` of a pipe.
+
+        Cancelling the task, or leaving the loop and closing the iterator, cancels the request.
+        """
+        async with aclosing(
+            self.astream_model(await self.acquire_async(component, version), request, timeout)
+        ) as parts:
+            async for part in parts:
+                yield part
+
     async def acquire_async(self, component: str, version: str | None = None) -> Model:
         """Return a ready model for one request; load it again if it was unloaded for another one. For servers."""
         try:
@@ -153,6 +167,22 @@ class AllRounder:
         failed: BaseException | None = None
         try:
             return await model.running_pipe().acall(request, timeout)
+        except BaseException as error:
+            failed = error
+            raise
+        finally:
+            self.registry.release(model, started, failed)
+
+    async def astream_model(
+        self, model: Model, request: dict[str, Any], timeout: float | None
+    ) -> AsyncGenerator[Any, None]:
+        """Yield the parts of a request of a model that the caller has acquired, and release it at the end."""
+        started = time.perf_counter()
+        failed: BaseException | None = None
+        try:
+            async with aclosing(model.running_pipe().astream(request, timeout)) as parts:
+                async for part in parts:
+                    yield part
         except BaseException as error:
             failed = error
             raise

@@ -22,7 +22,7 @@ else:
     import tomli as tomllib  # a dependency of hami-core there
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
-VERSION_KEYS = ("source", "inputs", "outputs", "memory", "warmup")
+VERSION_KEYS = ("source", "inputs", "outputs", "memory", "warmup", "decoupled")
 COMPONENT_KEYS = (*VERSION_KEYS, "version", "versions", "default", "weights", "aliases")
 INDEX = "models.toml"  # in a folder: describes the whole repository
 OPTIONS = "model.toml"  # in the folder of a component: everything except its versions
@@ -186,6 +186,7 @@ def version_of(name: str, value: Any, folder: Path = Path(), shared: Mapping[str
         outputs=_specs(name, "outputs", table.get("outputs", ())),
         memory=_count(name, "memory", table.get("memory", 0)),
         warmup=_count(name, "warmup", table.get("warmup", 0)),
+        decoupled=_flag(name, "decoupled", table.get("decoupled", False)),
     )
 
 
@@ -203,6 +204,12 @@ def _stamp(source: Any) -> str:
 def _count(name: str, key: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise hami.ConfigError(f'component "{name}": {key} is an int of 0 or more, got {value!r}')
+    return value
+
+
+def _flag(name: str, key: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise hami.ConfigError(f'component "{name}": {key} is true or false, got {value!r}')
     return value
 
 

@@ -20,6 +20,8 @@ class ImageBackend(TensorBackend):
     If the request's key `data_format` is "hwc", an image of three axes is H x W x C, and so is the result.
     """
 
+    max = "auto"
+
     def run(self, batch: Batch) -> None:
         if not self._run_as_one_tensor(batch):
             self._run_by_shape(batch)

@@ -14,7 +14,7 @@ import weakref
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import hami
 
@@ -49,9 +49,10 @@ class Program:
     """A callable model.
 
     `call` is the model as loaded; `run` calls it in a way that is safe from several threads. `rows` is the number of
-    rows if it is fixed, `max_rows` the limit if there is one. `inputs` is what it takes, None if that is unknown; the
-    last `keywords` of them are passed by name. `has_run`: a run has completed. `writes_input`: a run modified its
-    input. Before the first completed run, and once it has modified its input, the program gets copies.
+    rows if it is fixed, `max_rows` the limit: "auto" if there is none, None if it is unknown. `inputs` is what it
+    takes, None if that is unknown; the last `keywords` of them are passed by name. `has_run`: a run has completed.
+    `writes_input`: a run modified its input. Before the first completed run, and once it has modified its input, the
+    program gets copies.
     """
 
     has_run = False
@@ -61,7 +62,7 @@ class Program:
         self,
         call: Callable[..., Any],
         rows: int | None = None,
-        max_rows: int | None = None,
+        max_rows: int | Literal["auto"] | None = None,
         inputs: list[InputSpec] | None = None,
         keywords: int = 0,
     ) -> None:
@@ -148,7 +149,7 @@ def _check_source(source: Source, owner: str) -> None:
 
 def _load(source: Source, owner: str) -> Program:
     if source.factory:
-        return Program(_placed(_call_factory(source, owner), source))
+        return Program(_placed(_call_factory(source, owner), source), max_rows="auto")
     names = _archive_names(source.model)
     if names is None:
         size = os.path.getsize(source.model)
@@ -181,7 +182,7 @@ def _load_file(names: list[str], source: Source, owner: str) -> Program:
         return _load_aotinductor(source, owner)
     if any(name.endswith("/constants.pkl") for name in names) and not source.model.endswith(".pt2"):
         module = torch_untyped.jit.load(source.model, map_location=source.device)
-        return Program(_placed(module.eval(), source))
+        return Program(_placed(module.eval(), source), max_rows="auto")
     if any(name.endswith("/data.pkl") for name in names) and not source.model.endswith(".pt2"):
         raise hami.ConfigError(
             f'{owner}: "{source.model}" contains weights, not a program; pass it as "weights", together with the '
@@ -296,8 +297,8 @@ def _keyword_inputs(program: Any) -> int:
 _NO_LIMIT = 2**31  # for no limit, torch states infinity or a number far above this
 
 
-def _row_range(program: Any) -> tuple[int | None, int | None]:
-    """Return the fixed and the maximum number of rows of an exported program; None where there is none."""
+def _row_range(program: Any) -> tuple[int | None, int | Literal["auto"] | None]:
+    """Return the fixed and the maximum number of rows of an exported program, as in Program."""
     first_sizes = [value.shape[0] for _, value in _user_inputs(program) if getattr(value, "ndim", 0)]
     if not first_sizes:
         return None, None
@@ -312,7 +313,7 @@ def _row_range(program: Any) -> tuple[int | None, int | None]:
                 continue
             if upper < _NO_LIMIT:
                 return None, upper
-    return None, None
+    return None, None if any(isinstance(size, int) for size in first_sizes) else "auto"
 
 
 def _load_aotinductor(source: Source, owner: str) -> Program:

@@ -16,6 +16,8 @@ class ContiguousTensor(TensorBackend):
     the same name for the CPU.
     """
 
+    max = "auto"
+
     def run(self, batch: Batch) -> None:
         for item, value in self.read(batch, self._tensors):
             self.give(item, map_tensors(value, torch.Tensor.contiguous))

@@ -22,6 +22,7 @@ class CpuTensor(hami.Backend):
     all results are views of one copy, and keeping one of them keeps the memory of all.
     """
 
+    max = "auto"
     thread = "concurrent"
 
     def forward(self, batch: Batch) -> None:

@@ -42,6 +42,8 @@ class DecodeTensor(TensorBackend):
     as its EXIF orientation says.
     """
 
+    max = "auto"
+
     color: Annotated[Literal["rgb", "bgr", "gray"], "format of the result"] = "rgb"
     max_pixels: Annotated[int, "maximum of width x height; checked in the header, before decoding"] = 80_000_000
     layout: Annotated[Literal["nchw", "hwc"], hami.Alias("data_format"), "order of the axes of the result"] = "nchw"

@@ -16,6 +16,8 @@ class GpuTensor(TensorBackend):
     CPU wait for the GPU, only for the read of memory that is not pinned.
     """
 
+    max = "auto"
+
     def run(self, batch: Batch) -> None:
         for item, value in self.read(batch, _tensors):
             self.give(item, map_tensors(value, self._move))

@@ -14,6 +14,8 @@ from hami_torch._types import Batch, Request
 class ScoreTensor(TensorBackend):
     """Base class: maps each tensor along `axis`."""
 
+    max = "auto"
+
     axis: Annotated[int, "negative: from the end"] = -1
 
     def run(self, batch: Batch) -> None:

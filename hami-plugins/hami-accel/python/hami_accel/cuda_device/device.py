@@ -13,7 +13,7 @@ import torch  # type: ignore[import-not-found,unused-ignore]
 
 from hami_accel.cuda_device.module import Piece, TorchModel, group, model_of
 from hami_accel.device import Buffers, Call, Capabilities, Device, DeviceModel, LoadOptions
-from hami_accel.errors import DeviceError
+from hami_accel.errors import DeviceError, InputError
 from hami_accel.specs import TensorSpec
 from hami_accel.task import level_of
 from hami_accel.vendors.mapping import model_number
@@ -23,6 +23,7 @@ _log = logging.getLogger("hami_accel")
 _WARM_UPS = 2  # runs before the times are measured: the first ones load kernels and choose algorithms
 _RUNS = 3  # that are measured; the median counts
 _SPIN_S = 200e-6  # a wait polls without a pause for this long, which covers a short piece
+_DLPACK_CUDA = 2  # kDLCUDA of DLPack
 _PAUSE_S = 50e-6  # between two polls afterwards
 
 
@@ -119,6 +120,8 @@ class _Model(DeviceModel):
         try:
             with self.entered(stream):
                 if segment == 0:
+                    if buffers.bound:  # after what the caller has queued on the default stream
+                        stream.wait_stream(torch.cuda.default_stream(self.device.index))
                     buffers.state = self._upload(buffers.inputs)
                 for piece in self.groups[segment]:
                     buffers.state = _as_tuple(piece(*buffers.state))
@@ -129,9 +132,32 @@ class _Model(DeviceModel):
         return _Call(self, buffers, stream, event, last)
 
     def _upload(self, arrays: Any) -> tuple[Any, ...]:
-        """Copy the inputs to the GPU on the current stream; from_numpy needs writable arrays."""
-        writable = (np.require(arrays[spec.name], requirements=["C", "W"]) for spec in self.inputs)
-        return tuple(torch.from_numpy(array).to(self.device.place) for array in writable)
+        """Return the inputs on the GPU, copied on the current stream if they are on the host."""
+        return tuple(self._on_device(arrays[spec.name]) for spec in self.inputs)
+
+    def _on_device(self, array: Any) -> Any:
+        if not isinstance(array, np.ndarray):
+            return array
+        writable = np.require(array, requirements=["C", "W"])  # which from_numpy needs
+        return torch.from_numpy(writable).to(self.device.place)
+
+    def import_buffer(self, buffer: Any, spec: TensorSpec) -> Any:
+        """Return a tensor that shares the memory of a buffer on this GPU."""
+        place = buffer.__dlpack_device__() if hasattr(buffer, "__dlpack_device__") else (0, 0)
+        if place[0] != _DLPACK_CUDA:
+            return None
+        tensor = torch.from_dlpack(buffer)
+        dtype, shape = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
+        if (
+            place[1] != self.device.index
+            or (dtype, shape) != (spec.dtype.name, spec.shape)
+            or not tensor.is_contiguous()
+        ):
+            raise InputError(
+                f'{self.name}: "{spec.name}" takes contiguous {spec} on GPU {self.device.index}, got {dtype} '
+                f"{list(shape)} on GPU {place[1]}{'' if tensor.is_contiguous() else ', not contiguous'}"
+            )
+        return tensor
 
     def report(self) -> dict[str, Any]:
         return {"pieces": self.segments, "piece_us": [round(one * 1e6, 1) for one in self.seconds]}
@@ -192,9 +218,14 @@ class _Call(Call):
         state, buffers.state = buffers.state, None
         with model.entered(self._stream):
             for spec, tensor in zip(model.outputs, state, strict=True):
-                array = tensor.cpu().numpy()
-                spec.check(array, model.name)
-                np.copyto(buffers.outputs[spec.name], array)
+                target = buffers.outputs[spec.name]
+                if isinstance(target, np.ndarray):
+                    array = tensor.cpu().numpy()
+                    spec.check(array, model.name)
+                    np.copyto(target, array)
+                else:
+                    target.copy_(tensor)
+            self._stream.synchronize()
 
 
 def _measure(pieces: Sequence[Piece], inputs: tuple[Any, ...]) -> tuple[list[float], tuple[Any, ...]]:

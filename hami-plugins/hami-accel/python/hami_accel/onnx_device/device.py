@@ -156,7 +156,7 @@ class OnnxModel(DeviceModel):
         self.outputs = [specs[name] for name in self.output_names]
         self.live_bytes = [size or 0 for size in self._graph.live_bytes()]
         self.live_bytes = [self.live_bytes[end - 1] for end in self.borders]
-        self.expected_s = sum(self.seconds)
+        self.segment_s, self.expected_s = self.seconds, sum(self.seconds)
         if self.segments == 1 and self.expected_s < _SHORT_S:  # the pieces were timed with a state, which costs more
             self.expected_s = sessions.time_session(self.pieces[0].session, self.output_names, self._feeds)
 

@@ -18,7 +18,11 @@ _CORES = 4  # of the largest BPU; a board with fewer rejects a core that it does
 
 
 class HbmDevice(Device):
-    """The BPU preempts by priority itself, so the engine passes the priority of a task and does not abort."""
+    """The BPU preempts by priority itself, so the engine gives a core one task per level, and does not abort.
+
+    hbm_runtime keeps the priority of a model, not of a task: of the tasks of one model that run at the same time, the
+    last one that was started sets it.
+    """
 
     name = "hbm"
     capabilities = Capabilities(cores=_CORES, native_preempt=True, priority_levels=256, quantised=True)

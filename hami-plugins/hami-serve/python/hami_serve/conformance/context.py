@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,31 +43,18 @@ def check(group: str, claim: str) -> Callable[[Callable[[Context], None]], Calla
 
 @dataclass
 class Context:
-    """The server, the model for the checks, and a model that returns any tensor, if there is one."""
+    """The server, the model for the checks, and if there are such: one that returns any tensor, one with parts."""
 
     client: Client
     model: str
     identity: str | None = None
+    stream: str | None = None
     extensions: tuple[str, ...] = ()
     inputs: list[dict[str, Any]] = field(default_factory=list)
 
     def tensors(self) -> list[dict[str, Any]]:
         """Return inputs of zeros that fit the model; variable sizes are 1."""
-        if not self.inputs:
-            raise Skipped("the metadata of the model list no inputs")
-        return [self._tensor(entry) for entry in self.inputs]
-
-    def _tensor(self, entry: dict[str, Any]) -> dict[str, Any]:
-        shape = [max(size, 1) if size < 0 else size for size in entry["shape"]]
-        zero: Any = {"BOOL": False, "BYTES": "0"}.get(entry["datatype"], 0)
-        if entry["datatype"] in ("FP16", "BF16"):
-            raise Skipped(f"the model has an input of {entry['datatype']}, which JSON tensors do not have")
-        return {
-            "name": entry["name"],
-            "datatype": entry["datatype"],
-            "shape": shape,
-            "data": [zero] * math.prod(shape),
-        }
+        return tensors(self.inputs)
 
     def needs(self, extension: str) -> None:
         if extension not in self.extensions:
@@ -81,6 +68,26 @@ class Context:
         expect(400 <= answer.status < 500, f"{what}: expected a status 4xx, got {answer.status}: {answer.body[:200]!r}")
         error_text(answer)
         expect(self.client.get("/v2/health/live").status == 200, f"{what}: the server is not live any more")
+
+
+def tensors(inputs: Sequence[dict[str, Any]], size: int = 1) -> list[dict[str, Any]]:
+    """Return zeros for the inputs in the metadata of a model; variable sizes are `size`."""
+    if not inputs:
+        raise Skipped("the metadata of the model list no inputs")
+    return [_zeros(entry, size) for entry in inputs]
+
+
+def _zeros(entry: dict[str, Any], variable: int) -> dict[str, Any]:
+    shape = [variable if size < 0 else size for size in entry["shape"]]
+    zero: Any = {"BOOL": False, "BYTES": "0"}.get(entry["datatype"], 0)
+    if entry["datatype"] in ("FP16", "BF16"):
+        raise Skipped(f"the model has an input of {entry['datatype']}, which JSON tensors do not have")
+    return {
+        "name": entry["name"],
+        "datatype": entry["datatype"],
+        "shape": shape,
+        "data": [zero] * math.prod(shape),
+    }
 
 
 def expect(condition: object, message: str) -> None:

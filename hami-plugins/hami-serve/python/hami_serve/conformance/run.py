@@ -9,6 +9,7 @@ from pathlib import Path
 import hami
 
 from hami_serve.conformance import checks as _checks  # noqa: F401 (registers the checks)
+from hami_serve.conformance import stream_checks as _stream_checks  # noqa: F401 (registers the checks)
 from hami_serve.conformance import tensor_checks as _tensor_checks  # noqa: F401 (registers the checks)
 from hami_serve.conformance.client import Client
 from hami_serve.conformance.context import CHECKS, Check, Context, Failed, Skipped
@@ -17,7 +18,7 @@ from hami_serve.conformance.report import Result, as_json, as_junit, as_table
 
 def serve_check(arguments: argparse.Namespace) -> int:
     """Run the checks, write the reports, and return 1 if a check failed."""
-    context, server = prepare(arguments.url, arguments.model, arguments.identity)
+    context, server = prepare(arguments.url, arguments.model, arguments.identity, arguments.stream)
     results = run_checks(context)
     if arguments.junit:
         Path(arguments.junit).write_text(as_junit(results, server), "utf-8")
@@ -25,7 +26,7 @@ def serve_check(arguments: argparse.Namespace) -> int:
     return 1 if any(result.outcome == "failed" for result in results) else 0
 
 
-def prepare(url: str, model: str, identity: str | None = None) -> tuple[Context, str]:
+def prepare(url: str, model: str, identity: str | None = None, stream: str | None = None) -> tuple[Context, str]:
     """Ask the server about itself and the model.
 
     Raises:
@@ -44,7 +45,7 @@ def prepare(url: str, model: str, identity: str | None = None) -> tuple[Context,
         inputs = list(described.json.get("inputs") or [])
     except (ValueError, AttributeError) as error:
         raise hami.ConfigError(f"the metadata of the server are not those of the protocol: {error}") from error
-    context = Context(client, model, identity, tuple(answer.get("extensions") or ()), inputs)
+    context = Context(client, model, identity, stream, tuple(answer.get("extensions") or ()), inputs)
     return context, f"{answer.get('name', 'unknown server')} {answer.get('version', '')} at {url}".strip()
 
 

@@ -1,0 +1,1 @@
+"""Builds, checks and publishes plugins of HAMi. The command is `hami-build`."""

@@ -1,0 +1,121 @@
+"""The commands of `hami-build`, which are those of `hami build` too."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from hami_build.errors import Failure
+
+Command = Callable[[argparse.Namespace], int]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return the exit status: 0 for success, 1 for an error, 2 for wrong usage."""
+    parser = argparse.ArgumentParser(
+        prog="hami-build", description="Build, check and publish plugins of HAMi.", allow_abbrev=False
+    )
+    add_commands(parser)
+    parsed = parser.parse_args(arguments)
+    return int(parsed.run(parsed))
+
+
+def add_commands(parser: argparse.ArgumentParser) -> None:
+    """Add the commands to a parser."""
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    check = _add(commands, "check", "grade wheels: bronze, silver or gold, with the reason for every check", run_check)
+    check.add_argument("wheel", nargs="+", type=Path, metavar="WHEEL", help="the wheel of a plugin")
+    check.add_argument("--require", choices=("bronze", "silver", "gold"), default="bronze", help="default: bronze")
+    check.add_argument("--badge", type=Path, metavar="FILE", help="write a badge as SVG, with the lowest of the grades")
+    check.add_argument("--json", action="store_true", help="print JSON")
+    wheel = _add(commands, "wheel", "build the wheels of a plugin, as they are published", run_wheel)
+    wheel.add_argument(
+        "project", nargs="?", type=Path, default=Path(), metavar="PROJECT", help="folder of the project; default: ."
+    )
+    wheel.add_argument(
+        "--platform",
+        type=lambda text: text.split(","),
+        action="extend",
+        metavar="NAME,…",
+        help="platforms of a native plugin, such as manylinux2014_x86_64,manylinux_2_28_aarch64; "
+        "default: the oldest with the architecture of this machine",
+    )
+    wheel.add_argument("--to", type=Path, default=Path("dist"), metavar="FOLDER", help="where to write; default: dist")
+    catalog = _add(commands, "catalog", "write a catalogue of plugins as JSON, and a page for readers", run_catalog)
+    catalog.add_argument("folder", type=Path, metavar="FOLDER", help="folder with wheels, also of several versions")
+    catalog.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="where to write the two files")
+    catalog.add_argument("--grade", action="store_true", help="also check the newest wheels and write their grades")
+    index = _add(commands, "index", "write wheels as a package index of static files", run_index)
+    index.add_argument("folder", type=Path, metavar="FOLDER", help="folder with wheels")
+    index.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="where to write the index")
+
+
+def _add(commands: Any, name: str, text: str, run: Command) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=text, description=f"{text[0].upper()}{text[1:]}.", allow_abbrev=False
+    )
+    parser.set_defaults(run=lambda parsed: _reported(run, parsed))
+    return parser
+
+
+def _reported(run: Command, parsed: argparse.Namespace) -> int:
+    try:
+        return run(parsed)
+    except Failure as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def run_check(parsed: argparse.Namespace) -> int:
+    """Print a report for each wheel; the status is 1 if one does not reach the grade of --require."""
+    from hami_build import grades
+
+    reports = [grades.grade(wheel) for wheel in parsed.wheel]
+    lowest = min((report.grade for report in reports), key=grades.GRADES.index)
+    if parsed.json:
+        print(json.dumps([report.as_json() for report in reports], indent=1))
+    else:
+        print("\n\n".join(report.text() for report in reports))
+    if parsed.badge:
+        parsed.badge.write_text(grades.badge(lowest), "utf-8")
+    return 0 if grades.GRADES.index(lowest) >= grades.GRADES.index(parsed.require) else 1
+
+
+def run_wheel(parsed: argparse.Namespace) -> int:
+    """Build the wheels and print their paths."""
+    from hami_build import platforms, wheels
+
+    chosen = [platforms.parse(name) for name in parsed.platform or ()] or [platforms.default()]
+    for wheel in wheels.build(parsed.project, chosen, parsed.to):
+        print(wheel)
+    return 0
+
+
+def run_catalog(parsed: argparse.Namespace) -> int:
+    """Write the catalogue and print its files."""
+    from hami_build import catalog
+
+    wheels = sorted(parsed.folder.glob("*.whl"))
+    if not wheels:
+        raise Failure(f"{parsed.folder} contains no wheels; build them with hami-build wheel")
+    for file in catalog.write(catalog.collect(wheels, with_grades=parsed.grade), parsed.to):
+        print(file)
+    return 0
+
+
+def run_index(parsed: argparse.Namespace) -> int:
+    """Write the index and print how to install from it."""
+    from hami_build import index
+
+    found = index.archives_in(parsed.folder)
+    if not found:
+        raise Failure(f"{parsed.folder} contains no wheels; build them with hami-build wheel")
+    folder = parsed.to.resolve()
+    for archive in index.write(found, folder):
+        print(f"{archive.sha256}  {archive.path.name}")
+    print(f"\npip install --extra-index-url {(folder / index.SIMPLE).as_uri()} NAME")
+    return 0

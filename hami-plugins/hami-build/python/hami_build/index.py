@@ -1,0 +1,128 @@
+"""Writes a package index of static files for any web server: PEP 503 pages, PEP 691 JSON, hashes, metadata."""
+
+from __future__ import annotations
+
+import email
+import hashlib
+import html
+import json
+import re
+import shutil
+import tarfile
+import zipfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hami_build.errors import Failure
+
+FILES = "files"
+SIMPLE = "simple"
+SUFFIXES = (".whl", ".tar.gz")
+
+
+@dataclass(frozen=True)
+class Archive:
+    """One wheel or source distribution."""
+
+    path: Path
+    project: str  # normalised name, as in addresses
+    requires_python: str
+    sha256: str
+    metadata: bytes  # only of a wheel: that of a source distribution may change when it is built
+
+
+def read(path: Path) -> Archive:
+    """Hash `path` and read its metadata; raises Failure for anything except wheels and source distributions."""
+    wheel = path.suffix == ".whl"
+    try:
+        metadata = _metadata_of_wheel(path) if wheel else _metadata_of_source(path)
+        message = email.message_from_bytes(metadata)
+        project = re.sub(r"[-_.]+", "-", message["Name"]).lower()
+    except (OSError, LookupError, TypeError, StopIteration, zipfile.BadZipFile, tarfile.TarError) as error:
+        raise Failure(
+            f"{path} does not contain the metadata of a wheel or a source distribution; build it again"
+        ) from error
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    return Archive(path, project, message.get("Requires-Python", ""), sha256, metadata if wheel else b"")
+
+
+def _metadata_of_wheel(path: Path) -> bytes:
+    with zipfile.ZipFile(path) as archive:
+        return archive.read(next(n for n in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", n)))
+
+
+def _metadata_of_source(path: Path) -> bytes:
+    with tarfile.open(path) as archive:
+        member = archive.extractfile(f"{path.name.removesuffix('.tar.gz')}/PKG-INFO")
+        return member.read() if member else b""
+
+
+def archives_in(folder: Path) -> list[Path]:
+    """Return the wheels and source distributions in `folder`."""
+    return sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIXES)) if folder.is_dir() else []
+
+
+def write(paths: Iterable[Path], folder: Path) -> list[Archive]:
+    """Make `folder` an index of exactly the files `paths`; it is replaced in one step, so it is never incomplete."""
+    archives = sorted(map(read, paths), key=lambda archive: (archive.project, archive.path.name))
+    if folder.exists() and any(folder.iterdir()) and not (folder / SIMPLE / "index.html").is_file():
+        raise Failure(f"{folder} contains files that do not belong to an index; give a new or an empty folder")
+    work = folder.with_name(f"{folder.name}.work")
+    shutil.rmtree(work, ignore_errors=True)
+    (work / FILES).mkdir(parents=True)
+    for archive in archives:
+        shutil.copy2(archive.path, work / FILES)
+        if archive.metadata:
+            (work / FILES / f"{archive.path.name}.metadata").write_bytes(archive.metadata)
+    projects = {archive.project: [a for a in archives if a.project == archive.project] for archive in archives}
+    names = "".join(f'<a href="{name}/">{name}</a><br>\n' for name in projects)
+    _write_page(work / SIMPLE, "Simple index", names, {"projects": [{"name": name} for name in projects]})
+    for name, files in projects.items():
+        lines = "".join(_link(archive, f"../../{FILES}/") for archive in files)
+        _write_page(
+            work / SIMPLE / name,
+            f"Links for {name}",
+            lines,
+            {"name": name, "files": [_entry(archive, f"../../{FILES}/") for archive in files]},
+        )
+    # One page with every file, for `pip --find-links ADDRESS`.
+    (work / "index.html").write_text(_page("Files", "".join(_link(archive, f"{FILES}/") for archive in archives)))
+    shutil.rmtree(folder, ignore_errors=True)
+    work.rename(folder)
+    return archives
+
+
+def _write_page(folder: Path, title: str, lines: str, content: dict[str, Any]) -> None:
+    folder.mkdir(parents=True)
+    (folder / "index.html").write_text(_page(title, lines))
+    (folder / "index.json").write_text(json.dumps({"meta": {"api-version": "1.0"}, **content}, indent=1))
+
+
+def _page(title: str, lines: str) -> str:
+    version = '<meta name="pypi:repository-version" content="1.0">'
+    return f"<!DOCTYPE html>\n<html><head>{version}<title>{title}</title></head><body>\n{lines}</body></html>\n"
+
+
+def _link(archive: Archive, base: str) -> str:
+    attributes = f' data-requires-python="{html.escape(archive.requires_python)}"' if archive.requires_python else ""
+    if archive.metadata:
+        told = f"sha256={hashlib.sha256(archive.metadata).hexdigest()}"
+        attributes += f' data-core-metadata="{told}" data-dist-info-metadata="{told}"'
+    name = archive.path.name
+    return f'<a href="{base}{name}#sha256={archive.sha256}"{attributes}>{name}</a><br>\n'
+
+
+def _entry(archive: Archive, base: str) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "filename": archive.path.name,
+        "url": f"{base}{archive.path.name}",
+        "hashes": {"sha256": archive.sha256},
+    }
+    if archive.requires_python:
+        entry["requires-python"] = archive.requires_python
+    if archive.metadata:
+        # Not the older name "dist-info-metadata": pip 22.3 to 23.0 fail where JSON has it (PEP 714).
+        entry["core-metadata"] = {"sha256": hashlib.sha256(archive.metadata).hexdigest()}
+    return entry

@@ -1,0 +1,48 @@
+"""Checks that a file is complete: the archive can be read to its end and contains what its own list names."""
+
+from __future__ import annotations
+
+import tarfile
+import zipfile
+import zlib
+from pathlib import Path
+
+from hami_build import wheel_file
+
+Check = tuple[str, bool, str]
+LISTED = ("METADATA", "WHEEL", "RECORD")
+
+
+def check(file: Path) -> Check:
+    """The first check; a file that fails it cannot be audited further."""
+    try:
+        problem = problem_of_wheel(file) if file.suffix == ".whl" else problem_of_sdist(file)
+    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, OSError) as error:
+        problem = f"cannot be read: {error}"
+    return "archive", not problem, problem or "complete"
+
+
+def problem_of_wheel(wheel: Path) -> str:
+    """Return why the archive is invalid; "" if it is valid."""
+    parts = wheel.stem.split("-")
+    if len(parts) not in (5, 6):
+        return "its name is not NAME-VERSION-PYTHON-ABI-PLATFORM.whl"
+    files = wheel_file.read(wheel)
+    info = f"{parts[0]}-{parts[1]}.dist-info"
+    if missing := [name for name in LISTED if f"{info}/{name}" not in files]:
+        return f"missing: {', '.join(f'{info}/{name}' for name in missing)}"
+    own = f"{info}/RECORD"
+    said = set(files.pop(own).decode().splitlines())
+    true = set(wheel_file.record(files, own).decode().splitlines())
+    wrong = sorted(line.partition(",")[0] for line in said ^ true)
+    return f"RECORD is wrong about {', '.join(dict.fromkeys(wrong))}" if wrong else ""
+
+
+def problem_of_sdist(sdist: Path) -> str:
+    """Return why the archive is invalid; "" if it is valid."""
+    if not sdist.name.endswith(".tar.gz") or "-" not in sdist.name:
+        return "its name is neither that of a wheel nor NAME-VERSION.tar.gz"
+    with tarfile.open(sdist) as archive:
+        for _ in archive:  # to the end
+            pass
+    return ""

@@ -1,0 +1,77 @@
+"""Reads and writes wheels; the same files become the same bytes on every machine."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import zipfile
+from collections.abc import Mapping, Sequence
+from email.message import Message
+from email.parser import Parser
+from pathlib import Path
+
+from hami_build import sbom
+
+DATE = (2020, 1, 1, 0, 0, 0)
+
+
+def read(wheel: Path) -> dict[str, bytes]:
+    """Return the files in `wheel`, by path."""
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist() if not name.endswith("/")}
+
+
+def info_folder(files: Mapping[str, bytes]) -> str:
+    """Return the name of the .dist-info folder."""
+    return next(name.partition("/")[0] for name in files if name.endswith(".dist-info/WHEEL"))
+
+
+def metadata(files: Mapping[str, bytes]) -> Message:
+    """Return the fields of METADATA."""
+    return Parser().parsestr(files[f"{info_folder(files)}/METADATA"].decode())
+
+
+def finish(wheel: Path, destination: Path, platforms: Sequence[str], contains: Sequence[sbom.Part] = ()) -> Path:
+    """Write `wheel` as it is published: tagged for `platforms`, with a bill of materials unless the build wrote one."""
+    files = read(wheel)
+    info = info_folder(files)
+    python, abi = wheel.stem.split("-")[-3:-1]
+    if not any(name.startswith(f"{info}/sboms/") for name in files):
+        text = sbom.document(metadata(files), contains)
+        files[f"{info}/sboms/{metadata(files)['Name']}.cdx.json"] = text.encode()
+    files[f"{info}/WHEEL"] = retagged(files[f"{info}/WHEEL"], f"{python}-{abi}", platforms)
+    destination.mkdir(parents=True, exist_ok=True)
+    parts = [*wheel.stem.split("-")[:-1], ".".join(platforms)]
+    return write(files, destination / f"{'-'.join(parts)}.whl")
+
+
+def retagged(wheel_file: bytes, interpreter: str, platforms: Sequence[str]) -> bytes:
+    """Return the file WHEEL with a line for each of `platforms`."""
+    lines = [line for line in wheel_file.decode().splitlines() if line and not line.startswith("Tag:")]
+    return "".join(f"{line}\n" for line in [*lines, *(f"Tag: {interpreter}-{p}" for p in platforms)]).encode()
+
+
+def write(files: Mapping[str, bytes], wheel: Path) -> Path:
+    """Write the archive with a new RECORD; the metadata are last, as the format recommends."""
+    info = info_folder(files)
+    contents = {name: data for name, data in files.items() if name != f"{info}/RECORD"}
+    contents[f"{info}/RECORD"] = record(contents, f"{info}/RECORD")
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for name in sorted(contents, key=lambda name: (name.startswith(info), name == f"{info}/RECORD", name)):
+            entry = zipfile.ZipInfo(name, DATE)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = (0o100755 if name.endswith(".so") else 0o100644) << 16
+            archive.writestr(entry, contents[name])
+    return wheel
+
+
+def record(files: Mapping[str, bytes], own: str) -> bytes:
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    for name in sorted(files):
+        digest = base64.urlsafe_b64encode(hashlib.sha256(files[name]).digest()).decode().rstrip("=")
+        rows.writerow([name, f"sha256={digest}", len(files[name])])
+    rows.writerow([own, "", ""])
+    return text.getvalue().encode()

@@ -1,0 +1,98 @@
+"""`hami-build wheel` builds a project for the platforms that are named, or says what is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hami_build import cache, platforms, wheel_file, wheels
+from hami_build.commands import main
+from hami_build.errors import Failure
+
+PROJECT = """\
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "acme-inc"
+version = "1.0"
+license = "Apache-2.0"
+requires-python = ">=3.10"
+
+[tool.hatch.build.targets.wheel]
+packages = ["acme_inc"]
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(cache, "_chosen", tmp_path / "cache")
+    (tmp_path / "project" / "acme_inc").mkdir(parents=True)
+    (tmp_path / "project" / "acme_inc" / "__init__.py").touch()
+    (tmp_path / "project" / "pyproject.toml").write_text(PROJECT)
+    return tmp_path / "project"
+
+
+def test_a_python_project_becomes_the_same_bytes_twice(project: Path, tmp_path: Path) -> None:
+    pytest.importorskip("hatchling")
+    (first,) = wheels.build(project, [], tmp_path / "first")
+    moved = project.rename(tmp_path / "moved")
+    (second,) = wheels.build(moved, [], tmp_path / "second")
+    assert first.name == "acme_inc-1.0-py3-none-any.whl"
+    assert first.read_bytes() == second.read_bytes()
+    assert "acme_inc-1.0.dist-info/sboms/acme-inc.cdx.json" in wheel_file.read(first)
+    assert sorted(path.name for path in moved.iterdir()) == ["acme_inc", "pyproject.toml"]
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "tags"),
+    [
+        (
+            "manylinux2014_x86_64",
+            "x86_64-linux-gnu.2.17",
+            ["manylinux2014_x86_64", "manylinux_2_17_x86_64", "manylinux_2_28_x86_64"],
+        ),
+        ("manylinux_2_28_aarch64", "aarch64-linux-gnu.2.28", ["manylinux_2_28_aarch64"]),
+        ("musllinux_1_2_x86_64", "x86_64-linux-musl", ["musllinux_1_2_x86_64"]),
+    ],
+)
+def test_a_platform_has_a_target_and_tags(name: str, target: str, tags: list[str]) -> None:
+    found = platforms.parse(name)
+    assert (found.target, found.tags) == (target, tags)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("win_amd64", '"win_amd64" is not a known platform; write one such as manylinux2014_x86_64'),
+        ("manylinux_2_28_riscv64", '"manylinux_2_28_riscv64" is not a known platform'),
+        ("manylinux_2_5_x86_64", '"manylinux_2_5_x86_64" is older than the oldest supported platform'),
+    ],
+)
+def test_an_unknown_platform_is_an_error(name: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["wheel", "--platform", name]) == 1
+    assert capsys.readouterr().err.startswith(f"error: {message}")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "contains no pyproject.toml"),
+        ("[", "is not valid TOML"),
+        ("[project]\nname = 'x'\n", "must name a build-backend in [build-system]"),
+        (
+            PROJECT.replace("hatchling.build", "acme_backend"),
+            "acme-backend is not installed; pip install 'hami-build[wheel]'",
+        ),
+    ],
+)
+def test_an_invalid_project_is_an_error(project: Path, tmp_path: Path, text: str | None, message: str) -> None:
+    (project / "pyproject.toml").unlink()
+    if text is not None:
+        (project / "pyproject.toml").write_text(text)
+    with pytest.raises(Failure) as raised:
+        wheels.build(project, [], tmp_path / "dist")
+    assert message in str(raised.value)
+    assert not (tmp_path / "dist").exists()

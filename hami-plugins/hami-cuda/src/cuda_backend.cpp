@@ -1,0 +1,99 @@
+// Opens the device of a backend, runs its batches, and translates errors.
+#include "cuda_backend.hpp"
+
+#include <charconv>
+
+namespace hami_cuda {
+namespace {
+
+// The index of "cuda" or "cuda:N".
+int device_index(const std::string& device, const std::string& owner) {
+  if (device == "cuda") return 0;
+  int index = 0;
+  if (device.rfind("cuda:", 0) == 0) {
+    const char* const end = device.data() + device.size();
+    const auto [stop, error] = std::from_chars(device.data() + 5, end, index);
+    if (error == std::errc() && stop == end) return index;
+  }
+  throw CudaError(HAMI_FAILED_PRECONDITION,
+                  owner + ": \"device\" must be cuda or cuda:N, got \"" + device +
+                      (device == "cpu" ? "\"; the form for the CPU is in hami-torch: pip install hami-torch" : "\""));
+}
+
+}  // namespace
+
+template <class Body>
+void CudaBackend::translate_errors(const Body& body) {
+  try {
+    body();
+  } catch (const CudaError& error) {
+    const std::string text = error.what();
+    std::string shown = text.rfind(name_, 0) == 0 ? text : name_ + ": " + text;
+    if (error.code() == HAMI_RESOURCE_EXHAUSTED)
+      shown += "; the batch failed and its memory was freed. Lower `max` or `instance_num`, or use a smaller dtype";
+    hami::Error translated(error.code(), shown);
+    if (error.is_final()) translated.set_final();
+    throw translated;
+  }
+}
+
+void CudaBackend::init_(const hami::Params& params) {
+  translate_errors([&] {
+    const int index = device_index(params.get<std::string>("device"), name_);
+    device_ = &Runtime::get().device(index, name_);
+    const CurrentDevice current(device_->device());
+    if (const std::int64_t known = hami::Backend::stream(place())) {
+      stream_ = device_->stream(known);
+    } else {
+      stream_ = device_->new_stream();
+      set_stream(place(), stream_->handle());
+    }
+    setup(params);
+  });
+}
+
+void CudaBackend::forward_(hami::Batch batch) {
+  translate_errors([&] {
+    Runtime::get();  // checks the process
+    const CurrentDevice current(device_->device());
+    try {
+      run(batch);
+    } catch (...) {
+      hold_kept();  // copies from them may be in progress
+      throw;
+    }
+    hold_kept();
+  });
+}
+
+void CudaBackend::hold_kept() {
+  if (!kept_.empty()) stream_->hold(std::make_shared<std::vector<std::shared_ptr<void>>>(std::exchange(kept_, {})));
+}
+
+hami::Tensor CudaBackend::any_tensor(const hami::Value& value) {
+  try {
+    hami::Tensor found = hami::Tensor::on_device(value, stream_->handle());
+    const bool is_ordered = value.kind() == HAMI_TENSOR && found.device().device_type == kDLCUDA;
+    if (!is_ordered) keep(found);  // its owner does not know this stream
+    return found;
+  } catch (const hami::Error& error) {
+    if (error.code() != HAMI_DATA_TYPE) throw;
+    throw hami::Error(HAMI_DATA_TYPE,
+                      name_ + " takes a tensor, an array or another object with DLPack: " + error.what());
+  }
+}
+
+hami::Tensor CudaBackend::tensor(const hami::Value& value) {
+  hami::Tensor found = any_tensor(value);
+  const DLDevice here = place();
+  const DLDevice there = found.device();
+  if (there.device_type == here.device_type && there.device_id == here.device_id) return found;
+  const std::string expected = "cuda:" + std::to_string(here.device_id);
+  const bool on_cuda = there.device_type == kDLCUDA;
+  const std::string given = on_cuda ? "cuda:" + std::to_string(there.device_id) : "the CPU";
+  throw hami::Error(HAMI_DATA_TYPE, name_ + " takes a tensor on " + expected + ", got " + show(found) + " on " + given +
+                                        "; put GpuTensor before it" +
+                                        (on_cuda ? ", or set device = \"" + given + "\"" : ""));
+}
+
+}  // namespace hami_cuda

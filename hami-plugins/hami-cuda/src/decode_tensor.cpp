@@ -1,0 +1,281 @@
+// DecodeTensor: decodes the JPEG files of a batch together with nvJPEG.
+#include "image_batch.hpp"
+#include "nvjpeg.hpp"
+
+namespace hami_cuda {
+namespace {
+
+constexpr std::string_view kJpegStart = "\xff\xd8";
+
+// How an image of each EXIF orientation becomes upright: rows and columns are swapped, then axes are reversed.
+struct Turn {
+  bool swaps;
+  bool reverses_rows;
+  bool reverses_columns;
+};
+constexpr Turn kTurns[] = {{},
+                           {false, false, false},
+                           {false, false, true},
+                           {false, true, true},
+                           {false, true, false},
+                           {true, false, false},
+                           {true, false, true},
+                           {true, true, true},
+                           {true, true, false}};
+
+// An image of `header` in the orientation of the file, as the input of a kernel that turns it upright.
+hami_cuda_image turned(CUdeviceptr planes, const JpegHeader& header) {
+  const Turn& turn = kTurns[header.orientation];
+  hami_cuda_image image{};
+  image.channel_stride = static_cast<long long>(header.width) * header.height;
+  image.row_stride = turn.swaps ? 1 : header.width;
+  image.pixel_stride = turn.swaps ? header.width : 1;
+  image.height = image.out_height = turn.swaps ? header.width : header.height;
+  image.width = image.out_width = turn.swaps ? header.height : header.width;
+  long long start = 0;
+  if (turn.reverses_rows) {
+    start += (image.height - 1) * image.row_stride;
+    image.row_stride = -image.row_stride;
+  }
+  if (turn.reverses_columns) {
+    start += (image.width - 1) * image.pixel_stride;
+    image.pixel_stride = -image.pixel_stride;
+  }
+  image.data = reinterpret_cast<const void*>(planes + static_cast<CUdeviceptr>(start));
+  return image;
+}
+
+class DecodeTensor final : public CudaBackend {
+ public:
+  static constexpr std::uint32_t kMaxChildren = 1;
+
+  DecodeTensor() : CudaBackend("DecodeTensor") {}
+  ~DecodeTensor() noexcept(false) override {
+    if (decoders_) decoders_->remove_user();
+  }
+
+ private:
+  // A file of the batch.
+  struct Request {
+    hami::Dict item;
+    hami::Value data;  // bytes
+    JpegFile file;
+  };
+
+  void setup(const hami::Params& params) override {
+    color_name_ = params.get<std::string>("color");
+    color_ = color_name_ == "gray" ? JpegColor::kGray : color_name_ == "bgr" ? JpegColor::kBgr : JpegColor::kRgb;
+    layout_ = params.get<std::string>("layout");
+    max_pixels_ = params.get<std::int64_t>("max_pixels");
+    exif_ = params.get<bool>("exif");
+    const auto library = params.get<std::optional<std::string>>("library");
+    if (library) {
+      decoders_ = &JpegDecoders::of(device().device(), *library);
+      try {
+        decoders_->add_user();
+      } catch (...) {
+        decoders_ = nullptr;
+        throw;
+      }
+    } else if (children().empty()) {
+      throw CudaError(HAMI_UNAVAILABLE,
+                      "nvJPEG is not installed: pip install hami-cuda[nvjpeg]; or write DecodeTensor[DecodeMat], with "
+                      "hami-image installed, to decode on the CPU");
+    }
+  }
+
+  void run(hami::Batch batch) override {
+    std::vector<Request> requests;
+    std::vector<hami::Dict> others;  // that nvJPEG cannot decode
+    for_each(batch, [&](const hami::Dict& item) {
+      Request request{item, bytes_of(item), {}};
+      request.file.encoded = request.data.as_text();
+      requests.push_back(std::move(request));
+    });
+    if (decoders_) decode(requests, others);
+    if (!decoders_)
+      for (const Request& request : requests) others.push_back(request.item);
+    if (!others.empty()) decode_elsewhere(others);
+  }
+
+  hami::Value bytes_of(const hami::Dict& item) const {
+    hami::Value data = data_of(item, name());
+    if (data.kind() != HAMI_BYTES)
+      throw hami::Error(HAMI_DATA_TYPE,
+                        "DecodeTensor takes the bytes of an image file; convert other objects with bytes()");
+    if (data.as_text().empty())
+      throw hami::Error(HAMI_REQUEST, "DecodeTensor takes the bytes of an image file, got 0 bytes");
+    return data;
+  }
+
+  void decode(std::vector<Request>& requests, std::vector<hami::Dict>& others) {
+    JpegDecoders::Borrowed decoder(*decoders_);
+    std::vector<Request*> readable;
+    std::vector<JpegFile> files;
+    std::vector<std::size_t> offsets;
+    Layout layout;
+    for (Request& request : requests) {
+      JpegFile& file = request.file;
+      if (file.encoded.substr(0, kJpegStart.size()) != kJpegStart || !decoder->read_header(file.encoded, file.header)) {
+        others.push_back(request.item);
+        continue;
+      }
+      if (const std::int64_t pixels = std::int64_t{file.header.width} * file.header.height;
+          pixels == 0 || pixels > max_pixels_) {
+        request.item.fail(size_error(file.header.width, file.header.height));
+        continue;
+      }
+      offsets.push_back(layout.add(bytes(file.header)));
+      readable.push_back(&request);
+      files.push_back(file);
+    }
+    if (files.empty()) return;
+    const std::shared_ptr<Memory> memory = allocate(layout.size());
+    for (std::size_t i = 0; i < files.size(); ++i) files[i].planes = memory->start() + offsets[i];
+    stream()->wait();  // the engines write before earlier work of the stream, which may still read this memory
+    decoder->decode(files, color_, *stream());
+    for (Request* request : readable) keep(request->data);  // until the engines have read it
+    std::vector<std::size_t> to_turn;
+    for (std::size_t i = 0; i < files.size(); ++i) {
+      if (!files[i].is_decoded)
+        others.push_back(readable[i]->item);
+      else if (exif_ && files[i].header.orientation != 1)
+        to_turn.push_back(i);
+      else
+        give(readable[i]->item, memory, offsets[i], files[i].header.height, files[i].header.width);
+    }
+    if (!to_turn.empty()) turn(to_turn, files, readable);
+  }
+
+  void turn(const std::vector<std::size_t>& indexes, const std::vector<JpegFile>& files,
+            const std::vector<Request*>& requests) {
+    Layout layout;
+    std::vector<std::size_t> offsets;
+    for (const std::size_t i : indexes) offsets.push_back(layout.add(bytes(files[i].header)));
+    const std::shared_ptr<Memory> memory = allocate(layout.size());
+    std::vector<hami_cuda_image> images;
+    for (std::size_t n = 0; n < indexes.size(); ++n) {
+      images.push_back(turned(files[indexes[n]].planes, files[indexes[n]].header));
+      images.back().result = reinterpret_cast<void*>(memory->start() + offsets[n]);
+    }
+    hami_cuda_job job{};
+    job.channels = channels();
+    device().kernels().image(stream(), images, job);
+    for (std::size_t n = 0; n < indexes.size(); ++n)
+      give(requests[indexes[n]]->item, memory, offsets[n], images[n].out_height, images[n].out_width);
+  }
+
+  int channels() const noexcept { return color_ == JpegColor::kGray ? 1 : 3; }
+
+  std::size_t bytes(const JpegHeader& header) const {
+    return static_cast<std::size_t>(header.width) * static_cast<std::size_t>(header.height) *
+           static_cast<std::size_t>(channels());
+  }
+
+  // Sets the result of a request to planes on the device.
+  void give(const hami::Dict& item, const std::shared_ptr<Memory>& memory, std::size_t offset, std::int64_t height,
+            std::int64_t width) {
+    const DLDataType byte{kDLUInt, 8, 1};
+    item["color"] = hami::Value(color_name_);
+    item["data_format"] = hami::Value(layout_);
+    item["result"] = layout_ == "hwc"
+                         ? device_tensor(memory, offset, byte, {height, width, channels()}, {width, 1, height * width})
+                         : device_tensor(memory, offset, byte, {1, channels(), height, width});
+  }
+
+  hami::Error size_error(std::int64_t width, std::int64_t height) const {
+    const std::string size = std::to_string(width) + " x " + std::to_string(height);
+    if (width * height == 0) return {HAMI_REQUEST, "DecodeTensor: the image has no pixels, its size is " + size};
+    return {HAMI_REQUEST, "DecodeTensor: the image has " + size +
+                              " pixels, more than \"max_pixels\" = " + std::to_string(max_pixels_)};
+  }
+
+  // Decodes with the backend in the brackets, and copies its images H x W x C to the device.
+  void decode_elsewhere(const std::vector<hami::Dict>& items) {
+    if (children().empty()) {
+      for (const hami::Dict& item : items)
+        item.fail({HAMI_REQUEST, "DecodeTensor: nvJPEG cannot decode this file of " +
+                                     std::to_string(item.get("data").as_text().size()) +
+                                     " bytes; write DecodeTensor[DecodeMat], with hami-image installed, to decode "
+                                     "such files on the CPU"});
+      return;
+    }
+    std::vector<hami_dict*> raw;
+    for (const hami::Dict& item : items) raw.push_back(item.raw());
+    const hami::Batch batch(raw.data(), raw.size());
+    children().front().forward(batch);
+    for_each(batch, [&](const hami::Dict& item) {
+      if (!item.error() && item.contains("result")) move(item);
+    });
+  }
+
+  // Moves the image of the backend in the brackets to the device.
+  void move(const hami::Dict& item) {
+    const hami::Tensor image = any_tensor(item.get("result"));
+    const DLTensor& view = image.view();
+    const std::int64_t given = view.ndim == 3 ? view.shape[2] : 1;
+    if (image.dtype().code != kDLUInt || image.dtype().bits != 8 || view.ndim < 2 || view.ndim > 3 ||
+        (given != 1 && given != 3) || image.device().device_type == kDLCUDA || !image.is_contiguous())
+      throw hami::Error(HAMI_DATA_TYPE,
+                        "DecodeTensor: the backend in the brackets must return images H x W x C of uint8 in CPU "
+                        "memory with 1 or 3 channels, got " +
+                            show(image));
+    const std::int64_t height = view.shape[0];
+    const std::int64_t width = view.shape[1];
+    if (height * width == 0 || height * width > max_pixels_) throw size_error(width, height);
+    const auto memory = allocate(image.nbytes());
+    stream()->driver().check(stream()->api().to_device(memory->start(), view.data, image.nbytes(), stream()->raw()),
+                             "cannot copy to the device");
+    hami_cuda_image described{};
+    described.data = reinterpret_cast<const void*>(memory->start());
+    described.channel_stride = 1;
+    described.row_stride = width * given;
+    described.pixel_stride = given;
+    described.width = described.out_width = static_cast<int>(width);
+    described.height = described.out_height = static_cast<int>(height);
+    const std::size_t size = static_cast<std::size_t>(height * width * channels());
+    const std::shared_ptr<Memory> planes = allocate(size);
+    described.result = reinterpret_cast<void*>(planes->start());
+    hami_cuda_job job{};
+    job.channels = channels();
+    job.color = conversion(item, static_cast<int>(given));
+    device().kernels().image(stream(), {described}, job);
+    give(item, planes, 0, height, width);
+  }
+
+  // From the format of an image of the backend in the brackets, which the key `color` names.
+  hami_cuda_color conversion(const hami::Dict& item, int given) const {
+    if (given == 1) return channels() == 1 ? HAMI_CUDA_KEEP : HAMI_CUDA_REPEAT;
+    const std::optional<hami::Value> key = item.find("color");
+    const std::string format(key && key->kind() == HAMI_STR ? key->as_text() : color_name_);
+    if (format == color_name_) return HAMI_CUDA_KEEP;
+    if (channels() == 1) return format == "bgr" ? HAMI_CUDA_GRAY_OF_BGR : HAMI_CUDA_GRAY;
+    return HAMI_CUDA_REVERSE;
+  }
+
+  std::string color_name_;
+  JpegColor color_ = JpegColor::kRgb;
+  std::string layout_;
+  std::int64_t max_pixels_ = 0;
+  bool exif_ = true;
+  JpegDecoders* decoders_ = nullptr;
+};
+
+}  // namespace
+}  // namespace hami_cuda
+
+HAMI_REGISTER(
+    hami_cuda::DecodeTensor, "DecodeTensor",
+    "device: str = 'cuda' 'CUDA device: cuda or cuda:N; an error if it does not exist'"
+    "; color: str = 'rgb' {rgb,bgr,gray} 'format of the result'"
+    "; max_pixels: int = 80000000 {1..} 'maximum of width x height; checked in the header, before decoding'"
+    "; layout|data_format: str = 'nchw' {nchw,hwc} 'order of the axes of the result'"
+    "; exif: bool = true 'rotate the image as its EXIF orientation says'"
+    "; library: library? 'path of libnvjpeg; default: that of an installed package'",
+    "Decode a JPEG file in `data`, as bytes, to a uint8 tensor 1 x C x H x W, or H x W x C, on the device.\n"
+    "\n"
+    "S[DecodeTensor,ResizeTensor(width=224,height=224),SyncTensor], or DecodeTensor[DecodeMat]\n"
+    "\n"
+    "C is 3, or 1 for gray. The request's keys `color` and `data_format` are set to the format and the layout of the\n"
+    "result. nvJPEG decodes the files of a batch together. Files that it cannot decode, such as PNG, go to the\n"
+    "backend in the brackets, which returns images H x W x C in CPU memory. Without brackets they are errors.");

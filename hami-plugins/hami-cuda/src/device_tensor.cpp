@@ -1,0 +1,160 @@
+// Makes tensors over device memory, and describes tensors.
+#include "device_tensor.hpp"
+
+namespace hami_cuda {
+namespace {
+
+constexpr std::size_t kAlignment = 256;  // bytes, as cuMemAlloc
+
+// Owns the memory of a tensor. Shape and strides are in it, because DLPack points to them.
+template <class Memory>
+struct Holder {
+  DLManagedTensorVersioned managed{};
+  Shape shape;
+  Shape strides;
+  std::shared_ptr<Memory> memory;
+};
+
+template <class Memory>
+DLManagedTensorVersioned* hold(std::shared_ptr<Memory> memory, void* data, DLDevice device, DLDataType type,
+                               Shape shape, Shape strides) {
+  auto holder = std::make_unique<Holder<Memory>>();
+  holder->shape = std::move(shape);
+  holder->strides = std::move(strides);
+  holder->memory = std::move(memory);
+  DLManagedTensorVersioned& managed = holder->managed;
+  managed.version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION};
+  managed.manager_ctx = holder.get();
+  managed.deleter = [](DLManagedTensorVersioned* self) { delete static_cast<Holder<Memory>*>(self->manager_ctx); };
+  managed.dl_tensor = {data,
+                       device,
+                       static_cast<std::int32_t>(holder->shape.size()),
+                       type,
+                       holder->shape.data(),
+                       holder->strides.empty() ? nullptr : holder->strides.data(),
+                       0};
+  return &holder.release()->managed;
+}
+
+// The memory of a view is ordered as its tensor.
+hami_error* order_view(DLManagedTensorVersioned* tensor, std::int64_t stream) {
+  return hami::guard(
+      [&] { hami::Tensor::on_device(*static_cast<Holder<hami::Tensor>*>(tensor->manager_ctx)->memory, stream); });
+}
+
+hami_error* order(DLManagedTensorVersioned* tensor, std::int64_t stream) {
+  return hami::guard([&] {
+    try {
+      static_cast<Holder<Memory>*>(tensor->manager_ctx)->memory->order(stream);
+    } catch (const CudaError& error) {
+      throw hami::Error(error.code(), error.what());
+    }
+  });
+}
+
+const char* code_name(std::uint8_t code) {
+  switch (code) {
+    case kDLInt: return "int";
+    case kDLUInt: return "uint";
+    case kDLFloat: return "float";
+    case kDLBfloat: return "bfloat";
+    case kDLComplex: return "complex";
+    case kDLBool: return "bool";
+    default: return "type";
+  }
+}
+
+}  // namespace
+
+std::size_t item_size(DLDataType type) { return static_cast<std::size_t>(type.bits) * type.lanes / 8; }
+
+std::size_t count_of(const Shape& shape) {
+  std::size_t count = 1;
+  for (const std::int64_t size : shape) count *= static_cast<std::size_t>(size);
+  return count;
+}
+
+bool same_type(DLDataType one, DLDataType other) {
+  return one.code == other.code && one.bits == other.bits && one.lanes == other.lanes;
+}
+
+std::string show(const Shape& shape) {
+  std::string text = "[";
+  for (std::size_t axis = 0; axis < shape.size(); ++axis) text += (axis > 0 ? ", " : "") + std::to_string(shape[axis]);
+  return text + "]";
+}
+
+std::string show(const hami::Tensor& tensor) {
+  const DLDataType type = tensor.dtype();
+  const std::string bits = type.code == kDLBool ? "" : std::to_string(type.bits);
+  return code_name(type.code) + bits + " " + show(tensor.shape());
+}
+
+std::size_t Layout::add(std::size_t bytes) {
+  const std::size_t start = size_;
+  size_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return start;
+}
+
+hami::Tensor device_tensor(std::shared_ptr<Memory> memory, std::size_t offset, DLDataType type, Shape shape,
+                           Shape strides) {
+  void* const data = reinterpret_cast<void*>(memory->start() + offset);
+  const DLDevice device{kDLCUDA, memory->stream().device().index()};
+  return hami::Tensor::adopt_on_device(
+      hold(std::move(memory), data, device, type, std::move(shape), std::move(strides)), order);
+}
+
+hami::Tensor host_tensor(std::shared_ptr<void> memory, std::size_t offset, DLDataType type, Shape shape) {
+  void* const data = static_cast<char*>(memory.get()) + offset;
+  return hami::Tensor::adopt(hold(std::move(memory), data, {kDLCPU, 0}, type, std::move(shape), {}));
+}
+
+hami::Tensor row_view(const hami::Tensor& whole, std::int64_t first_row, Shape shape) {
+  const DLTensor& view = whole.view();
+  const std::int64_t step = view.strides[0] * static_cast<std::int64_t>(item_size(view.dtype));
+  Shape strides(view.strides + view.ndim - static_cast<std::int64_t>(shape.size()), view.strides + view.ndim);
+  return hami::Tensor::adopt_on_device(
+      hold(std::make_shared<hami::Tensor>(whole), static_cast<char*>(view.data) + first_row * step, view.device,
+           view.dtype, std::move(shape), std::move(strides)),
+      order_view);
+}
+
+hami_cuda_copy copy_of(const hami::Tensor& tensor, CUdeviceptr to, const std::string& owner) {
+  const DLTensor& view = tensor.view();
+  hami_cuda_copy copy{};
+  copy.from = static_cast<const unsigned char*>(view.data);
+  copy.to = reinterpret_cast<unsigned char*>(to);
+  copy.count = static_cast<long long>(tensor.count());
+  copy.size = static_cast<int>(item_size(view.dtype));
+  if (tensor.is_contiguous()) {  // as few large elements
+    const std::size_t bytes = tensor.nbytes();
+    for (int size = 8; size > copy.size; size /= 2)
+      if ((bytes | to | reinterpret_cast<std::uintptr_t>(view.data)) % static_cast<std::size_t>(size) == 0) {
+        copy.size = size;
+        copy.count = static_cast<long long>(bytes) / size;
+        break;
+      }
+    copy.axes = 1;
+    copy.shape[0] = copy.count;
+    copy.strides[0] = copy.size;
+    return copy;
+  }
+  if (view.ndim > HAMI_CUDA_MAX_AXES)
+    throw hami::Error(HAMI_DATA_TYPE, owner + " takes tensors of at most " + std::to_string(HAMI_CUDA_MAX_AXES) +
+                                          " axes unless they are contiguous, got " + show(tensor));
+  copy.axes = view.ndim;
+  for (int axis = 0; axis < view.ndim; ++axis) {
+    copy.shape[axis] = view.shape[axis];
+    copy.strides[axis] = view.strides[axis] * copy.size;
+  }
+  return copy;
+}
+
+hami::Value data_of(const hami::Dict& item, const std::string& owner) {
+  if (std::optional<hami::Value> data = item.find("data")) return *std::move(data);
+  std::string keys;
+  for (const std::string& key : item.keys()) keys += (keys.empty() ? "\"" : ", \"") + key + "\"";
+  throw hami::Error(HAMI_REQUEST, owner + ": the request has no \"data\"; its keys are [" + keys + "]");
+}
+
+}  // namespace hami_cuda

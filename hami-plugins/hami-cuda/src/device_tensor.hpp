@@ -1,0 +1,62 @@
+// Tensors of the core over memory of a device, and reading them from requests.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime.hpp"
+#include "sdk.hpp"
+
+namespace hami_cuda {
+
+using Shape = std::vector<std::int64_t>;
+
+std::size_t item_size(DLDataType type);
+std::size_t count_of(const Shape& shape);
+std::string show(const hami::Tensor& tensor);  // "uint8 [1, 3, 480, 640]"
+std::string show(const Shape& shape);
+bool same_type(DLDataType one, DLDataType other);
+
+// Where each result of a batch is in one block of memory; starts are aligned as CUDA aligns allocations.
+class Layout {
+ public:
+  // The start of a part of `bytes`.
+  std::size_t add(std::size_t bytes);
+  std::size_t size() const noexcept { return size_; }
+
+ private:
+  std::size_t size_ = 0;
+};
+
+// A tensor at `offset` of `memory`; contiguous if `strides`, in elements, is empty.
+hami::Tensor device_tensor(std::shared_ptr<Memory> memory, std::size_t offset, DLDataType type, Shape shape,
+                           Shape strides = {});
+// The same in host memory.
+hami::Tensor host_tensor(std::shared_ptr<void> memory, std::size_t offset, DLDataType type, Shape shape);
+
+// Some of the rows of a tensor on a device, which it keeps; the memory is not copied.
+hami::Tensor row_view(const hami::Tensor& whole, std::int64_t first_row, Shape shape);
+// A copy of a tensor on a device to contiguous memory. Error(HAMI_DATA_TYPE) if it has too many axes; `owner` starts it.
+hami_cuda_copy copy_of(const hami::Tensor& tensor, CUdeviceptr to, const std::string& owner);
+
+// The request's `data`; Error(HAMI_REQUEST) if it has none.
+hami::Value data_of(const hami::Dict& item, const std::string& owner);
+
+// Applies `function` to a value, or to each part of a list or dict; the result has the same structure.
+template <class Function>
+hami::Value map_parts(const hami::Value& value, const Function& function) {
+  if (value.kind() == HAMI_LIST) {
+    std::vector<hami::Value> parts;
+    for (const hami::Value& part : value.as_list()) parts.push_back(function(part));
+    return hami::Value::list(parts);
+  }
+  if (value.kind() == HAMI_DICT) {
+    auto parts = value.as_dict();
+    for (auto& [key, part] : parts) part = function(part);
+    return hami::Value::dict(parts);
+  }
+  return function(value);
+}
+
+}  // namespace hami_cuda

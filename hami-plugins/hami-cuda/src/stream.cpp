@@ -1,0 +1,112 @@
+// Streams and memory in their order.
+#include "stream.hpp"
+
+#include <chrono>
+#include <thread>
+
+namespace hami_cuda {
+namespace {
+
+// A blocking wait costs tens of microseconds, mostly for the interrupt. Short work is done before.
+constexpr std::chrono::microseconds kSpin{50};
+
+void wait_for(const Event& event, Wait how) {
+  const auto end = std::chrono::steady_clock::now() + kSpin;
+  while (how != Wait::kSleep) {
+    if (event.is_done()) return;
+    if (how == Wait::kAuto && std::chrono::steady_clock::now() >= end) break;
+    std::this_thread::yield();
+  }
+  event.wait();
+}
+
+}  // namespace
+
+Stream::Stream(const Device& device) : device_(device) {
+  driver().check(api().stream_create(&stream_, kNonBlockingStream), "cannot create a stream");
+}
+
+Stream::~Stream() {
+  if (!is_owned_ && held_.empty()) return;
+  CUcontext popped = nullptr;
+  if (api().context_push(device_.context()) != 0) return;
+  if (!held_.empty()) api().stream_synchronize(stream_);
+  held_.clear();
+  spare_events_.clear();
+  if (is_owned_) api().stream_destroy(stream_);
+  api().context_pop(&popped);
+}
+
+void Stream::wait(Wait how) {
+  std::vector<Held> held;
+  std::unique_ptr<Event> event;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    held.swap(held_);
+    if (!spare_events_.empty()) {
+      event = std::move(spare_events_.back());
+      spare_events_.pop_back();
+    }
+  }
+  if (!event) event = std::make_unique<Event>(device_);
+  event->record(stream_);
+  wait_for(*event, how);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  spare_events_.push_back(std::move(event));
+  for (Held& each : held) spare_events_.push_back(std::move(each.done));
+}
+
+void Stream::hold(std::shared_ptr<void> objects) {
+  std::vector<std::shared_ptr<void>> dropped;  // after the lock: dropping may run code of Python
+  const std::lock_guard<std::mutex> lock(mutex_);
+  while (!held_.empty() && held_.front().done->is_done()) {
+    dropped.push_back(std::move(held_.front().objects));
+    spare_events_.push_back(std::move(held_.front().done));
+    held_.erase(held_.begin());
+  }
+  if (spare_events_.empty()) spare_events_.push_back(std::make_unique<Event>(device_));
+  std::unique_ptr<Event> done = std::move(spare_events_.back());
+  spare_events_.pop_back();
+  done->record(stream_);
+  held_.push_back({std::move(done), std::move(objects)});
+}
+
+Memory::Memory(std::shared_ptr<Stream> stream, std::size_t size) : stream_(std::move(stream)) {
+  const CudaApi& api = stream_->api();
+  if (size == 0) size = 1;
+  CUresult result = api.allocate(&start_, size, stream_->raw());
+  if (result == kOutOfMemory) {
+    api.stream_synchronize(stream_->raw());  // memory that is being freed is free afterwards
+    stream_->device().trim();
+    result = api.allocate(&start_, size, stream_->raw());
+  }
+  stream_->driver().check(result, "cannot allocate " + std::to_string(size) + " bytes on the device");
+}
+
+// At the exit of the process the driver may be gone: its errors are ignored.
+Memory::~Memory() {
+  const CudaApi& api = stream_->api();
+  CUcontext popped = nullptr;
+  if (api.context_push(stream_->device().context()) != 0) return;
+  CUevent event = nullptr;
+  if (!readers_.empty() && api.event_create(&event, kEventWithoutTime) == 0) {
+    for (const std::int64_t reader : readers_)
+      if (api.event_record(event, reinterpret_cast<CUstream>(reader)) == 0)
+        api.stream_wait_event(stream_->raw(), event, 0);
+    api.event_destroy(event);
+  }
+  api.release(start_, stream_->raw());
+  api.context_pop(&popped);
+}
+
+void Memory::order(std::int64_t stream) {
+  if (stream == stream_->handle()) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const CurrentDevice current(stream_->device());
+  Event written(stream_->device());
+  written.record(stream_->raw());
+  written.hold_back(reinterpret_cast<CUstream>(stream));
+  readers_.insert(stream);
+}
+
+}  // namespace hami_cuda

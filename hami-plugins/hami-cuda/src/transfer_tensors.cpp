@@ -1,0 +1,234 @@
+// GpuTensor, CpuTensor and SyncTensor: copies between the CPU and the device, and the wait for results.
+#include <cstring>
+
+#include "cuda_backend.hpp"
+
+namespace hami_cuda {
+namespace {
+
+// Copies the elements of a tensor in CPU memory in row-major order.
+void gather(const DLTensor& view, int axis, const char* from, std::size_t size, char*& to) {
+  if (axis == view.ndim) {
+    std::memcpy(to, from, size);
+    to += size;
+    return;
+  }
+  for (std::int64_t i = 0; i < view.shape[axis]; ++i)
+    gather(view, axis + 1, from + i * view.strides[axis] * static_cast<std::int64_t>(size), size, to);
+}
+
+// The tensors of a batch, in one block.
+struct Placed {
+  hami::Tensor tensor;
+  std::size_t offset;
+};
+
+class GpuTensor final : public CudaBackend {
+ public:
+  GpuTensor() : CudaBackend("GpuTensor") {}
+
+ private:
+  void run(hami::Batch batch) override {
+    struct Request {
+      hami::Dict item;
+      hami::Value data;
+      std::vector<std::optional<Placed>> parts;  // nullopt: it is on the device already
+    };
+    std::vector<Request> requests;
+    Layout layout;
+    for_each(batch, [&](const hami::Dict& item) {
+      Request request{item, data_of(item, name()), {}};
+      std::vector<hami::Tensor> found;
+      map_parts(request.data, [&](const hami::Value& part) {
+        found.push_back(any_tensor(part));
+        return hami::Value();
+      });
+      for (hami::Tensor& tensor : found) request.parts.push_back(place_of(std::move(tensor), layout));
+      requests.push_back(std::move(request));
+    });
+    if (layout.size() == 0) {
+      for (const Request& request : requests) give(request.item, request.data, request.parts, nullptr);
+      return;
+    }
+    const std::shared_ptr<Memory> memory = allocate(layout.size());
+    for (const Request& request : requests) give(request.item, request.data, request.parts, memory);
+  }
+
+  std::optional<Placed> place_of(hami::Tensor tensor, Layout& layout) {
+    const DLDevice at = tensor.device();
+    if (at.device_type == kDLCUDA) {
+      if (at.device_id == place().device_id) return std::nullopt;
+      throw hami::Error(HAMI_DATA_TYPE,
+                        name() + " copies tensors of the CPU to cuda:" + std::to_string(place().device_id) + ", got " +
+                            show(tensor) + " on cuda:" + std::to_string(at.device_id) + "; put CpuTensor before it");
+    }
+    const std::size_t offset = layout.add(std::max<std::size_t>(tensor.nbytes(), 1));
+    return Placed{std::move(tensor), offset};
+  }
+
+  void give(const hami::Dict& item, const hami::Value& data, const std::vector<std::optional<Placed>>& parts,
+            const std::shared_ptr<Memory>& memory) {
+    std::size_t next = 0;
+    item["result"] = map_parts(data, [&](const hami::Value& part) -> hami::Value {
+      const std::optional<Placed>& placed = parts[next++];
+      if (!placed) return part;
+      copy(placed->tensor, memory->start() + placed->offset);
+      return device_tensor(memory, placed->offset, placed->tensor.dtype(), placed->tensor.shape());
+    });
+  }
+
+  void copy(const hami::Tensor& tensor, CUdeviceptr to) {
+    const std::size_t size = tensor.nbytes();
+    if (size == 0) return;
+    const void* from = static_cast<const char*>(tensor.view().data);
+    if (!tensor.is_contiguous()) {
+      const std::shared_ptr<void> staged = device().pinned().get(size);
+      char* next = static_cast<char*>(staged.get());
+      gather(tensor.view(), 0, static_cast<const char*>(from), item_size(tensor.dtype()), next);
+      from = staged.get();
+      keep(staged);
+    }
+    stream()->driver().check(stream()->api().to_device(to, from, size, stream()->raw()), "cannot copy to the device");
+  }
+};
+
+class CpuTensor final : public CudaBackend {
+ public:
+  CpuTensor() : CudaBackend("CpuTensor") {}
+
+ private:
+  struct Request {
+    hami::Dict item;
+    hami::Value data;
+    std::vector<std::optional<Placed>> parts;  // nullopt: it is in CPU memory already
+  };
+
+  void run(hami::Batch batch) override {
+    std::vector<Request> requests;
+    Layout layout;
+    for_each(batch, [&](const hami::Dict& item) {
+      Request request{item, data_of(item, name()), {}};
+      std::vector<hami::Tensor> found;
+      map_parts(request.data, [&](const hami::Value& part) {
+        found.push_back(any_tensor(part));
+        return hami::Value();
+      });
+      for (hami::Tensor& tensor : found) {
+        if (tensor.device().device_type != kDLCUDA) {
+          request.parts.emplace_back();
+          continue;
+        }
+        const std::size_t offset = layout.add(std::max<std::size_t>(tensor.nbytes(), 1));
+        request.parts.push_back(Placed{std::move(tensor), offset});
+      }
+      requests.push_back(std::move(request));
+    });
+    const std::shared_ptr<void> memory = layout.size() > 0 ? device().pinned().get(layout.size()) : nullptr;
+    if (memory) copy(requests, static_cast<char*>(memory.get()));
+    for (const Request& request : requests) {
+      std::size_t next = 0;
+      request.item["result"] = map_parts(request.data, [&](const hami::Value& part) -> hami::Value {
+        const std::optional<Placed>& placed = request.parts[next++];
+        if (!placed) return part;
+        return host_tensor(memory, placed->offset, placed->tensor.dtype(), placed->tensor.shape());
+      });
+    }
+  }
+
+  void copy(const std::vector<Request>& requests, char* to) {
+    std::vector<hami_cuda_copy> copies;  // of tensors that are not contiguous
+    std::vector<std::size_t> offsets;
+    Layout layout;
+    for (const Request& request : requests)
+      for (const std::optional<Placed>& placed : request.parts) {
+        if (!placed || placed->tensor.nbytes() == 0) continue;
+        if (placed->tensor.is_contiguous()) {
+          copy_back(to + placed->offset, reinterpret_cast<CUdeviceptr>(placed->tensor.view().data),
+                    placed->tensor.nbytes());
+        } else {
+          copies.push_back(copy_of(placed->tensor, layout.add(placed->tensor.nbytes()), name()));
+          offsets.push_back(placed->offset);
+        }
+      }
+    std::shared_ptr<Memory> memory;
+    if (!copies.empty()) {
+      memory = allocate(layout.size());
+      for (hami_cuda_copy& each : copies) each.to += memory->start();
+      device().kernels().copy(stream(), copies);
+      for (std::size_t i = 0; i < copies.size(); ++i)
+        copy_back(to + offsets[i], reinterpret_cast<CUdeviceptr>(copies[i].to),
+                  static_cast<std::size_t>(copies[i].count * copies[i].size));
+    }
+    stream()->wait();
+  }
+
+  void copy_back(char* to, CUdeviceptr from, std::size_t size) {
+    stream()->driver().check(stream()->api().to_host(to, from, size, stream()->raw()), "cannot copy from the device");
+  }
+};
+
+class SyncTensor final : public CudaBackend {
+ public:
+  static constexpr std::uint32_t kMaxChildren = 1;
+
+  SyncTensor() : CudaBackend("SyncTensor") {}
+
+ private:
+  void setup(const hami::Params& params) override {
+    const std::string wait = params.get<std::string>("wait");
+    wait_ = wait == "spin" ? Wait::kSpin : wait == "sleep" ? Wait::kSleep : Wait::kAuto;
+  }
+
+  void run(hami::Batch batch) override {
+    if (children().empty())
+      for_each(batch, [&](const hami::Dict& item) { item["result"] = data_of(item, name()); });
+    else
+      children().front().forward(batch);
+    for_each(batch, [&](const hami::Dict& item) {
+      if (const std::optional<hami::Value> result = item.find("result")) order(*result);
+    });
+    stream()->wait(wait_);
+  }
+
+  // Makes the stream wait for results that another package, or another instance, made on a stream of its own.
+  void order(const hami::Value& result) {
+    map_parts(result, [&](const hami::Value& part) {
+      if (part.kind() == HAMI_TENSOR || part.kind() == HAMI_OPAQUE) try {
+          any_tensor(part);
+        } catch (const hami::Error& error) {
+          if (error.code() != HAMI_DATA_TYPE) throw;  // it is not a tensor
+        }
+      return hami::Value();
+    });
+  }
+
+  Wait wait_ = Wait::kAuto;
+};
+
+}  // namespace
+}  // namespace hami_cuda
+
+HAMI_REGISTER(hami_cuda::GpuTensor, "GpuTensor",
+              "device: str = 'cuda' 'CUDA device: cuda or cuda:N; an error if it does not exist'",
+              "Copy `data`, a tensor or a list or dict of tensors, to the device; tensors that are there pass "
+              "unchanged.\n"
+              "\n"
+              "Accepts arrays and any object with DLPack. Shape and dtype stay.");
+HAMI_REGISTER(hami_cuda::CpuTensor, "CpuTensor",
+              "device: str = 'cuda' 'CUDA device: cuda or cuda:N; an error if it does not exist'",
+              "Copy `data`, a tensor or a list or dict of tensors, to CPU memory; tensors that are there pass "
+              "unchanged.\n"
+              "\n"
+              "Shape and dtype stay. The tensors of a batch are copied together, into one block of pinned memory, and "
+              "the CPU\n"
+              "waits once.");
+HAMI_REGISTER(hami_cuda::SyncTensor, "SyncTensor",
+              "device: str = 'cuda' 'CUDA device: cuda or cuda:N; an error if it does not exist'"
+              "; wait: str = 'auto' {auto,spin,sleep} 'auto: spin for 50 µs, then sleep; spin: keep a core busy; "
+              "sleep: free it at once'",
+              "Wait until the work of this instance on the device is done.\n"
+              "\n"
+              "S[DecodeTensor,ResizeTensor,SyncTensor], or SyncTensor[X]\n"
+              "\n"
+              "The results can then be used at once, on any stream.");
+HAMI_PLUGIN("hami-cuda", HAMI_CUDA_VERSION)

@@ -1,0 +1,134 @@
+// A CUDA driver without a GPU: "device" memory is host memory and kernels run on the CPU. FAKE_CUDA_VERSION,
+// FAKE_CUDA_DEVICES, FAKE_CUDA_MEMORY (bytes) and FAKE_CUDA_LAUNCH (the result of launches) in the environment describe
+// the machine.
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "../../src/cuda_api.hpp"
+#include "host_kernel.cpp"
+
+using namespace hami_cuda;
+#define FAKE extern "C" __attribute__((visibility("default"))) CUresult
+
+namespace {
+
+long number(const char* name, long otherwise) {
+  const char* const text = std::getenv(name);
+  return text ? std::atol(text) : otherwise;
+}
+int devices() { return static_cast<int>(number("FAKE_CUDA_DEVICES", 1)); }
+
+std::mutex mutex;  // guards what follows
+std::map<CUdeviceptr, std::size_t>& allocations() {
+  static std::map<CUdeviceptr, std::size_t>& sizes = *new std::map<CUdeviceptr, std::size_t>;
+  return sizes;
+}
+int launches = 0;
+int waits = 0;         // of the CPU
+int stream_waits = 0;  // of a stream for another
+std::size_t streams = 0;
+int pushed = 0;  // contexts
+
+constexpr std::size_t kImage = 1;
+constexpr std::size_t kCopy = 2;
+
+}  // namespace
+
+FAKE cuInit(unsigned) { return devices() ? 0 : kNoDevice; }
+FAKE cuDriverGetVersion(int* version) { return *version = static_cast<int>(number("FAKE_CUDA_VERSION", 12040)), 0; }
+FAKE cuGetErrorName(CUresult error, const char** name) {
+  *name = error == kOutOfMemory ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_UNKNOWN";
+  return 0;
+}
+FAKE cuGetErrorString(CUresult error, const char** text) {
+  *text = error == kOutOfMemory ? "out of memory" : "unknown error";
+  return 0;
+}
+FAKE cuDeviceGetCount(int* count) { return *count = devices(), 0; }
+FAKE cuDeviceGet(CUdevice* device, int index) { return *device = index, 0; }
+FAKE cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  return *context = reinterpret_cast<CUcontext>(static_cast<std::size_t>(device) + 1), 0;
+}
+FAKE cuDevicePrimaryCtxRelease_v2(CUdevice) { return 0; }
+FAKE cuDeviceGetAttribute(int* value, int, CUdevice) { return *value = 1, 0; }
+FAKE cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice) { return *pool = nullptr, 0; }
+FAKE cuMemPoolSetAttribute(CUmemoryPool, int, void*) { return 0; }
+FAKE cuMemPoolTrimTo(CUmemoryPool, std::size_t) { return 0; }
+FAKE cuCtxPushCurrent_v2(CUcontext) { return ++pushed, 0; }
+FAKE cuCtxPopCurrent_v2(CUcontext*) { return --pushed, 0; }
+FAKE cuModuleLoadData(CUmodule* loaded, const void*) { return *loaded = reinterpret_cast<CUmodule>(1), 0; }
+FAKE cuModuleGetFunction(CUfunction* function, CUmodule, const char* name) {
+  const std::size_t kernel = !std::strcmp(name, "hami_image") ? kImage : !std::strcmp(name, "hami_copy") ? kCopy : 0;
+  *function = reinterpret_cast<CUfunction>(kernel);
+  return kernel ? 0 : 500;
+}
+FAKE cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                    unsigned block_y, unsigned, unsigned, CUstream, void** arguments, void**) {
+  if (const long result = number("FAKE_CUDA_LAUNCH", 0)) return static_cast<CUresult>(result);
+  {
+    const std::lock_guard<std::mutex> lock(mutex);
+    ++launches;
+  }
+  blockDim = {block_x, block_y, 1};
+  gridDim = {grid_x, grid_y, grid_z};
+  for (unsigned z = 0; z < grid_z; ++z)
+    for (unsigned y = 0; y < grid_y * block_y; ++y)
+      for (unsigned x = 0; x < grid_x * block_x; ++x) {
+        blockIdx = {x / block_x, y / block_y, z};
+        threadIdx = {x % block_x, y % block_y, 0};
+        if (reinterpret_cast<std::size_t>(function) == kImage)
+          hami_image(*static_cast<const hami_cuda_image**>(arguments[0]), *static_cast<hami_cuda_job*>(arguments[1]));
+        else
+          hami_copy(*static_cast<const hami_cuda_copy**>(arguments[0]));
+      }
+  return 0;
+}
+FAKE cuStreamCreate(CUstream* stream, unsigned) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  return *stream = reinterpret_cast<CUstream>(++streams * 4096), 0;
+}
+FAKE cuStreamDestroy_v2(CUstream) { return 0; }
+FAKE cuStreamSynchronize(CUstream) { return ++waits, 0; }
+FAKE cuStreamWaitEvent(CUstream, CUevent, unsigned) { return ++stream_waits, 0; }
+FAKE cuEventCreate(CUevent* event, unsigned) { return *event = reinterpret_cast<CUevent>(1), 0; }
+FAKE cuEventDestroy_v2(CUevent) { return 0; }
+FAKE cuEventRecord(CUevent, CUstream) { return 0; }
+FAKE cuEventQuery(CUevent) { return ++waits, 0; }
+FAKE cuEventSynchronize(CUevent) { return ++waits, 0; }
+FAKE cuMemAllocHost_v2(void** memory, std::size_t size) { return *memory = std::malloc(size), 0; }
+FAKE cuMemFreeHost(void* memory) { return std::free(memory), 0; }
+FAKE cuMemAllocAsync(CUdeviceptr* memory, std::size_t size, CUstream) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  std::size_t used = size;
+  for (const auto& [start, taken] : allocations()) used += taken;
+  if (used > static_cast<std::size_t>(number("FAKE_CUDA_MEMORY", 1L << 30))) return kOutOfMemory;
+  *memory = reinterpret_cast<CUdeviceptr>(std::malloc(size));
+  allocations()[*memory] = size;
+  return 0;
+}
+FAKE cuMemFreeAsync(CUdeviceptr memory, CUstream) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (!allocations().erase(memory)) return 1;
+  std::free(reinterpret_cast<void*>(memory));
+  return 0;
+}
+FAKE cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, std::size_t size, CUstream) {
+  return std::memcpy(reinterpret_cast<void*>(to), from, size), 0;
+}
+FAKE cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, std::size_t size, CUstream) {
+  return std::memcpy(to, reinterpret_cast<const void*>(from), size), 0;
+}
+
+// What the tests ask the fake.
+#define ASKED extern "C" __attribute__((visibility("default")))
+ASKED int fake_launches() { return launches; }
+ASKED int fake_waits() { return waits; }
+ASKED int fake_stream_waits() { return stream_waits; }
+ASKED int fake_pushed() { return pushed; }
+ASKED std::size_t fake_allocations() {
+  const std::lock_guard<std::mutex> lock(mutex);
+  return allocations().size();
+}

@@ -1,0 +1,267 @@
+"""The backends on the fake driver: results, launches, memory, errors. Results are compared with NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hami
+import pytest
+
+np = pytest.importorskip("numpy", reason="numpy is not installed")
+pytestmark = pytest.mark.usefixtures("fake")
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+def run(backend: str, *data: Any, **keys: Any) -> list[Any]:
+    """Return the results of requests that run as one batch."""
+    requests = [{"data": each, **keys} for each in data]
+    with hami.pipe({"backend": backend, "max": len(data), "batching": "greedy"}) as pipe:
+        pipe(requests if len(requests) > 1 else requests[0])
+    return [request["result"] for request in requests]
+
+
+def on_cpu(backend: str, *data: Any, **keys: Any) -> list[Any]:
+    """Return the results as NumPy arrays."""
+    found = run(f"S[GpuTensor,{backend},hami-cuda::CpuTensor]", *data, **keys)
+    return [hami.to_numpy(each) for each in found]
+
+
+def pictures(*sizes: tuple[int, int], channels: int = 3) -> list[Any]:
+    random = np.random.default_rng(11)
+    return [random.integers(0, 256, (1, channels, *size), np.uint8) for size in sizes]
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int64", "float32", "float64", "bool", "complex64"])
+@pytest.mark.parametrize("shape", [(), (3,), (2, 0, 4), (2, 3, 4)])
+def test_tensors_come_back_from_the_device_as_they_were(dtype, shape):
+    array = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype)
+    (result,) = on_cpu("Identity", array)
+    assert result.dtype == array.dtype
+    assert result.shape == array.shape
+    assert (result == array).all()
+
+
+def test_tensors_that_are_not_contiguous_come_back_in_row_major_order():
+    array = np.arange(24).reshape(2, 3, 4)
+    for view in (array.transpose(2, 0, 1), array[:, ::2], array[..., 1]):
+        assert (on_cpu("Identity", view)[0] == view).all()
+    with hami.pipe("GpuTensor") as move, hami.pipe("hami-cuda::CpuTensor") as back:
+        tensor = move({"data": array})["result"]
+        for index in ((slice(None), 1), (1, slice(None, None, 2)), (Ellipsis, slice(1, 3))):
+            assert (hami.to_numpy(back({"data": tensor[index]})["result"]) == array[index]).all()
+
+
+def test_lists_and_dicts_keep_their_structure():
+    one, other = np.zeros(2), np.ones((3, 1))
+    (result,) = run("S[GpuTensor,hami-cuda::CpuTensor]", {"a": one, "b": other})
+    assert {key: each.tolist() for key, each in result.items()} == {"a": one.tolist(), "b": other.tolist()}
+    (result,) = run("S[GpuTensor,hami-cuda::CpuTensor]", [one, other])
+    assert [each.tolist() for each in result] == [one.tolist(), other.tolist()]
+
+
+def test_a_tensor_on_the_device_passes_unchanged():
+    with hami.pipe("S[GpuTensor,SyncTensor]") as pipe:
+        tensor = pipe({"data": np.zeros((2, 3))})["result"]
+        assert (tensor.device, tensor.shape, tensor.dtype) == ("cuda:0", (2, 3), "float64")
+        assert pipe({"data": tensor})["result"].__dlpack_device__() == (2, 0)
+
+
+def test_a_batch_of_different_sizes_is_resized_with_one_launch(fake):
+    images = pictures((20, 30), (1, 1), (64, 5), (31, 17))
+    before = fake.fake_launches()
+    results = on_cpu("ResizeTensor(width=9,height=7)", *images)
+    assert fake.fake_launches() == before + 1
+    for image, result in zip(images, results, strict=True):
+        assert result.shape == (1, 3, 7, 9)
+        assert np.abs(result.astype(int) - np.rint(resized(image[0], 9, 7))).max() <= 1
+
+
+def resized(image: Any, width: int, height: int) -> Any:
+    from test_kernels import reference
+
+    return reference(image, width, height)
+
+
+def test_an_image_of_the_right_size_is_not_copied(fake):
+    before = fake.fake_launches()
+    (image,) = pictures((7, 9))
+    assert (on_cpu("ResizeTensor(width=9,height=7)", image)[0] == image).all()
+    assert fake.fake_launches() == before
+
+
+def test_layouts_stay():
+    (image,) = pictures((20, 30))
+    nchw = on_cpu("ResizeTensor(width=9,height=7)", image)[0]
+    assert (on_cpu("ResizeTensor(width=9,height=7)", image[0])[0] == nchw[0]).all()
+    hwc = np.ascontiguousarray(image[0].transpose(1, 2, 0))
+    result = on_cpu("ResizeTensor(width=9,height=7)", hwc, data_format="hwc")[0]
+    assert (result == nchw[0].transpose(1, 2, 0)).all()
+    several = np.concatenate([image, image[:, ::-1]])
+    assert (on_cpu("ResizeTensor(width=9,height=7)", several)[0][1] == nchw[0][::-1]).all()
+
+
+def test_colors_are_converted_once():
+    (image,) = pictures((5, 4))
+    backend = "CvtColorTensor(color=bgr),CvtColorTensor(color=bgr)"
+    assert (on_cpu(backend, image)[0] == image[:, ::-1]).all()
+    assert (on_cpu("CvtColorTensor(color=bgr)", image, color="bgr")[0] == image).all()
+    weights = np.array([0.299, 0.587, 0.114]).reshape(1, 3, 1, 1)
+    gray = np.rint((image * weights).sum(1, keepdims=True))
+    assert np.abs(on_cpu("CvtColorTensor(color=gray)", image)[0] - gray).max() <= 1
+    assert np.abs(on_cpu("CvtColorTensor(color=gray)", image[:, ::-1], color="bgr")[0] - gray).max() <= 1
+    assert (on_cpu("CvtColorTensor(color=rgb)", image[:, :1])[0] == image[:, [0, 0, 0]]).all()
+
+
+def test_the_color_of_the_result_is_noted():
+    request = {"data": pictures((5, 4))[0]}
+    with hami.pipe("S[GpuTensor,CvtColorTensor(color=gray)]") as pipe:
+        pipe(request)
+    assert request["color"] == "gray"
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("float16", 2e-3)])
+def test_images_are_normalized(dtype, tolerance):
+    mean, std = (",".join(map(str, numbers)) for numbers in (MEAN, STD))
+    backend = f"hami-cuda::NormalizeTensor(mean='{mean}',std='{std}',scale=0.00392156862745098,dtype={dtype})"
+    images = pictures((5, 4), (3, 8))
+    for image, result in zip(images, on_cpu(backend, *images), strict=True):
+        expected = (image / 255 - np.reshape(MEAN, (1, 3, 1, 1))) / np.reshape(STD, (1, 3, 1, 1))
+        assert result.dtype == dtype
+        np.testing.assert_allclose(result, expected, rtol=0, atol=tolerance)
+
+
+def test_memory_returns_when_results_are_dropped(fake):
+    before = fake.fake_allocations()
+    with hami.pipe("S[GpuTensor,ResizeTensor(width=9,height=7),SyncTensor]") as pipe:
+        results = [pipe({"data": image})["result"] for image in pictures((20, 30), (40, 50))]
+        assert fake.fake_allocations() == before + 2
+        view = results[0][0, 1]
+        del results
+        assert fake.fake_allocations() == before + 1  # the view keeps its memory
+        del view
+        assert fake.fake_allocations() == before
+    assert fake.fake_pushed() == 0
+
+
+def test_out_of_memory_fails_the_batch_and_the_pipe_lives(fake, monkeypatch):
+    before = fake.fake_allocations()
+    (image,) = pictures((200, 300))
+    with hami.pipe("S[GpuTensor,ResizeTensor(width=9,height=7),SyncTensor]") as pipe:
+        monkeypatch.setenv("FAKE_CUDA_MEMORY", "1000")
+        with pytest.raises(MemoryError, match=r"GpuTensor: cannot allocate 180224 bytes on the device.*Lower `max`"):
+            pipe({"data": image})
+        monkeypatch.delenv("FAKE_CUDA_MEMORY")
+        assert fake.fake_allocations() == before
+        assert pipe({"data": image})["result"].shape == (1, 3, 7, 9)
+
+
+def test_a_kernel_that_fails_says_that_the_process_must_restart(fake, monkeypatch):
+    (image,) = pictures((20, 30))
+    before = fake.fake_allocations()
+    with hami.pipe("S[GpuTensor,ResizeTensor(width=9,height=7),SyncTensor]") as pipe:
+        monkeypatch.setenv("FAKE_CUDA_LAUNCH", "700")
+        with pytest.raises(hami.Error, match="CUDA does not work any more in this process: restart it"):
+            pipe({"data": image})
+    assert fake.fake_allocations() == before
+
+
+def test_a_bad_request_fails_alone():
+    good, bad = pictures((20, 30))[0], np.zeros((3, 4))
+    requests = [{"data": good}, {"data": bad}, {}, {"data": "text"}, {"data": np.zeros((3, 0, 4), np.uint8)}]
+    config = {"backend": "S[GpuTensor,ResizeTensor(width=9,height=7),SyncTensor]", "max": 5, "batching": "greedy"}
+    with hami.pipe(config) as pipe, pytest.raises(hami.BatchError) as raised:
+        pipe(requests)
+    assert requests[0]["result"].shape == (1, 3, 7, 9)
+    errors = {index: str(error).split("\n")[0] for index, error in raised.value.errors}
+    assert errors[1].startswith("ResizeTensor takes images (a tensor C x H x W or N x C x H x W of uint8, ")
+    assert errors[1].endswith("got float64 [3, 4]")
+    assert errors[2] == 'GpuTensor: the request has no "data"; its keys are []'
+    assert errors[3] == ("GpuTensor takes a tensor, an array or another object with DLPack: expected a tensor, got str")
+    assert errors[4] == "ResizeTensor: the image is empty, its shape is [3, 0, 4]"
+
+
+def test_a_tensor_elsewhere_is_rejected_with_the_backend_that_moves_it(monkeypatch):
+    (image,) = pictures((20, 30))
+    with pytest.raises(hami.DataTypeError) as raised:
+        run("ResizeTensor(width=9,height=7)", image)
+    assert str(raised.value).split("\n")[0] == (
+        "ResizeTensor takes a tensor on cuda:0, got uint8 [1, 3, 20, 30] on the CPU; put GpuTensor before it"
+    )
+    monkeypatch.setenv("FAKE_CUDA_DEVICES", "2")
+    other = run("GpuTensor(device=cuda:1)", image)[0]
+    assert other.device == "cuda:1"
+    with pytest.raises(hami.DataTypeError, match='on cuda:1; put GpuTensor before it, or set device = "cuda:1"'):
+        run("ResizeTensor(width=9,height=7)", other)
+
+
+@pytest.mark.parametrize(
+    ("backend", "message"),
+    [
+        ("GpuTensor(device=cuda:7)", 'GpuTensor: device "cuda:7" is not available: this process sees cuda:0'),
+        ("hami-cuda::GpuTensor(device=cpu)", "the form for the CPU is in hami-torch: pip install hami-torch"),
+        ("GpuTensor(device=gpu)", '"device" must be cuda or cuda:N, got "gpu"'),
+        (
+            "ResizeTensor(width=1,height=1,interpolation=area,antialias=true)",
+            '"antialias" needs interpolation linear or cubic',
+        ),
+        ("hami-cuda::NormalizeTensor(std=0)", '"std" is a divisor and must not contain 0'),
+        ("hami-cuda::NormalizeTensor(mean='1,2',std='1,2,3')", "must have one number per channel, or one for all"),
+    ],
+)
+def test_a_mistake_in_the_configuration_is_an_error_of_the_build(backend, message):
+    with pytest.raises(hami.ConfigError) as raised:
+        hami.pipe(backend)
+    assert message in str(raised.value)
+
+
+def test_backends_of_one_instance_share_a_stream_and_others_are_ordered(fake):
+    (image,) = pictures((20, 30))
+    before = fake.fake_stream_waits()
+    (result,) = run("S[GpuTensor,ResizeTensor(width=9,height=7)]", image)
+    assert fake.fake_stream_waits() == before
+    run("ResizeTensor(width=4,height=4)", result)  # another instance, another stream
+    assert fake.fake_stream_waits() > before
+    before = fake.fake_stream_waits()
+    assert "dltensor" in repr(result.__dlpack__(stream=1))
+    assert fake.fake_stream_waits() == before + 1
+
+
+def test_sync_tensor_waits_for_the_items_in_its_brackets(fake):
+    (image,) = pictures((20, 30))
+    for wait in ("auto", "spin", "sleep"):
+        before = fake.fake_waits()
+        (result,) = run(f"SyncTensor(wait={wait})[S[GpuTensor,ResizeTensor(width=9,height=7)]]", image)
+        assert result.shape == (1, 3, 7, 9)
+        assert fake.fake_waits() > before
+
+
+def test_sync_tensor_waits_for_results_of_other_packages():
+    asked = []
+
+    class Exporter:
+        def __init__(self, tensor: Any) -> None:
+            self.tensor = tensor
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (2, 0)
+
+        def __dlpack__(self, **options: Any) -> Any:
+            asked.append(options["stream"])
+            return self.tensor.__dlpack__(**options)
+
+    @hami.register
+    class ExportTensor(hami.Backend):
+        def forward(self, batch):
+            for item in batch:
+                item["result"] = {"tensor": Exporter(item["data"]), "number": 3, "object": object()}
+
+    (result,) = run("S[GpuTensor,ExportTensor,SyncTensor]", np.zeros(3))
+    assert isinstance(result["tensor"], Exporter)  # it passes unchanged
+    assert len(asked) == 1
+    assert asked[0] > 1  # the stream of the instance
+
+
+def test_all_backends_are_listed():
+    names = {name for name, info in hami.backends(load=True).items() if info.owner == "hami-cuda"}
+    assert names >= {"CpuTensor", "CvtColorTensor", "GpuTensor", "ResizeTensor", "SyncTensor"}
