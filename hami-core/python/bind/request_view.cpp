@@ -215,7 +215,7 @@ void register_views(py::module_& module) {
                              [](const RequestView& self) -> py::object {
     const Nanoseconds deadline = self.with_request([](const Request& request) { return request.deadline; });
     return deadline == kNever ? py::object(py::none()) : py::float_(static_cast<double>(deadline) / 1e9);
-  }, "The moment of time.monotonic() after which no caller waits, from all limits of the request; None: no limit.")
+  }, "The moment of time.monotonic() after which no caller waits, from all limits of the request, or None.")
       .def_property_readonly("priority", [](const RequestView& self) {
     return int{self.with_request([](const Request& request) { return request.priority; })};
   }, "The priority, 0 to 255, also if it was given to the call.");

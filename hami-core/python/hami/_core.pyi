@@ -399,7 +399,7 @@ class Request(DictView):
 
     @property
     def deadline(self) -> float | None:
-        """The moment of time.monotonic() after which no caller waits, from all limits of the request; None: no limit."""
+        """The moment of time.monotonic() after which no caller waits, from all limits of the request, or None."""
 
     @property
     def priority(self) -> int:

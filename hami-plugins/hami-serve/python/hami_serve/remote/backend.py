@@ -28,7 +28,7 @@ class Remote(hami.Backend):
 
     url: Annotated[list[str], "URLs of the replicas: http://, https://, grpc:// or grpcs://"]
     model: Annotated[str, "name of the model at the server"]
-    version: Annotated[str, "version of the model; by default the one that the server chooses"] = ""
+    version: Annotated[str, "version of the model; by default the choice of the server"] = ""
     attempts: Annotated[int, "how many times a request is sent, if replicas fail or their queues are full"] = 2
     connect_timeout: Annotated[hami.Duration, "limit for a connection"] = 1.0
     attempt_timeout: Annotated[hami.Duration | None, "limit for an answer, after which another replica is tried"] = None

@@ -52,9 +52,9 @@ class Transport(Protocol):
 
 
 def error_of(status: int, text: str) -> Exception:
-    """Return the exception for an answer with an HTTP status: the one that a pipe in this process would raise."""
-    if status in (502, 503):
-        return ReplicaFailed(text or f"status {status}", may_have_run=False)
+    """Return the exception for an answer with an HTTP status, of the type that a pipe in this process would raise."""
+    if status in (502, 503):  # 502 is of a proxy that has lost the server
+        return ReplicaFailed(text or f"status {status}", may_have_run=status == 502)
     kind: type[hami.Error] = {
         400: hami.RequestError,
         404: hami.NotFound,

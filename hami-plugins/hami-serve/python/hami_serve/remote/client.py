@@ -7,6 +7,7 @@ client runs on an asyncio loop in a thread of its own.
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -169,8 +170,20 @@ def _transport(settings: Settings, url: str) -> Transport:
         settings.version,
         connect_timeout=settings.connect_timeout,
         token=read_token(settings.token_file),
-        ca=read(settings.tls_ca, "tls_ca") if settings.tls_ca else None,
+        ca=_authorities(settings.tls_ca),
     )
+
+
+def _authorities(path: str | None) -> str | None:
+    """Return the certificates in a file, in PEM."""
+    if path is None:
+        return None
+    text = read(path, "tls_ca").decode("ascii", "replace")
+    try:
+        ssl.create_default_context(cadata=text)
+    except (ssl.SSLError, ValueError) as error:
+        raise hami.ConfigError(f'tls_ca: "{path}" has no certificates in PEM: {error}') from error
+    return text
 
 
 _lock = threading.Lock()

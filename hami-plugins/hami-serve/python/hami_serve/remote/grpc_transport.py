@@ -1,4 +1,8 @@
-"""A remote model over gRPC. A task that is cancelled cancels its call."""
+"""A remote model over gRPC. A task that is cancelled cancels its call.
+
+It uses the channels of grpc that have threads of their own: those of grpc.aio disturb one another when a process has
+several loops, as a server with models of other servers does.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +25,7 @@ STATUSES = {
     grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
     grpc.StatusCode.DEADLINE_EXCEEDED: 504,
 }
+CALLED = ("ModelMetadata", "ModelInfer")
 LARGEST_BACKOFF_MS = 1000  # of gRPC, before it connects again
 
 
@@ -28,7 +33,7 @@ class GrpcTransport:
     """One replica over gRPC."""
 
     def __init__(
-        self, url: str, model: str, version: str, *, connect_timeout: float, token: str | None, ca: bytes | None
+        self, url: str, model: str, version: str, *, connect_timeout: float, token: str | None, ca: str | None
     ) -> None:
         scheme, _, target = url.rstrip("/").partition("://")
         options = [
@@ -39,7 +44,7 @@ class GrpcTransport:
             ("grpc.max_reconnect_backoff_ms", LARGEST_BACKOFF_MS),
         ]
         self._channel = (
-            grpc.secure_channel(target, grpc.ssl_channel_credentials(ca), options)
+            grpc.secure_channel(target, grpc.ssl_channel_credentials(ca.encode() if ca else None), options)
             if scheme == "grpcs"
             else grpc.insecure_channel(target, options)
         )
@@ -83,9 +88,6 @@ class GrpcTransport:
 
     async def close(self) -> None:
         self._channel.close()
-
-
-CALLED = ("ModelMetadata", "ModelInfer")
 
 
 def _tell(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:

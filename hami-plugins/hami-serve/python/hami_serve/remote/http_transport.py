@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
@@ -20,21 +21,21 @@ class HttpTransport:
     """One replica over HTTP."""
 
     def __init__(
-        self, url: str, model: str, version: str, *, connect_timeout: float, token: str | None, ca: bytes | None
+        self, url: str, model: str, version: str, *, connect_timeout: float, token: str | None, ca: str | None
     ) -> None:
         self._path = f"{url.rstrip('/')}/v2/models/{quote(model, safe='')}"
         if version:
             self._path += f"/versions/{quote(version, safe='')}"
         self._connect_timeout = connect_timeout
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._ca = ca
+        self._ssl = ssl.create_default_context(cadata=ca)  # by default the authorities of the system
         self._made: aiohttp.ClientSession | None = None
 
     def _session(self) -> aiohttp.ClientSession:
         if self._made is None:  # in the loop that uses it
             self._made = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, ssl=_ssl(self._ca)),
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout),
+                connector=aiohttp.TCPConnector(limit=0, ssl=self._ssl),
+                timeout=aiohttp.ClientTimeout(total=None, connect=self._connect_timeout),
                 headers=self._headers,
             )
         return self._made
@@ -113,11 +114,3 @@ def _error_text(content: bytes) -> str:
 
 def _reason(error: aiohttp.ClientError) -> str:
     return str(getattr(error, "os_error", None) or error) or type(error).__name__
-
-
-def _ssl(ca: bytes | None) -> Any:
-    if ca is None:
-        return True  # the authorities of the system
-    import ssl
-
-    return ssl.create_default_context(cadata=ca.decode())
