@@ -53,7 +53,7 @@ def errors_of(toolchain: Toolchain, source: Path, text: str) -> str:
     if toolchain.missing:
         pytest.skip(toolchain.missing)
     source.write_text(text)
-    command = [*toolchain.command, "-std=c++17", "-fsyntax-only", f"-I{INCLUDE}", str(source)]
+    command = [*toolchain.command, "-std=c++17", "-c", "-o", str(source.with_suffix(".o")), f"-I{INCLUDE}", str(source)]
     return subprocess.run(command, capture_output=True, text=True, check=False).stderr
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -365,8 +366,10 @@ def test_the_questions_of_the_page_are_answered_in_sql(
 ) -> None:
     trace = recorded(GRAPH, [{"data": number} for number in range(6)])
     if engine == "sqlite":
-        tables = in_sqlite(trace)
-        slowest, outcomes, waits, backends, left = ([dict(row) for row in tables.execute(query)] for query in QUERIES)
+        with contextlib.closing(in_sqlite(trace)) as tables:
+            slowest, outcomes, waits, backends, left = (
+                [dict(row) for row in tables.execute(query)] for query in QUERIES
+            )
     else:
         processor = in_perfetto(tmp_path / "t.pftrace")
         slowest, outcomes, waits, backends, left = ([vars(row) for row in processor.query(query)] for query in QUERIES)

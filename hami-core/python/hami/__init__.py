@@ -9,6 +9,7 @@ except ImportError as error:
 
     raise ImportError(explain(error)) from error
 
+from hami import observe as observe
 from hami._core import (
     BackendHandle,
     DictView,

@@ -9,7 +9,7 @@ namespace {
 
 Tensor tensor_of(const hami_value& raw) { return borrow(raw).as_tensor(); }
 
-DLTensor view_of(const TensorObject& tensor) {
+DLTensor dl_tensor_of(const TensorObject& tensor) {
   return {tensor.data(),
           tensor.device(),
           static_cast<std::int32_t>(tensor.rank()),
@@ -49,7 +49,7 @@ void add_tensors(hami_host& host) {
     const Value given = borrow(*value);
     const TensorObject& tensor = lasting_tensor(given);
     require_cpu_memory(tensor.device(), "the tensor");
-    *out = view_of(tensor);
+    *out = dl_tensor_of(tensor);
     *flags = flags_of(tensor);
   });
   HAMI_HOST_ENTRY(host, tensor_export, [](const hami_value* value, DLManagedTensorVersioned** out) {
@@ -69,7 +69,7 @@ void add_tensors(hami_host& host) {
   HAMI_HOST_ENTRY(host, device_tensor_view, [](const hami_value* value, DLTensor* out, std::uint64_t* flags) {
     const Value given = borrow(*value);
     const TensorObject& tensor = lasting_tensor(given);
-    *out = view_of(tensor);
+    *out = dl_tensor_of(tensor);
     *flags = flags_of(tensor);
   });
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any
 
@@ -106,16 +106,16 @@ class _TracedPipe(Pipe):
 
     def astream(
         self, request: dict[str, Any], timeout: float | None = None, *, priority: int | None = None, buffer: int = 16
-    ) -> AsyncIterator[Any]:
+    ) -> AsyncGenerator[Any, None]:
         parts = super().astream(request, timeout, priority=priority, buffer=buffer)
 
-        async def traced() -> AsyncIterator[Any]:
+        async def traced() -> AsyncGenerator[Any, None]:
             span = self._start_span(request, priority)
             try:
                 async for part in parts:
                     yield part
             except GeneratorExit:
-                await parts.aclose()  # type: ignore[attr-defined]
+                await parts.aclose()
                 _end(span, None)
                 raise
             except BaseException as error:

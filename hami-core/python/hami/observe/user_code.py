@@ -246,6 +246,7 @@ class inspector:
 
         @functools.wraps(function)
         def call(*arguments: Any, **named: Any) -> Any:
+            result = None
             for values in self.runs.values():
                 values.clear()
             for _ in range(self.repeat):

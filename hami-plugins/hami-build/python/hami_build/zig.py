@@ -29,7 +29,7 @@ TARGET = target()
 def program() -> Path:
     import ziglang  # installed in the tools environment
 
-    return Path(ziglang.__file__).with_name("zig")
+    return Path(ziglang.__path__[0]) / "zig"
 
 
 def cache_folder(aim: str) -> Path:
