@@ -6,7 +6,7 @@
   those of the tests. Nothing is downloaded: the names after `pip install` must be packages of this repository or
   installed, a folder is installed by copying the package that its pyproject.toml describes, and the commands of `ci/`,
   which would run these tests again, must exist and accept the options used. `uvicorn … &` and `hami serve … &` start
-  a server on a free port, which the `curl` commands of the same block use; `kill %1`, or the end of the block, stops
+  a server on a free port, which the other commands of the same block use; `kill %1`, or the end of the block, stops
   it. tests/wheels runs the pages with the directive `machine`.
 * `toml`: parsed and passed to `hami check`, except for a pyproject.toml.
 * `c`: a verbatim part of hami/abi.h.
@@ -197,7 +197,7 @@ class Document:
             _check_pip(block, arguments)
         elif program in ("hami", "python"):
             start = [sys.executable, "-m", "hami"] if program == "hami" else [sys.executable]
-            result = self._run(*start, *arguments)
+            result = self._run(*start, *map(self._server.address_in if self._server else str, arguments))
             if output:
                 assert result.stdout == output, f"{block.place}: the output of `{command}` differs"
             else:
@@ -274,7 +274,8 @@ def _check_pip(block: Block, arguments: list[str]) -> None:
     projects = [ROOT / "pyproject.toml", *ROOT.glob("hami-plugins/*/pyproject.toml")]
     ours = {_NAMES.search(project.read_text("utf-8"))[1] for project in projects}  # type: ignore[index]
     words = [word for word in arguments[1:] if word not in ("--find-links", "dist") and not word.startswith("./")]
-    unknown = sorted(word for word in set(words) - ours if not _is_installed(word))
+    names = {word.partition("[")[0] for word in words}  # without extras
+    unknown = sorted(name for name in names - ours if not _is_installed(name))
     assert not unknown, f"{block.place}: {unknown} are neither packages of this repository nor installed"
 
 

@@ -104,6 +104,28 @@ def test_a_request_whose_deadline_passes_is_cancelled(how: str) -> None:
     assert watch.recorded[0][1] == [True]
 
 
+def test_a_backend_reads_the_earliest_limit_and_the_priority_of_a_request() -> None:
+    seen = []
+
+    def forward(batch: list[Any]) -> None:
+        seen.extend((item.deadline, item.priority) for item in batch)
+        for item in batch:
+            item["result"] = None
+
+    backend(forward, "TestReadsLimits")
+    with hami.pipe({"backend": "TestReadsLimits", "timeout": "500s"}) as pipe:
+        begun = time.monotonic()
+        pipe({"data": 1})
+        pipe({"data": 1, "deadline": begun + 60.0, "timeout": 300.0}, timeout=400.0, priority=7)
+        ended = time.monotonic()
+    with hami.pipe("TestReadsLimits") as pipe:
+        pipe({"data": 1, "priority": 254}, priority=7)
+    assert begun + 500 <= seen[0][0] <= ended + 500
+    assert seen[0][1] == 0
+    assert seen[1] == (pytest.approx(begun + 60.0, abs=1e-3), 7)
+    assert seen[2] == (None, 254)
+
+
 def test_a_cancelled_task_cancels_its_request() -> None:
     watch = Watch()
 

@@ -207,9 +207,18 @@ void register_views(py::module_& module) {
           "Deliver a part of the result to the caller of `pipe.stream`, `pipe.astream` or a request with the key "
           "`parts`, and wait while the caller is behind. Returns False, and drops the part, if the caller takes no parts. Raises "
           "CancelledError if the caller has left, DeadlineExceeded if the deadline passes.")
-      .def_property_readonly("cancelled", [](const RequestView& self) {
+      .def_property_readonly("cancelled",
+                             [](const RequestView& self) {
     return self.with_request([](const Request& request) { return request.cancelled(); });
-  }, "Whether no caller waits for the result any more, so that the work can be skipped.");
+  }, "Whether no caller waits for the result any more, so that the work can be skipped.")
+      .def_property_readonly("deadline",
+                             [](const RequestView& self) -> py::object {
+    const Nanoseconds deadline = self.with_request([](const Request& request) { return request.deadline; });
+    return deadline == kNever ? py::object(py::none()) : py::float_(static_cast<double>(deadline) / 1e9);
+  }, "The moment of time.monotonic() after which no caller waits, from all limits of the request, or None.")
+      .def_property_readonly("priority", [](const RequestView& self) {
+    return int{self.with_request([](const Request& request) { return request.priority; })};
+  }, "The priority, 0 to 255, also if it was given to the call.");
 }
 
 }  // namespace hami::bind

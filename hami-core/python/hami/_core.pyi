@@ -397,6 +397,14 @@ class Request(DictView):
     def cancelled(self) -> bool:
         """Whether no caller waits for the result any more, so that the work can be skipped."""
 
+    @property
+    def deadline(self) -> float | None:
+        """The moment of time.monotonic() after which no caller waits, from all limits of the request, or None."""
+
+    @property
+    def priority(self) -> int:
+        """The priority, 0 to 255, also if it was given to the call."""
+
 def scatter(batch: list[Request], parts: Any, key: str = "result") -> None:
     """Set `parts[i]` as the `result` (or another key) of request i, for every request of a batch.
 

@@ -150,6 +150,11 @@ hami_cuda_copy copy_of(const hami::Tensor& tensor, CUdeviceptr to, const std::st
   return copy;
 }
 
+void move_to(std::vector<hami_cuda_copy>& copies, CUdeviceptr start) {
+  for (hami_cuda_copy& copy : copies)
+    copy.to = reinterpret_cast<unsigned char*>(reinterpret_cast<CUdeviceptr>(copy.to) + start);
+}
+
 hami::Value data_of(const hami::Dict& item, const std::string& owner) {
   if (std::optional<hami::Value> data = item.find("data")) return *std::move(data);
   std::string keys;

@@ -40,6 +40,9 @@ hami::Tensor row_view(const hami::Tensor& whole, std::int64_t first_row, Shape s
 // A copy of a tensor on a device to contiguous memory. Error(HAMI_DATA_TYPE) if it has too many axes; `owner` starts it.
 hami_cuda_copy copy_of(const hami::Tensor& tensor, CUdeviceptr to, const std::string& owner);
 
+// Adds the start of their memory to the targets of copies, which were offsets in it.
+void move_to(std::vector<hami_cuda_copy>& copies, CUdeviceptr start);
+
 // The request's `data`; Error(HAMI_REQUEST) if it has none.
 hami::Value data_of(const hami::Dict& item, const std::string& owner);
 

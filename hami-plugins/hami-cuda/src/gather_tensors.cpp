@@ -202,7 +202,7 @@ class ContiguousTensor final : public CudaBackend {
     std::shared_ptr<Memory> memory;
     if (!copies.empty()) {
       memory = allocate(layout.size());
-      for (hami_cuda_copy& copy : copies) copy.to += memory->start();
+      move_to(copies, memory->start());
       device().kernels().copy(stream(), copies);
     }
     for (const Work& work : works) {

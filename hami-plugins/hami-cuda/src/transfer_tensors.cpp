@@ -153,7 +153,7 @@ class CpuTensor final : public CudaBackend {
     std::shared_ptr<Memory> memory;
     if (!copies.empty()) {
       memory = allocate(layout.size());
-      for (hami_cuda_copy& each : copies) each.to += memory->start();
+      move_to(copies, memory->start());
       device().kernels().copy(stream(), copies);
       for (std::size_t i = 0; i < copies.size(); ++i)
         copy_back(to + offsets[i], reinterpret_cast<CUdeviceptr>(copies[i].to),

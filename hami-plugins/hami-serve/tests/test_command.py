@@ -154,7 +154,7 @@ def test_https_with_a_certificate(tmp_path):
     ],
 )
 def test_mistakes_end_the_command_with_a_sentence(tmp_path, arguments, status, message):
-    command = [sys.executable, "-m", "hami", "serve", *arguments]
+    command = [sys.executable, "-m", "hami", "serve", "--http", "0", *arguments]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert (done.returncode, message in done.stderr, done.stdout) == (status, True, ""), done.stderr
     assert "Traceback" not in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -28,7 +29,15 @@ def test_the_examples_print_what_the_page_shows(capsys):
 
 
 def test_the_file_of_models_is_one_that_can_be_loaded():
-    (text,) = blocks("toml")
+    text, _ = blocks("toml")
     with AllRounder(tomllib.loads(text)) as rounder:
         assert rounder.components() == ["double", "classify", "ranked"]
         assert rounder.infer({"data": 7}, ["latest"]) == {"latest": {"data": 7, "result": 7}}
+
+
+def test_the_node_with_a_remote_model_is_one_that_hami_accepts(tmp_path):
+    _, text = blocks("toml")
+    (tmp_path / "detect.toml").write_text(text)
+    command = [sys.executable, "-m", "hami", "check", "detect.toml"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr

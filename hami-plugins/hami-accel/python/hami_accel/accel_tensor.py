@@ -109,7 +109,7 @@ class _Shared:
             return None
         try:
             data, row = self._with_first_axis(item["data"])
-            return self.model.start(data, priority=item.get("priority") or 0, deadline=_seconds_left(item)), row
+            return self.model.start(data, priority=item.priority, deadline=_seconds_left(item)), row
         except BaseException:
             self._idle.release()
             raise
@@ -156,8 +156,8 @@ def _open(path: str, n_task: int, select: int, device: str, limit: float) -> _Sh
 
 
 def _seconds_left(item: Any) -> float | None:
-    limits = [item[key] - now for key, now in (("deadline", time.monotonic()), ("timeout", 0.0)) if item.get(key)]
-    return min(limits, default=None)
+    deadline: float | None = item.deadline
+    return None if deadline is None else deadline - time.monotonic()
 
 
 def _without_first_axis(result: Any) -> Any:

@@ -6,12 +6,22 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hami_serve.component import Component
-    from hami_serve.errors import ModelUnavailable
+    from hami_serve.errors import ModelUnavailable, RemoteFailed, RemoteUnavailable
     from hami_serve.http_app import app
     from hami_serve.model import Handle, ModelInfo, State
     from hami_serve.rounder import AllRounder
 
-__all__ = ["AllRounder", "Component", "Handle", "ModelInfo", "ModelUnavailable", "State", "app"]
+__all__ = [
+    "AllRounder",
+    "Component",
+    "Handle",
+    "ModelInfo",
+    "ModelUnavailable",
+    "RemoteFailed",
+    "RemoteUnavailable",
+    "State",
+    "app",
+]
 
 _MODULES = {
     "AllRounder": "rounder",
@@ -19,6 +29,8 @@ _MODULES = {
     "Handle": "model",
     "ModelInfo": "model",
     "ModelUnavailable": "errors",
+    "RemoteFailed": "errors",
+    "RemoteUnavailable": "errors",
     "State": "model",
     "app": "http_app",
 }

@@ -141,17 +141,20 @@ def _numbers(name: str, datatype: str, data: list[Any]) -> Array:
         return array.astype(dtype)
     if dtype.kind in "iu" and array.dtype.kind in ("f", "O") and all(type(each) is int for each in _leaves(data)):
         array = np.asarray(data, object)  # ints of more than 63 bits
-        return _integers(name, datatype, array)
+        return checked_integers(name, datatype, array)
     kinds = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}[dtype.kind]
     if array.dtype.kind not in kinds:
         raise BadRequest(f'input "{name}" is {datatype}; its data has elements of another kind ({array.dtype})')
     if dtype.kind in "iu":
-        return _integers(name, datatype, array)
+        return checked_integers(name, datatype, array)
     with np.errstate(over="ignore"):
         return array.astype(dtype)
 
 
-def _integers(name: str, datatype: str, array: Array) -> Array:
+def checked_integers(name: str, datatype: str, array: Array) -> Array:
+    """Return integers as a datatype that has all of them."""
+    if not array.size:
+        return array.astype(DATATYPES[datatype][0])
     limits = np.iinfo(DATATYPES[datatype][0])
     low, high = int(array.min()), int(array.max())
     if low < limits.min or high > limits.max:

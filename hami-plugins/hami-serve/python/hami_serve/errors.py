@@ -24,6 +24,14 @@ class TooLarge(BadRequest):
     """A request is larger than the server accepts."""
 
 
+class RemoteUnavailable(ModelUnavailable):
+    """No replica of a remote model can be reached, or each says that it cannot run a request now."""
+
+
+class RemoteFailed(hami.Error):
+    """A remote model has failed, or its server rejects this client or sends what the protocol does not have."""
+
+
 class Status(NamedTuple):
     """How a failure is reported."""
 

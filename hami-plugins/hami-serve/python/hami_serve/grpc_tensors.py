@@ -61,7 +61,7 @@ def parse_request(request: Any) -> Inference:
         inputs[entry.name] = (
             array_of_bytes(name, datatype, shape, memoryview(raw[index]))
             if raw
-            else _array_of_contents(name, datatype, shape, entry.contents)
+            else array_of_contents(name, datatype, shape, entry.contents)
         )
     return Inference(
         inputs=inputs,
@@ -71,7 +71,7 @@ def parse_request(request: Any) -> Inference:
     )
 
 
-def _array_of_contents(name: str, datatype: str, shape: tuple[int, ...], contents: Any) -> Array:
+def array_of_contents(name: str, datatype: str, shape: tuple[int, ...], contents: Any) -> Array:
     if datatype not in CONTENTS:
         raise BadRequest(f'input "{name}" is {datatype}, which is sent in raw_input_contents')
     values = list(getattr(contents, CONTENTS[datatype]))

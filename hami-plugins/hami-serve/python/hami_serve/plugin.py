@@ -1,4 +1,4 @@
-"""The entry module of the plugin. It registers no backends."""
+"""The entry module of the plugin. Its backend, and numpy with it, are imported when a pipeline uses it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ hookimpl = pluggy.HookimplMarker("hami")
 
 @hookimpl
 def hami_register(registry: Any) -> None:
-    """Register nothing: this package runs pipes, and its backends come from other plugins."""
+    registry.add("Remote", "hami_serve.remote.backend:Remote")
 
 
 @hookimpl

@@ -1,0 +1,76 @@
+"""A request for a remote model, independent of the transport, and the errors of its answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import hami
+
+from hami_serve.datatypes import Array
+from hami_serve.errors import RemoteFailed, TooLarge, short
+from hami_serve.inference import Output
+from hami_serve.model import TensorSpec
+
+
+@dataclass(frozen=True)
+class RemoteCall:
+    """One request: its tensors, its parameters, and the limit of its caller."""
+
+    inputs: Sequence[Output]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    deadline: float | None = None  # a moment of time.monotonic()
+    sequence: str | int | None = None
+
+    def seconds_left(self) -> float | None:
+        """Return the time until the deadline, at least 1 ms; None without one."""
+        return None if self.deadline is None else max(0.001, self.deadline - time.monotonic())
+
+
+class ReplicaFailed(Exception):
+    """A replica could not be reached, was lost, or is not available: another one may answer."""
+
+    def __init__(self, reason: str, *, may_have_run: bool) -> None:
+        super().__init__(reason)
+        self.may_have_run = may_have_run
+
+
+class Transport(Protocol):
+    """The protocol over HTTP or gRPC, for one replica."""
+
+    async def inputs(self) -> tuple[TensorSpec, ...]:
+        """Return the inputs in the metadata of the model."""
+        ...
+
+    async def infer(self, call: RemoteCall) -> dict[str, Array]:
+        """Run a request and return the outputs by name. Raises ReplicaFailed, or the error for the caller."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+def error_of(status: int, text: str) -> Exception:
+    """Return the exception for an answer with an HTTP status, of the type that a pipe in this process would raise."""
+    if status in (502, 503):  # 502 is of a proxy that has lost the server
+        return ReplicaFailed(text or f"status {status}", may_have_run=status == 502)
+    kind: type[hami.Error] = {
+        400: hami.RequestError,
+        404: hami.NotFound,
+        413: TooLarge,
+        422: hami.RequestError,
+        429: hami.QueueFull,
+        504: hami.DeadlineExceeded,
+    }.get(status, RemoteFailed)
+    return kind(text or f"the remote server answered with status {status}")
+
+
+def specs_of(inputs: Sequence[Mapping[str, Any]]) -> tuple[TensorSpec, ...]:
+    """Return the inputs of a model's metadata."""
+    try:
+        return tuple(
+            TensorSpec(str(each["name"]), str(each["datatype"]), tuple(map(int, each["shape"]))) for each in inputs
+        )
+    except (KeyError, TypeError, ValueError):
+        raise RemoteFailed(f"the metadata of the remote model have inputs of another form: {short(inputs)}") from None

@@ -1,0 +1,125 @@
+"""A remote model over gRPC. A task that is cancelled cancels its call.
+
+It uses the channels of grpc that have threads of their own: those of grpc.aio disturb one another when a process has
+several loops, as a server with models of other servers does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import grpc
+
+from hami_serve.datatypes import Array, array_of_bytes, bytes_of_array, checked_datatype, checked_shape
+from hami_serve.errors import BadRequest, RemoteFailed, short
+from hami_serve.grpc_messages import SERVICE, message, methods
+from hami_serve.grpc_tensors import array_of_contents
+from hami_serve.model import TensorSpec
+from hami_serve.remote.call import RemoteCall, ReplicaFailed, error_of, specs_of
+
+STATUSES = {
+    grpc.StatusCode.INVALID_ARGUMENT: 400,
+    grpc.StatusCode.NOT_FOUND: 404,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
+    grpc.StatusCode.DEADLINE_EXCEEDED: 504,
+}
+CALLED = ("ModelMetadata", "ModelInfer")
+LARGEST_BACKOFF_MS = 1000  # of gRPC, before it connects again
+
+
+class GrpcTransport:
+    """One replica over gRPC."""
+
+    def __init__(
+        self, url: str, model: str, version: str, *, connect_timeout: float, token: str | None, ca: str | None
+    ) -> None:
+        scheme, _, target = url.rstrip("/").partition("://")
+        options = [
+            ("grpc.max_receive_message_length", -1),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.enable_retries", 0),
+            ("grpc.min_reconnect_backoff_ms", int(connect_timeout * 1000)),
+            ("grpc.max_reconnect_backoff_ms", LARGEST_BACKOFF_MS),
+        ]
+        self._channel = (
+            grpc.secure_channel(target, grpc.ssl_channel_credentials(ca.encode() if ca else None), options)
+            if scheme == "grpcs"
+            else grpc.insecure_channel(target, options)
+        )
+        self._names = {"model_name": model, "model_version": version}
+        self._metadata = (("authorization", f"Bearer {token}"),) if token else None
+        self._methods = {each.name: _stub(self._channel, each) for each in methods() if each.name in CALLED}
+
+    async def inputs(self) -> tuple[TensorSpec, ...]:
+        request = message("ModelMetadataRequest")(name=self._names["model_name"], version=self._names["model_version"])
+        answer = await self._send("ModelMetadata", request, None)
+        return specs_of([{"name": it.name, "datatype": it.datatype, "shape": it.shape} for it in answer.inputs])
+
+    async def infer(self, call: RemoteCall) -> dict[str, Array]:
+        request = message("ModelInferRequest")(**self._names)
+        for tensor in call.inputs:
+            request.inputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.array.shape)
+            request.raw_input_contents.append(bytes(bytes_of_array(tensor.datatype, tensor.array)))
+        for key, value in call.parameters.items():
+            _set(request.parameters[key], key, value)
+        answer = await self._send("ModelInfer", request, call.seconds_left())
+        try:
+            return _outputs(answer)
+        except BadRequest as error:
+            raise RemoteFailed(f"the remote server sent a malformed answer: {short(str(error))}") from error
+
+    async def _send(self, name: str, request: Any, timeout: float | None) -> Any:
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        call = self._methods[name].future(request, timeout=timeout, metadata=self._metadata)
+        call.add_done_callback(lambda _: _tell(loop, ended))
+        try:
+            await ended.wait()
+        except asyncio.CancelledError:
+            call.cancel()
+            raise
+        if call.code() is grpc.StatusCode.OK:
+            return call.result()
+        if call.code() is grpc.StatusCode.UNAVAILABLE:  # refused, lost, or answered so: the code does not tell
+            raise ReplicaFailed(call.details() or "not available", may_have_run=True)
+        raise error_of(STATUSES.get(call.code(), 500), call.details() or "")
+
+    async def close(self) -> None:
+        self._channel.close()
+
+
+def _tell(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
+    with contextlib.suppress(RuntimeError):  # the client was closed
+        loop.call_soon_threadsafe(ended.set)
+
+
+def _stub(channel: Any, method: Any) -> Any:
+    return channel.unary_unary(
+        f"/{SERVICE}/{method.name}",
+        request_serializer=message(method.input_type.name).SerializeToString,
+        response_deserializer=message(method.output_type.name).FromString,
+    )
+
+
+def _set(parameter: Any, key: str, value: Any) -> None:
+    kinds = {bool: "bool_param", int: "int64_param", str: "string_param", float: "double_param"}
+    if type(value) not in kinds:
+        raise BadRequest(
+            f"the parameter {short(key)} is a bool, an int, a float or a str over gRPC, got {short(value)}"
+        )
+    setattr(parameter, kinds[type(value)], value)
+
+
+def _outputs(answer: Any) -> dict[str, Array]:
+    raw = answer.raw_output_contents
+    found = {}
+    for index, entry in enumerate(answer.outputs):
+        datatype, shape = checked_datatype(entry.name, entry.datatype), checked_shape(entry.name, list(entry.shape))
+        found[entry.name] = (
+            array_of_bytes(entry.name, datatype, shape, memoryview(raw[index]))
+            if index < len(raw)
+            else array_of_contents(entry.name, datatype, shape, entry.contents)
+        )
+    return found

@@ -1,0 +1,116 @@
+"""A remote model over HTTP, with tensors as bytes. aiohttp closes the connection of a task that is cancelled."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+
+from hami_serve.datatypes import Array, array_of_bytes, array_of_json, bytes_of_array, checked_datatype, checked_shape
+from hami_serve.errors import BadRequest, RemoteFailed, short
+from hami_serve.http_tensors import HEADER_LENGTH
+from hami_serve.model import TensorSpec
+from hami_serve.remote.call import RemoteCall, ReplicaFailed, error_of, specs_of
+
+
+class HttpTransport:
+    """One replica over HTTP."""
+
+    def __init__(
+        self, url: str, model: str, version: str, *, connect_timeout: float, token: str | None, ca: str | None
+    ) -> None:
+        self._path = f"{url.rstrip('/')}/v2/models/{quote(model, safe='')}"
+        if version:
+            self._path += f"/versions/{quote(version, safe='')}"
+        self._connect_timeout = connect_timeout
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._ssl = ssl.create_default_context(cadata=ca)  # by default the authorities of the system
+        self._made: aiohttp.ClientSession | None = None
+
+    def _session(self) -> aiohttp.ClientSession:
+        if self._made is None:  # in the loop that uses it
+            self._made = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, ssl=self._ssl),
+                timeout=aiohttp.ClientTimeout(total=None, connect=self._connect_timeout),
+                headers=self._headers,
+            )
+        return self._made
+
+    async def inputs(self) -> tuple[TensorSpec, ...]:
+        head, _ = await self._send("GET", self._path)
+        return specs_of(head.get("inputs") or ())
+
+    async def infer(self, call: RemoteCall) -> dict[str, Array]:
+        entries, tails = [], []
+        for tensor in call.inputs:
+            data = bytes_of_array(tensor.datatype, tensor.array)
+            size = {"binary_data_size": len(data)}
+            shape = list(tensor.array.shape)
+            entries.append({"name": tensor.name, "datatype": tensor.datatype, "shape": shape, "parameters": size})
+            tails.append(data)
+        parameters = {**call.parameters, "binary_data_output": True}
+        if (left := call.seconds_left()) is not None:
+            parameters["timeout"] = int(left * 1e6)
+        head = json.dumps({"parameters": parameters, "inputs": entries}, separators=(",", ":")).encode()
+        headers = {HEADER_LENGTH: str(len(head)), "Content-Type": "application/octet-stream"}
+        answer, tail = await self._send("POST", f"{self._path}/infer", b"".join([head, *tails]), headers)
+        try:
+            return _outputs(answer, tail)
+        except (BadRequest, KeyError, TypeError) as error:
+            raise RemoteFailed(f"the remote server sent a malformed answer: {short(str(error))}") from error
+
+    async def _send(
+        self, method: str, url: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> tuple[dict[str, Any], memoryview]:
+        """Return the JSON of the answer, and the bytes after it."""
+        try:
+            async with self._session().request(method, url, data=body, headers=headers, allow_redirects=False) as got:
+                content = await got.read()
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            raise ReplicaFailed(_reason(error), may_have_run=False) from error
+        except aiohttp.ClientError as error:
+            raise ReplicaFailed(_reason(error), may_have_run=True) from error
+        if got.status != 200:
+            raise error_of(got.status, _error_text(content))
+        try:
+            length = int(got.headers.get(HEADER_LENGTH, len(content)))
+            head = json.loads(content[:length])
+        except (ValueError, RecursionError):
+            raise RemoteFailed(f"the remote server sent no JSON: {short(content[:80])}") from None
+        if not isinstance(head, dict):
+            raise RemoteFailed(f"the remote server sent no JSON object: {short(head)}")
+        return head, memoryview(content)[length:]
+
+    async def close(self) -> None:
+        if self._made is not None:
+            await self._made.close()
+
+
+def _outputs(answer: Mapping[str, Any], tail: memoryview) -> dict[str, Array]:
+    found, position = {}, 0
+    for entry in answer["outputs"]:
+        name = entry["name"]
+        datatype, shape = checked_datatype(name, entry["datatype"]), checked_shape(name, entry["shape"])
+        size = (entry.get("parameters") or {}).get("binary_data_size")
+        if size is None:
+            found[name] = array_of_json(name, datatype, shape, entry["data"])
+        else:
+            found[name] = array_of_bytes(name, datatype, shape, tail[position : position + size])
+            position += size
+    return found
+
+
+def _error_text(content: bytes) -> str:
+    try:
+        text = json.loads(content)["error"]
+    except (ValueError, RecursionError, KeyError, TypeError, IndexError):
+        return short(content.decode("utf-8", "replace").strip())
+    return text if isinstance(text, str) else short(text)
+
+
+def _reason(error: aiohttp.ClientError) -> str:
+    return str(getattr(error, "os_error", None) or error) or type(error).__name__
