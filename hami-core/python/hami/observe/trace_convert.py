@@ -89,7 +89,7 @@ def write_tensorboard(trace: TraceFile, folder: str | Path) -> None:
         ConfigError: The package `tensorboard` is not installed.
     """
     try:
-        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
     except ImportError:
         raise ConfigError("--tensorboard needs the package tensorboard; run: pip install tensorboard") from None
@@ -104,7 +104,7 @@ def write_tensorboard(trace: TraceFile, folder: str | Path) -> None:
 
 
 def _summaries(trace: TraceFile) -> Iterator[tuple[int, Any]]:
-    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
 
     series = series_of(trace)
     began = min((each.start for each in trace.slices), default=0)
@@ -121,7 +121,7 @@ def _summaries(trace: TraceFile) -> Iterator[tuple[int, Any]]:
 
 
 def _histogram(values: list[float], buckets: int = 30) -> Any:
-    from tensorboard.compat.proto.summary_pb2 import HistogramProto
+    from tensorboard.compat.proto.summary_pb2 import HistogramProto  # pyright: ignore[reportAttributeAccessIssue]
 
     low, high = min(values), max(values)
     width = (high - low) / buckets or 1.0
