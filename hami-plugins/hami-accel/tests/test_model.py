@@ -428,6 +428,21 @@ def test_bound_buffers_are_used_without_a_copy(model):
     assert np.array_equal(taken, expected(NET, given))
 
 
+def test_calls_that_name_no_slot_take_one_with_bound_buffers_last(model):
+    given = np.full((1, 4), 7, np.float32)
+    for slot in range(3):
+        model.bind(slot, "x", given)
+    tickets = [model.start(x())]
+    with pytest.raises(InputError, match="takes 0 inputs"):
+        model.start(x())
+    tickets += [model.start() for _ in range(3)]
+    assert tickets[0].slot == 3
+    assert sorted(ticket.slot for ticket in tickets[1:]) == [0, 1, 2]
+    assert np.array_equal(model.wait(tickets[0]), expected(NET, x()))
+    for ticket in tickets[1:]:
+        assert np.array_equal(model.wait(ticket), expected(NET, given))
+
+
 def test_buffers_with_dlpack_are_bound_without_a_copy(model):
     class Buffer:
         def __init__(self) -> None:

@@ -117,7 +117,7 @@ class AccelModel:
         Args:
             inputs: one array, a dict by input name, or a list in the order of the inputs; they are copied. None: run
                 on what is in the buffers.
-            slot: number of an idle slot; None: any idle one.
+            slot: number of an idle slot; None: any idle one, those with bound buffers last.
             priority: 0 to 253, where larger ones start first; 254 preempts those; 255 preempts all others. None: the
                 priority of the slot.
             deadline: seconds from now after which the result is useless.

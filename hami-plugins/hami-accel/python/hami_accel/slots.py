@@ -79,7 +79,7 @@ class SlotTable:
         return self._slots[index]
 
     def occupy(self, number: int | None) -> Slot:
-        """Make a slot RUNNING and return it; None: any idle one."""
+        """Make a slot RUNNING and return it; None: any idle one, those with bound buffers last."""
         if number is not None:
             target = self.get(number)
             if not target.swap(IDLE, RUNNING):
@@ -88,11 +88,12 @@ class SlotTable:
                 )
             return target
         count, first = len(self._slots), self._next
-        for offset in range(count):
-            target = self._slots[(first + offset) % count]
-            if target.state is IDLE and target.swap(IDLE, RUNNING):
-                self._next = (target.index + 1) % count
-                return target
+        for bound in (False, True):
+            for offset in range(count):
+                target = self._slots[(first + offset) % count]
+                if bool(target.buffers.bound) is bound and target.state is IDLE and target.swap(IDLE, RUNNING):
+                    self._next = (target.index + 1) % count
+                    return target
         raise SlotError(f"{self.name}: none of {count} slots is idle; wait for a task, or load with a larger n_task")
 
     def running(self, slot: Slot) -> Ticket:
