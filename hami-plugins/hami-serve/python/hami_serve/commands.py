@@ -33,6 +33,13 @@ def add_serve(subparsers: Any) -> None:
         dest="imports",
         help="import a Python file or module first; repeatable",
     )
+    serve.add_argument(
+        "--workers",
+        type=_positive,
+        default=1,
+        metavar="N",
+        help="number of processes that share the ports, each with all models; default: 1",
+    )
     serve.add_argument("--watch", action="store_true", help="reload models whose files in the folder change")
     serve.add_argument(
         "--drain", type=_seconds, default=30.0, metavar="TIME", help="time for open requests on SIGTERM; default: 30s"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -98,3 +99,23 @@ def statistics(model: Model) -> dict[str, Any]:
         },
         "batch_stats": [],
     }
+
+
+def summed_statistics(of_workers: Iterable[Iterable[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """Return the statistics of a server from those of its workers: the sums for each version of a model."""
+    by_version: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for models in of_workers:
+        for each in models:
+            by_version.setdefault((each["name"], each["version"]), []).append(each)
+    return [
+        {**_sum(found), "last_inference": max(each["last_inference"] for each in found)}
+        for found in by_version.values()
+    ]
+
+
+def _sum(values: Sequence[Any]) -> Any:
+    """Add numbers; dicts are added key by key, and what is not a number is equal in all."""
+    first = values[0]
+    if isinstance(first, dict):
+        return {key: _sum([value[key] for value in values]) for key in first}
+    return sum(values) if isinstance(first, int) else first

@@ -72,7 +72,7 @@ class Service:
             models = [self._model(request)]
         else:
             models = list(self._rounder.registry.versions(request.name).values())
-        return {"model_stats": [describing.statistics(model) for model in models]}
+        return {"model_stats": await self._serving.statistics(models)}
 
     async def RepositoryIndex(self, request: Any, context: Any) -> dict[str, Any]:
         return {"models": describing.index(self._rounder, only_ready=request.ready)}
@@ -185,11 +185,12 @@ class GrpcServer:
         *,
         token: str | None = None,
         tls: tuple[bytes, bytes] | None = None,
+        shared: bool = False,
     ) -> None:
         options = [
             ("grpc.max_receive_message_length", max_body),
             ("grpc.max_send_message_length", -1),
-            ("grpc.so_reuseport", 0),
+            ("grpc.so_reuseport", int(shared)),
         ]
         self._server = grpc.aio.server(interceptors=[_RequireToken(token)] if token else [], options=options)
         self._server.add_generic_rpc_handlers((handlers(serving),))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
 from contextlib import aclosing
 from typing import Any
 
@@ -30,8 +30,8 @@ from hami_serve.http_tensors import (
     render_answer,
 )
 from hami_serve.inference import Call, Inference, Part, apply_parameters, call_of, run, stream
-from hami_serve.metrics import CONTENT_TYPE, metrics
-from hami_serve.model import State
+from hami_serve.metrics import CONTENT_TYPE
+from hami_serve.model import Model, State
 from hami_serve.serving import Serving
 
 MAX_BODY = 64 << 20  # bytes of a request, by default
@@ -174,8 +174,7 @@ class Handlers:
         return call_of(parse_generate(given, self._model(request).version.inputs), *_place(request))
 
     async def metrics(self, request: Request) -> Response:
-        text = await asyncio.to_thread(metrics, self._serving.rounder)
-        return Response(text, media_type=CONTENT_TYPE)
+        return Response(await self._serving.metrics(), media_type=CONTENT_TYPE)
 
     async def server(self, request: Request) -> Response:
         return _json(describing.server_metadata())
@@ -203,13 +202,14 @@ class Handlers:
 
     async def statistics(self, request: Request) -> Response:
         if "version" in request.path_params:
-            return _json({"model_stats": [describing.statistics(self._model(request))]})
-        versions = self._serving.rounder.registry.versions(request.path_params["name"])
-        return _json({"model_stats": [describing.statistics(model) for model in versions.values()]})
+            return await self._statistics([self._model(request)])
+        return await self._statistics(self._serving.rounder.registry.versions(request.path_params["name"]).values())
 
     async def all_statistics(self, request: Request) -> Response:
-        models = self._serving.rounder.registry.models()
-        return _json({"model_stats": [describing.statistics(model) for model in models]})
+        return await self._statistics(self._serving.rounder.registry.models())
+
+    async def _statistics(self, models: Collection[Model]) -> Response:
+        return _json({"model_stats": await self._serving.statistics(models)})
 
     def _model(self, request: Request) -> Any:
         return self._serving.rounder.registry.find(*_place(request))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import hami
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -17,23 +18,44 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 MODEL = ("model", "version")
 
 
-def metrics(rounder: AllRounder) -> bytes:
-    """Return all metrics in the text format of Prometheus."""
+def families(rounder: AllRounder) -> list[Metric]:
+    """Return all metrics of this process."""
+    models = [model for model in rounder.registry.models() if model.state is not State.DRAINING]
+    pipes = {(model.handle.component, model.handle.version): model.pipe for model in models if model.pipe}
+    return [*_of_models(models), *hami.observe.prometheus(pipes, MODEL).collect()]
+
+
+def text(families: Iterable[Metric]) -> bytes:
+    """Return metrics in the text format of Prometheus."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Models(rounder))
+    registry.register(_Families(list(families)))
     return generate_latest(registry)
 
 
-class _Models(Collector):
-    def __init__(self, rounder: AllRounder) -> None:
-        self._rounder = rounder
+class _Families(Collector):
+    def __init__(self, families: list[Metric]) -> None:
+        self._families = families
 
-    def collect(self) -> Iterator[Metric]:
-        registry = self._rounder.registry
-        models = [model for model in registry.models() if model.state is not State.DRAINING]
-        yield from _of_models(models)
-        pipes = {(model.handle.component, model.handle.version): model.pipe for model in models if model.pipe}
-        yield from hami.observe.prometheus(pipes, MODEL).collect()
+    def collect(self) -> list[Metric]:
+        return self._families
+
+
+def packed(families: Iterable[Metric]) -> list[Any]:
+    """Return metrics in a form that JSON can represent."""
+    return [[each.name, each.documentation, each.type, [[*sample[:3]] for sample in each.samples]] for each in families]
+
+
+def of_workers(answers: Mapping[int, Any], count: int) -> list[Metric]:
+    """Return the metrics of all workers, from packed metrics by worker; the label `worker` tells them apart."""
+    up = GaugeMetricFamily("hami_serve_worker_up", "1 if the worker answers, else 0.", labels=("worker",))
+    found: dict[str, Metric] = {}
+    for number in range(count):
+        up.add_metric([str(number)], float(number in answers))
+        for name, documentation, kind, samples in answers.get(number, ()):
+            family = found.setdefault(name, Metric(name, documentation, kind))
+            for sample, labels, value in samples:
+                family.add_sample(sample, {"worker": str(number), **labels}, value)
+    return [up, *found.values()]
 
 
 def _of_models(models: Iterable[Model]) -> Iterator[Metric]:

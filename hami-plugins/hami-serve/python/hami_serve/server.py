@@ -11,7 +11,7 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ import uvicorn
 from hami_serve.access import RequireToken, read, read_token
 from hami_serve.http_app import application
 from hami_serve.http_protocol import JoiningProtocol
+from hami_serve.peers import Peers
 from hami_serve.serving import Serving
 from hami_serve.watching import Watcher
 
@@ -36,9 +37,10 @@ KEEP_ALIVE_S = 75
 class HttpServer(uvicorn.Server):
     """A uvicorn server that ends with status 0 on SIGTERM and SIGINT, after its requests have ended."""
 
-    def __init__(self, config: uvicorn.Config, serving: Serving) -> None:
+    def __init__(self, config: uvicorn.Config, serving: Serving, drain: float) -> None:
         super().__init__(config)
         self._serving = serving
+        self._drain = drain
         self.beside: Coroutine[Any, Any, None] | None = None  # ends another server while this one drains
 
     @contextlib.contextmanager
@@ -51,12 +53,15 @@ class HttpServer(uvicorn.Server):
                 signal.signal(number, handler)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:  # no new connections
+            server.close()
         if self.beside is not None:  # before the models are closed
             await self.beside
+        self.config.timeout_graceful_shutdown = self._serving.drain_left()  # type: ignore[assignment]
         await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self._serving.draining = True
+        self._serving.drain(self._drain)
         super().handle_exit(sig, frame)
 
 
@@ -64,22 +69,54 @@ def serve(arguments: argparse.Namespace) -> int:
     """Serve until a signal ends it; return the exit status."""
     if arguments.watch and not Path(arguments.source).is_dir():
         raise hami.ConfigError(f"--watch needs a folder, got {arguments.source}")
+    if arguments.allow_control and arguments.workers > 1:
+        raise hami.ConfigError(
+            "--allow-control needs one worker: a client that loads a model reaches only one of them; use --watch, or "
+            "leave out --workers"
+        )
+    read_token(arguments.token_file)
+    if bool(arguments.tls_cert) != bool(arguments.tls_key):
+        raise hami.ConfigError("--tls-cert and --tls-key belong together; give both or none")
+    for option, file in (("--tls-cert", arguments.tls_cert), ("--tls-key", arguments.tls_key)):
+        if file:
+            read(file, option)
+    if arguments.workers > 1:
+        from hami_serve.workers import supervise
+
+        return supervise(arguments)
+
+    def announce(names: str) -> None:
+        print(announcement(names, arguments), flush=True)
+
+    run(arguments, announce)
+    return 0
+
+
+def run(arguments: argparse.Namespace, announce: Callable[[str], None], peers: Peers | None = None) -> None:
+    """Serve in this process until a signal ends it.
+
+    Args:
+        arguments: Those of the command. Ports that were 0 become those that were chosen.
+        announce: Called with the names of the models as soon as they are served.
+        peers: The other workers, which listen on the same ports.
+    """
     import_all(arguments.imports)
     serving = Serving(
         arguments.source,
         allow_control=arguments.allow_control,
         max_loaded=arguments.max_loaded,
         drain_timeout=arguments.drain,
+        peers=peers,
     )
-    token = read_token(arguments.token_file)
-    if bool(arguments.tls_cert) != bool(arguments.tls_key):
-        raise hami.ConfigError("--tls-cert and --tls-key belong together; give both or none")
-    for option, file in (("--tls-cert", arguments.tls_cert), ("--tls-key", arguments.tls_key)):
-        if file:
-            read(file, option)
     allow_many_connections()
-    listening = listen(arguments.host, arguments.http)
-    serving.start()
+    if peers is None:  # a port that is in use is an error before the models are loaded
+        listening = listen(arguments.host, arguments.http)
+        serving.start()
+    else:  # connections go to the other workers until the models are loaded
+        serving.start()
+        listening = listen(arguments.host, arguments.http, shared=True)
+    arguments.http = listening.getsockname()[1]
+    token = read_token(arguments.token_file)
     made = application(serving, arguments.max_request_mib << 20)
     config = uvicorn.Config(
         RequireToken(made, token) if token else made,
@@ -91,12 +128,10 @@ def serve(arguments: argparse.Namespace) -> int:
         log_level="warning",
         access_log=False,
         timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=max(1, round(arguments.drain)),
         server_header=False,
     )
     with _watching(arguments, serving):
-        asyncio.run(_run(arguments, HttpServer(config, serving), serving, listening, token))
-    return 0
+        asyncio.run(_run(arguments, HttpServer(config, serving, arguments.drain), serving, listening, token, announce))
 
 
 @contextlib.contextmanager
@@ -113,20 +148,29 @@ def _watching(arguments: argparse.Namespace, serving: Serving) -> Iterator[None]
 
 
 async def _run(
-    arguments: argparse.Namespace, http: HttpServer, serving: Serving, listening: socket.socket, token: str | None
+    arguments: argparse.Namespace,
+    http: HttpServer,
+    serving: Serving,
+    listening: socket.socket,
+    token: str | None,
+    announce: Callable[[str], None],
 ) -> None:
-    """Serve both protocols until a signal ends HTTP; then gRPC has the same time for its open requests."""
-    names = ", ".join(serving.rounder.components()) or "no models"
-    if arguments.grpc is None:
-        print(f"serving {names} on {address(listening, arguments.tls_cert)}", flush=True)
+    """Serve both protocols until a signal ends HTTP; then both have the same time for their open requests."""
+    if arguments.grpc is not None:
+        grpc = _grpc_server(arguments, serving, token)
+        await grpc.start()
+        arguments.grpc = grpc.port
+        http.beside = grpc.stop(arguments.drain)
+    async with serving.answering_peers():
+        announce(", ".join(serving.rounder.components()) or "no models")
         await http.serve([listening])
-        return
-    grpc = _grpc_server(arguments, serving, token)
-    await grpc.start()
+
+
+def announcement(names: str, arguments: argparse.Namespace) -> str:
+    """Return the line that says which models are served, and where."""
     host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
-    print(f"serving {names} on {address(listening, arguments.tls_cert)} and grpc://{host}:{grpc.port}", flush=True)
-    http.beside = grpc.stop(arguments.drain)
-    await http.serve([listening])
+    http = f"http{'s' if arguments.tls_cert else ''}://{host}:{arguments.http}"
+    return f"serving {names} on {http}" + ("" if arguments.grpc is None else f" and grpc://{host}:{arguments.grpc}")
 
 
 def _grpc_server(arguments: argparse.Namespace, serving: Serving, token: str | None) -> GrpcServer:
@@ -138,7 +182,14 @@ def _grpc_server(arguments: argparse.Namespace, serving: Serving, token: str | N
         ) from error
     host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
     tls = (read(arguments.tls_key, "--tls-key"), read(arguments.tls_cert, "--tls-cert")) if arguments.tls_cert else None
-    return GrpcServer(serving, f"{host}:{arguments.grpc}", arguments.max_request_mib << 20, token=token, tls=tls)
+    return GrpcServer(
+        serving,
+        f"{host}:{arguments.grpc}",
+        arguments.max_request_mib << 20,
+        token=token,
+        tls=tls,
+        shared=arguments.workers > 1,
+    )
 
 
 def allow_many_connections() -> None:
@@ -149,25 +200,34 @@ def allow_many_connections() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
     """Return a listening socket."""
-    # The protocol must be named: asyncio sets TCP_NODELAY only on the connections of such a socket.
-    listening = socket.socket(
-        socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP
-    )
+    listening = bind(host, port, shared=shared)
     try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host, port))
         listening.listen(BACKLOG)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         listening.close()
-        raise hami.ConfigError(f"cannot listen on {host} port {port}: {error}") from error
+        raise _cannot_listen(host, port, error) from error
     return listening
 
 
-def address(listening: socket.socket, certificate: str | None = None) -> str:
-    host, port = listening.getsockname()[:2]
-    return f"http{'s' if certificate else ''}://{f'[{host}]' if ':' in host else host}:{port}"
+def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """Return a socket at an address, which it shares with other processes if they all want it."""
+    # The protocol must be named: asyncio sets TCP_NODELAY only on the connections of such a socket.
+    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        bound.bind((host, port))
+    except (OSError, OverflowError) as error:
+        bound.close()
+        raise _cannot_listen(host, port, error) from error
+    return bound
+
+
+def _cannot_listen(host: str, port: int, error: Exception) -> hami.ConfigError:
+    return hami.ConfigError(f"cannot listen on {host} port {port}: {error}")
 
 
 def import_all(names: Sequence[str]) -> None:

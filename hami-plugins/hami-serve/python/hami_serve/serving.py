@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import AsyncIterator, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import hami
 
+from hami_serve import describing
+from hami_serve import metrics as prometheus
 from hami_serve.errors import ControlDisabled
+from hami_serve.model import Model
+from hami_serve.peers import Peers
 from hami_serve.rounder import AllRounder
 from hami_serve.source import INDEX, NAME, ComponentSpec, read_components
 
@@ -17,13 +24,18 @@ from hami_serve.source import INDEX, NAME, ComponentSpec, read_components
 class Serving:
     """The models of one source. A source that the caller has not loaded is loaded by `start`."""
 
-    def __init__(self, source: Any, *, allow_control: bool = False, **options: Any) -> None:
+    def __init__(self, source: Any, *, allow_control: bool = False, peers: Peers | None = None, **options: Any) -> None:
         self._own = not isinstance(source, AllRounder)
         self._source = source
         self._options = options
         self._allow_control = allow_control
         self._rounder: AllRounder | None = None if self._own else source
-        self.draining = False
+        self._peers = peers
+        self._drain_until: float | None = None  # of time.monotonic()
+
+    @property
+    def draining(self) -> bool:
+        return self._drain_until is not None
 
     @property
     def rounder(self) -> AllRounder:
@@ -40,11 +52,52 @@ class Serving:
         if self._rounder is None:
             self._rounder = AllRounder(components_of(self._source), **self._options)
 
+    def drain(self, seconds: float) -> None:
+        """Be not ready from now on, and let `stop` wait at most for the rest of the time."""
+        if self._drain_until is None:
+            self._drain_until = time.monotonic() + seconds
+
+    def drain_left(self) -> float | None:
+        """Return the seconds that open requests have left to end; None if `drain` was not called."""
+        return None if self._drain_until is None else max(0.0, self._drain_until - time.monotonic())
+
     def stop(self) -> None:
         """Close the models, if `start` has loaded them."""
-        self.draining = True
+        left = self.drain_left()
+        self.drain(0.0)
         if self._own and self._rounder is not None:
-            self._rounder.close()
+            self._rounder.close(left)
+
+    # ---- what the workers of a server know only together ----
+
+    @contextlib.asynccontextmanager
+    async def answering_peers(self) -> AsyncIterator[None]:
+        """Answer what the other workers ask."""
+        if self._peers is None:
+            yield
+            return
+        answers = {
+            "metrics": lambda: prometheus.packed(prometheus.families(self.rounder)),
+            "statistics": lambda: [describing.statistics(model) for model in self.rounder.registry.models()],
+        }
+        async with await self._peers.listen(answers):
+            yield
+
+    async def metrics(self) -> bytes:
+        """Return the metrics of all workers in the text format of Prometheus."""
+        if self._peers is None:
+            return await asyncio.to_thread(lambda: prometheus.text(prometheus.families(self.rounder)))
+        return prometheus.text(prometheus.of_workers(await self._peers.ask("metrics"), self._peers.count))
+
+    async def statistics(self, models: Collection[Model]) -> list[dict[str, Any]]:
+        """Return the statistics of models: their sums over all workers."""
+        if self._peers is None:
+            return [describing.statistics(model) for model in models]
+        wanted = {(model.handle.component, model.handle.version) for model in models}
+        found = describing.summed_statistics((await self._peers.ask("statistics")).values())
+        return [each for each in found if (each["name"], each["version"]) in wanted]
+
+    # ---- changes ----
 
     def reload(self) -> dict[str, Exception]:
         """Make each component what the source describes now; return the errors by component.

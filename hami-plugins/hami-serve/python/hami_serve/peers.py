@@ -1,0 +1,57 @@
+"""The worker processes of a server ask each other for what each of them knows alone: its metrics and statistics."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+ANSWER_S = 2.0  # a worker that needs longer is left out
+
+
+class Peers:
+    """The workers of a server, by number. Each answers questions at a Unix socket in a folder of the server."""
+
+    def __init__(self, folder: Path, count: int, number: int) -> None:
+        self.count = count
+        self._folder = folder
+        self._number = number
+
+    async def listen(self, answers: Mapping[str, Callable[[], Any]]) -> asyncio.AbstractServer:
+        """Answer questions: each has a name, and a function that returns what JSON can represent."""
+
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            try:
+                question = (await reader.readline()).decode().strip()
+                writer.write(json.dumps(await asyncio.to_thread(answers[question])).encode())
+                await writer.drain()
+            except ConnectionError:  # the other worker has ended
+                pass
+            finally:
+                writer.close()
+
+        return await asyncio.start_unix_server(answer, self._path(self._number))
+
+    async def ask(self, question: str) -> dict[int, Any]:
+        """Return the answers of all workers that run, this one included, by their numbers."""
+        answers = await asyncio.gather(*(self._ask(number, question) for number in range(self.count)))
+        return {number: answer for number, answer in enumerate(answers) if answer is not None}
+
+    async def _ask(self, number: int, question: str) -> Any:
+        try:
+            return await asyncio.wait_for(self._exchange(number, question), ANSWER_S)
+        except (OSError, ValueError, asyncio.TimeoutError):  # it has ended, or hangs
+            return None
+
+    async def _exchange(self, number: int, question: str) -> Any:
+        reader, writer = await asyncio.open_unix_connection(self._path(number))
+        try:
+            writer.write(f"{question}\n".encode())
+            return json.loads(await reader.read())
+        finally:
+            writer.close()
+
+    def _path(self, number: int) -> str:
+        return str(self._folder / str(number))
