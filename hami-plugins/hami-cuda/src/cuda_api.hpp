@@ -41,6 +41,9 @@ constexpr int kReleaseThreshold = 4;        // attribute of a pool: bytes that i
   X(CUresult, cuMemPoolTrimTo, trim_pool, (CUmemoryPool pool, std::size_t kept))                                      \
   X(CUresult, cuCtxPushCurrent_v2, context_push, (CUcontext context))                                                 \
   X(CUresult, cuCtxPopCurrent_v2, context_pop, (CUcontext * context))                                                 \
+  X(CUresult, cuCtxSynchronize, context_synchronize, ())                                                              \
+  X(CUresult, cuMemAlloc_v2, allocate_unordered, (CUdeviceptr * memory, std::size_t size))                            \
+  X(CUresult, cuMemFree_v2, release_unordered, (CUdeviceptr memory))                                                  \
   X(CUresult, cuModuleLoadData, module_load, (CUmodule * loaded, const void* ptx))                                    \
   X(CUresult, cuModuleGetFunction, module_function, (CUfunction * function, CUmodule loaded, const char* name))       \
   X(CUresult, cuLaunchKernel, launch,                                                                                 \

@@ -3,6 +3,8 @@
 
 #include <charconv>
 
+#include "python_functions.hpp"
+
 namespace hami_cuda {
 namespace {
 
@@ -22,8 +24,7 @@ int device_index(const std::string& device, const std::string& owner) {
 
 }  // namespace
 
-template <class Body>
-void CudaBackend::translate_errors(const Body& body) {
+void CudaBackend::translate_errors(const std::function<void()>& body) {
   try {
     body();
   } catch (const CudaError& error) {
@@ -48,14 +49,13 @@ void CudaBackend::init_(const hami::Params& params) {
       stream_ = device_->new_stream();
       set_stream(place(), stream_->handle());
     }
+    options()[kPythonFunctionsOption] = hami::Value(python_functions());
     setup(params);
   });
 }
 
 void CudaBackend::forward_(hami::Batch batch) {
-  translate_errors([&] {
-    Runtime::get();  // checks the process
-    const CurrentDevice current(device_->device());
+  on_device([&] {
     try {
       run(batch);
     } catch (...) {
@@ -67,12 +67,12 @@ void CudaBackend::forward_(hami::Batch batch) {
 }
 
 void CudaBackend::hold_kept() {
-  if (!kept_.empty()) stream_->hold(std::make_shared<std::vector<std::shared_ptr<void>>>(std::exchange(kept_, {})));
+  if (!kept_.empty()) stream()->hold(std::make_shared<std::vector<std::shared_ptr<void>>>(std::exchange(kept_, {})));
 }
 
 hami::Tensor CudaBackend::any_tensor(const hami::Value& value) {
   try {
-    hami::Tensor found = hami::Tensor::on_device(value, stream_->handle());
+    hami::Tensor found = hami::Tensor::on_device(value, stream()->handle());
     const bool is_ordered = value.kind() == HAMI_TENSOR && found.device().device_type == kDLCUDA;
     if (!is_ordered) keep(found);  // its owner does not know this stream
     return found;

@@ -1,6 +1,7 @@
 // CudaBackend: the base class of the backends. It opens the device, and runs a batch on the stream of its instance.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,7 +20,8 @@ class CudaBackend : public hami::Backend {
 
   const std::string& name() const noexcept { return name_; }
   OpenDevice& device() const noexcept { return *device_; }
-  const std::shared_ptr<Stream>& stream() const noexcept { return stream_; }
+  // The stream of the instance; inside StreamPool, one of its streams.
+  const std::shared_ptr<Stream>& stream() const noexcept { return StreamScope::stream_of(stream_); }
   DLDevice place() const noexcept { return {kDLCUDA, device_->device().index()}; }
 
   // A tensor in CPU memory, or on the device and ordered with the stream. It is kept until the work of this batch is
@@ -32,7 +34,7 @@ class CudaBackend : public hami::Backend {
   void keep(Object object) {
     kept_.push_back(std::make_shared<Object>(std::move(object)));
   }
-  std::shared_ptr<Memory> allocate(std::size_t size) const { return std::make_shared<Memory>(stream_, size); }
+  std::shared_ptr<Memory> allocate(std::size_t size) const { return std::make_shared<Memory>(stream(), size); }
   // Runs `body` for each request. A request for which it throws hami::Error fails alone.
   template <class Body>
   static void for_each(hami::Batch batch, const Body& body) {
@@ -48,13 +50,22 @@ class CudaBackend : public hami::Backend {
   virtual void setup(const hami::Params&) {}
   // Called with the device as the current one. Work that is not done when it returns is on the stream.
   virtual void run(hami::Batch batch) = 0;
+  // Runs `body` with the device as the current one, and translates its errors.
+  template <class Body>
+  void on_device(const Body& body) {
+    translate_errors([&] {
+      Runtime::get();  // checks the process
+      device_->device().driver().check_usable();
+      const CurrentDevice current(device_->device());
+      body();
+    });
+  }
 
  private:
   void init_(const hami::Params& params) final;
   void forward_(hami::Batch batch) final;
   void hold_kept();
-  template <class Body>
-  void translate_errors(const Body& body);
+  void translate_errors(const std::function<void()>& body);
 
   const std::string name_;
   OpenDevice* device_ = nullptr;

@@ -42,16 +42,6 @@ hami_error* order_view(DLManagedTensorVersioned* tensor, std::int64_t stream) {
       [&] { hami::Tensor::on_device(*static_cast<Holder<hami::Tensor>*>(tensor->manager_ctx)->memory, stream); });
 }
 
-hami_error* order(DLManagedTensorVersioned* tensor, std::int64_t stream) {
-  return hami::guard([&] {
-    try {
-      static_cast<Holder<Memory>*>(tensor->manager_ctx)->memory->order(stream);
-    } catch (const CudaError& error) {
-      throw hami::Error(error.code(), error.what());
-    }
-  });
-}
-
 const char* code_name(std::uint8_t code) {
   switch (code) {
     case kDLInt: return "int";
@@ -84,10 +74,21 @@ std::string show(const Shape& shape) {
   return text + "]";
 }
 
-std::string show(const hami::Tensor& tensor) {
-  const DLDataType type = tensor.dtype();
+std::string show(const DLTensor& tensor) {
+  const DLDataType type = tensor.dtype;
   const std::string bits = type.code == kDLBool ? "" : std::to_string(type.bits);
-  return code_name(type.code) + bits + " " + show(tensor.shape());
+  return code_name(type.code) + bits + " " + show(Shape(tensor.shape, tensor.shape + tensor.ndim));
+}
+
+std::string show(const hami::Tensor& tensor) { return show(tensor.view()); }
+
+bool is_contiguous(const DLTensor& tensor) {
+  std::int64_t expected = 1;
+  for (int axis = tensor.ndim; axis-- > 0 && tensor.strides;) {
+    if (tensor.shape[axis] != 1 && tensor.strides[axis] != expected) return false;
+    expected *= tensor.shape[axis];
+  }
+  return true;
 }
 
 std::size_t Layout::add(std::size_t bytes) {
@@ -96,12 +97,27 @@ std::size_t Layout::add(std::size_t bytes) {
   return start;
 }
 
-hami::Tensor device_tensor(std::shared_ptr<Memory> memory, std::size_t offset, DLDataType type, Shape shape,
-                           Shape strides) {
+hami_error* order_tensor(DLManagedTensorVersioned* tensor, std::int64_t stream) {
+  return hami::guard([&] {
+    try {
+      static_cast<Holder<Memory>*>(tensor->manager_ctx)->memory->order(stream);
+    } catch (const CudaError& error) {
+      throw hami::Error(error.code(), error.what());
+    }
+  });
+}
+
+DLManagedTensorVersioned* managed_tensor(std::shared_ptr<Memory> memory, DLDataType type, Shape shape, Shape strides,
+                                         std::size_t offset) {
   void* const data = reinterpret_cast<void*>(memory->start() + offset);
   const DLDevice device{kDLCUDA, memory->stream().device().index()};
+  return hold(std::move(memory), data, device, type, std::move(shape), std::move(strides));
+}
+
+hami::Tensor device_tensor(std::shared_ptr<Memory> memory, std::size_t offset, DLDataType type, Shape shape,
+                           Shape strides) {
   return hami::Tensor::adopt_on_device(
-      hold(std::move(memory), data, device, type, std::move(shape), std::move(strides)), order);
+      managed_tensor(std::move(memory), type, std::move(shape), std::move(strides), offset), order_tensor);
 }
 
 hami::Tensor host_tensor(std::shared_ptr<void> memory, std::size_t offset, DLDataType type, Shape shape) {
@@ -119,17 +135,16 @@ hami::Tensor row_view(const hami::Tensor& whole, std::int64_t first_row, Shape s
       order_view);
 }
 
-hami_cuda_copy copy_of(const hami::Tensor& tensor, CUdeviceptr to, const std::string& owner) {
-  const DLTensor& view = tensor.view();
+hami_cuda_copy copy_of(const DLTensor& view, CUdeviceptr to, const std::string& owner) {
   hami_cuda_copy copy{};
-  copy.from = static_cast<const unsigned char*>(view.data);
+  copy.from = static_cast<const unsigned char*>(view.data) + view.byte_offset;
   copy.to = reinterpret_cast<unsigned char*>(to);
-  copy.count = static_cast<long long>(tensor.count());
+  copy.count = static_cast<long long>(count_of({view.shape, view.shape + view.ndim}));
   copy.size = static_cast<int>(item_size(view.dtype));
-  if (tensor.is_contiguous()) {  // as few large elements
-    const std::size_t bytes = tensor.nbytes();
+  if (is_contiguous(view)) {  // as few large elements
+    const std::size_t bytes = static_cast<std::size_t>(copy.count * copy.size);
     for (int size = 8; size > copy.size; size /= 2)
-      if ((bytes | to | reinterpret_cast<std::uintptr_t>(view.data)) % static_cast<std::size_t>(size) == 0) {
+      if ((bytes | to | reinterpret_cast<std::uintptr_t>(copy.from)) % static_cast<std::size_t>(size) == 0) {
         copy.size = size;
         copy.count = static_cast<long long>(bytes) / size;
         break;
@@ -141,7 +156,7 @@ hami_cuda_copy copy_of(const hami::Tensor& tensor, CUdeviceptr to, const std::st
   }
   if (view.ndim > HAMI_CUDA_MAX_AXES)
     throw hami::Error(HAMI_DATA_TYPE, owner + " takes tensors of at most " + std::to_string(HAMI_CUDA_MAX_AXES) +
-                                          " axes unless they are contiguous, got " + show(tensor));
+                                          " axes unless they are contiguous, got " + show(view));
   copy.axes = view.ndim;
   for (int axis = 0; axis < view.ndim; ++axis) {
     copy.shape[axis] = view.shape[axis];

@@ -14,7 +14,8 @@ using Shape = std::vector<std::int64_t>;
 
 std::size_t item_size(DLDataType type);
 std::size_t count_of(const Shape& shape);
-std::string show(const hami::Tensor& tensor);  // "uint8 [1, 3, 480, 640]"
+std::string show(const DLTensor& tensor);  // "uint8 [1, 3, 480, 640]"
+std::string show(const hami::Tensor& tensor);
 std::string show(const Shape& shape);
 bool same_type(DLDataType one, DLDataType other);
 
@@ -29,6 +30,14 @@ class Layout {
   std::size_t size_ = 0;
 };
 
+bool is_contiguous(const DLTensor& tensor);  // in row-major order; of tensors with elements
+
+// As device_tensor, outside of the core.
+DLManagedTensorVersioned* managed_tensor(std::shared_ptr<Memory> memory, DLDataType type, Shape shape,
+                                         Shape strides = {}, std::size_t offset = 0);
+// Orders a tensor of managed_tensor with a stream.
+hami_error* order_tensor(DLManagedTensorVersioned* tensor, std::int64_t stream);
+
 // A tensor at `offset` of `memory`; contiguous if `strides`, in elements, is empty.
 hami::Tensor device_tensor(std::shared_ptr<Memory> memory, std::size_t offset, DLDataType type, Shape shape,
                            Shape strides = {});
@@ -38,7 +47,10 @@ hami::Tensor host_tensor(std::shared_ptr<void> memory, std::size_t offset, DLDat
 // Some of the rows of a tensor on a device, which it keeps; the memory is not copied.
 hami::Tensor row_view(const hami::Tensor& whole, std::int64_t first_row, Shape shape);
 // A copy of a tensor on a device to contiguous memory. Error(HAMI_DATA_TYPE) if it has too many axes; `owner` starts it.
-hami_cuda_copy copy_of(const hami::Tensor& tensor, CUdeviceptr to, const std::string& owner);
+hami_cuda_copy copy_of(const DLTensor& tensor, CUdeviceptr to, const std::string& owner);
+inline hami_cuda_copy copy_of(const hami::Tensor& tensor, CUdeviceptr to, const std::string& owner) {
+  return copy_of(tensor.view(), to, owner);
+}
 
 // Adds the start of their memory to the targets of copies, which were offsets in it.
 void move_to(std::vector<hami_cuda_copy>& copies, CUdeviceptr start);

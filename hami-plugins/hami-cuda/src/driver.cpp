@@ -4,6 +4,10 @@
 #include <dlfcn.h>
 #include <hami/abi.h>
 
+#include <charconv>
+#include <cstdlib>
+#include <string_view>
+
 namespace hami_cuda {
 namespace {
 
@@ -15,6 +19,27 @@ constexpr int kMinVersion = 11080;  // the version of NVRTC that compiled the ke
 bool is_sticky(CUresult result) { return result == 700 || result == 702 || (result >= 710 && result <= 721); }
 
 std::string dotted(int version) { return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10); }
+
+constexpr const char* kLimit = "HAMI_CUDA_MEMORY_LIMIT";
+
+// The environment variable: a number of bytes, with a unit such as GiB.
+std::size_t memory_limit() {
+  const char* const text = std::getenv(kLimit);
+  if (!text || !*text) return SIZE_MAX;
+  constexpr std::pair<std::string_view, std::size_t> kUnits[] = {
+      {"", 1},      {"KiB", 1U << 10}, {"MiB", 1U << 20}, {"GiB", 1U << 30},
+      {"kB", 1000}, {"MB", 1000000},   {"GB", 1000000000}};
+  const std::string_view given(text);
+  std::size_t number = 0;
+  const auto [stop, error] = std::from_chars(given.data(), given.data() + given.size(), number);
+  const std::string_view rest = given.substr(static_cast<std::size_t>(stop - given.data()));
+  if (error == std::errc() && number > 0)
+    for (const auto& [unit, factor] : kUnits)
+      if (unit == rest && number <= SIZE_MAX / factor) return number * factor;
+  throw CudaError(HAMI_FAILED_PRECONDITION, "environment variable " + std::string(kLimit) +
+                                                " must be a number of bytes, or one with a unit such as 4GiB, got \"" +
+                                                std::string(given) + "\"");
+}
 
 }  // namespace
 
@@ -63,13 +88,24 @@ int Driver::device_count() const {
 
 void Driver::check(CUresult result, const std::string& what) const {
   if (result == 0) return;
-  if (is_sticky(result))
-    throw CudaError(HAMI_INTERNAL,
-                    what + ": " + reason(result) + "; CUDA does not work any more in this process: restart it", true);
+  if (is_sticky(result)) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (sticky_error_.empty())
+      sticky_error_ = what + ": " + reason(result) + "; CUDA does not work any more in this process: restart it";
+    is_usable_ = false;
+    throw CudaError(HAMI_INTERNAL, sticky_error_, true);
+  }
   throw CudaError(result == kOutOfMemory ? HAMI_RESOURCE_EXHAUSTED : HAMI_INTERNAL, what + ": " + reason(result));
 }
 
-Device::Device(const Driver& driver, int index, const std::string& owner) : driver_(driver), index_(index) {
+void Driver::check_usable() const {
+  if (is_usable_) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  throw CudaError(HAMI_INTERNAL, sticky_error_, true);
+}
+
+Device::Device(const Driver& driver, int index, const std::string& owner)
+    : driver_(driver), index_(index), limit_(memory_limit()) {
   const int count = driver.device_count();
   if (index < 0 || index >= count) {
     const std::string last = count > 1 ? " to cuda:" + std::to_string(count - 1) : "";
@@ -79,22 +115,36 @@ Device::Device(const Driver& driver, int index, const std::string& owner) : driv
   driver.check(api().device_get(&device_, index), owner + ": cannot open the device");
   int has_pools = 0;
   driver.check(api().device_attribute(&has_pools, kMemoryPoolsSupported, device_), owner + ": cannot ask the device");
-  if (!has_pools)
-    throw CudaError(HAMI_UNAVAILABLE, owner + ": cuda:" + std::to_string(index) +
-                                          " has no memory pools (cuMemAllocAsync), as with some virtual GPUs; use "
-                                          "hami-torch on this machine");
   driver.check(api().context_retain(&context_, device_), owner + ": cannot use the device");
-  keep_freed_memory();
+  if (has_pools)
+    allocator_ = std::make_unique<PoolAllocator>(api(), device_, limit_);
+  else  // as with some virtual GPUs
+    allocator_ = std::make_unique<CachingAllocator>(api());
 }
 
-// By default the pool returns freed memory to the device at each wait, and then has to get it again.
-void Device::keep_freed_memory() {
-  std::uint64_t bytes = UINT64_MAX;
-  if (api().default_pool(&pool_, device_) == 0) api().set_pool_attribute(pool_, kReleaseThreshold, &bytes);
+CUdeviceptr Device::allocate(std::size_t size, CUstream stream) const {
+  const std::string what = "cannot allocate " + std::to_string(size) + " bytes on the device";
+  const std::size_t before = used_.fetch_add(size);
+  if (size > limit_ || before > limit_ - size) {
+    used_ -= size;
+    throw CudaError(HAMI_RESOURCE_EXHAUSTED, what + ": " + std::to_string(before) + " of " + std::to_string(limit_) +
+                                                 " bytes are in use, the limit that " + kLimit + " sets");
+  }
+  CUdeviceptr start = 0;
+  CUresult result = allocator_->allocate(&start, size, stream);
+  if (result == kOutOfMemory) {
+    api().stream_synchronize(stream);  // memory that is being freed is free afterwards
+    trim();
+    result = allocator_->allocate(&start, size, stream);
+  }
+  if (result != 0) used_ -= size;
+  driver_.check(result, what);
+  return start;
 }
 
-void Device::trim() const noexcept {
-  if (pool_) api().trim_pool(pool_, 0);
+void Device::release(CUdeviceptr start, std::size_t size, CUstream stream) const noexcept {
+  allocator_->release(start, stream);
+  used_ -= size;
 }
 
 Device::~Device() { api().context_release(device_); }

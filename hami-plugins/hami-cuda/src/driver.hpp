@@ -1,10 +1,14 @@
 // The CUDA driver, loaded at run time, and one of its devices.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 
+#include "allocator.hpp"
 #include "cuda_api.hpp"
 
 namespace hami_cuda {
@@ -33,12 +37,17 @@ class Driver {
   int device_count() const;
   // Throws HAMI_RESOURCE_EXHAUSTED if the device is out of memory, else HAMI_INTERNAL. `what` starts the message.
   void check(CUresult result, const std::string& what) const;
+  // Throws the error after which nothing works any more in this process, if there was one.
+  void check_usable() const;
 
  private:
   void resolve(void* library, const std::string& path);
   std::string reason(CUresult result) const;
 
   CudaApi api_;
+  mutable std::mutex mutex_;  // guards sticky_error_
+  mutable std::string sticky_error_;
+  mutable std::atomic<bool> is_usable_{true};
 };
 
 // The primary context of a device, which torch and TensorRT use too.
@@ -54,17 +63,23 @@ class Device {
   const CudaApi& api() const noexcept { return driver_.api(); }
   int index() const noexcept { return index_; }
   CUcontext context() const noexcept { return context_; }
+  // Memory for work that `stream` gets from now on. Throws HAMI_RESOURCE_EXHAUSTED. The device must be the current one.
+  CUdeviceptr allocate(std::size_t size, CUstream stream) const;
+  // Frees memory once the work that `stream` has now is done.
+  void release(CUdeviceptr start, std::size_t size, CUstream stream) const noexcept;
   // Returns cached memory to the device, for a second try after an allocation failed.
-  void trim() const noexcept;
+  void trim() const noexcept { allocator_->trim(); }
+  // Called before a stream is destroyed.
+  void forget(CUstream stream) const noexcept { allocator_->forget(stream); }
 
  private:
-  void keep_freed_memory();
-
   const Driver& driver_;
   const int index_;
+  const std::size_t limit_;  // bytes; HAMI_CUDA_MEMORY_LIMIT
   CUdevice device_ = 0;
   CUcontext context_ = nullptr;
-  CUmemoryPool pool_ = nullptr;
+  std::unique_ptr<Allocator> allocator_;
+  mutable std::atomic<std::size_t> used_{0};
 };
 
 // Makes a device that of the calling thread, as long as it exists.

@@ -27,33 +27,52 @@ Stream::Stream(const Device& device) : device_(device) {
 }
 
 Stream::~Stream() {
-  if (!is_owned_ && held_.empty()) return;
+  if (!is_owned_ && held_.empty()) return;  // the memory of a stream of another library stays in its order
   CUcontext popped = nullptr;
   if (api().context_push(device_.context()) != 0) return;
   if (!held_.empty()) api().stream_synchronize(stream_);
   held_.clear();
   spare_events_.clear();
-  if (is_owned_) api().stream_destroy(stream_);
+  if (is_owned_) {
+    device_.forget(stream_);
+    api().stream_destroy(stream_);
+  }
   api().context_pop(&popped);
+}
+
+std::unique_ptr<Event> Stream::take_event() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!spare_events_.empty()) {
+      std::unique_ptr<Event> event = std::move(spare_events_.back());
+      spare_events_.pop_back();
+      return event;
+    }
+  }
+  return std::make_unique<Event>(device_);
 }
 
 void Stream::wait(Wait how) {
   std::vector<Held> held;
-  std::unique_ptr<Event> event;
+  std::unique_ptr<Event> event = take_event();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     held.swap(held_);
-    if (!spare_events_.empty()) {
-      event = std::move(spare_events_.back());
-      spare_events_.pop_back();
-    }
   }
-  if (!event) event = std::make_unique<Event>(device_);
   event->record(stream_);
   wait_for(*event, how);
   const std::lock_guard<std::mutex> lock(mutex_);
   spare_events_.push_back(std::move(event));
   for (Held& each : held) spare_events_.push_back(std::move(each.done));
+}
+
+void Stream::hold_back(std::int64_t other) {
+  if (other == handle()) return;
+  std::unique_ptr<Event> event = take_event();
+  event->record(stream_);
+  event->hold_back(reinterpret_cast<CUstream>(other));
+  const std::lock_guard<std::mutex> lock(mutex_);
+  spare_events_.push_back(std::move(event));
 }
 
 void Stream::hold(std::shared_ptr<void> objects) {
@@ -71,17 +90,26 @@ void Stream::hold(std::shared_ptr<void> objects) {
   held_.push_back({std::move(done), std::move(objects)});
 }
 
-Memory::Memory(std::shared_ptr<Stream> stream, std::size_t size) : stream_(std::move(stream)) {
-  const CudaApi& api = stream_->api();
-  if (size == 0) size = 1;
-  CUresult result = api.allocate(&start_, size, stream_->raw());
-  if (result == kOutOfMemory) {
-    api.stream_synchronize(stream_->raw());  // memory that is being freed is free afterwards
-    stream_->device().trim();
-    result = api.allocate(&start_, size, stream_->raw());
-  }
-  stream_->driver().check(result, "cannot allocate " + std::to_string(size) + " bytes on the device");
+namespace {
+thread_local StreamScope* innermost = nullptr;
+}  // namespace
+
+StreamScope::StreamScope(const std::shared_ptr<Stream>& stream) : stream_(stream), outer_(innermost) {
+  innermost = this;
 }
+
+StreamScope::~StreamScope() { innermost = outer_; }
+
+const std::shared_ptr<Stream>& StreamScope::stream_of(const std::shared_ptr<Stream>& own) noexcept {
+  for (const StreamScope* scope = innermost; scope; scope = scope->outer_)
+    if (&scope->stream_->device() == &own->device()) return scope->stream_;
+  return own;
+}
+
+Memory::Memory(std::shared_ptr<Stream> stream, std::size_t size)
+    : stream_(std::move(stream)),
+      size_(size > 0 ? size : 1),
+      start_(stream_->device().allocate(size_, stream_->raw())) {}
 
 // At the exit of the process the driver may be gone: its errors are ignored.
 Memory::~Memory() {
@@ -95,7 +123,7 @@ Memory::~Memory() {
         api.stream_wait_event(stream_->raw(), event, 0);
     api.event_destroy(event);
   }
-  api.release(start_, stream_->raw());
+  stream_->device().release(start_, size_, stream_->raw());
   api.context_pop(&popped);
 }
 

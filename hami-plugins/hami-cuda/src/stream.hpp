@@ -66,6 +66,8 @@ class Stream {
 
   // Blocks until the work that the stream has now is done, and drops what was held for it.
   void wait(Wait how = Wait::kAuto);
+  // Makes later work on another stream, named as in DLPack, wait for the work that this stream has now.
+  void hold_back(std::int64_t other);
   // Keeps objects, such as the inputs of kernels, until the work that the stream has now is done. Called once after
   // each batch.
   void hold(std::shared_ptr<void> objects);
@@ -76,12 +78,30 @@ class Stream {
     std::shared_ptr<void> objects;
   };
 
+  std::unique_ptr<Event> take_event();
+
   const Device& device_;
   CUstream stream_ = nullptr;
   bool is_owned_ = true;
   std::mutex mutex_;  // guards held_ and spare_events_
   std::vector<Held> held_;
   std::vector<std::unique_ptr<Event>> spare_events_;
+};
+
+// Makes a stream that of the backends of its device which this thread calls, as long as it exists.
+class StreamScope {
+ public:
+  explicit StreamScope(const std::shared_ptr<Stream>& stream);
+  ~StreamScope();
+  StreamScope(const StreamScope&) = delete;
+  StreamScope& operator=(const StreamScope&) = delete;
+
+  // The stream of the innermost scope of this thread for the device of `own`; without one, `own`.
+  static const std::shared_ptr<Stream>& stream_of(const std::shared_ptr<Stream>& own) noexcept;
+
+ private:
+  const std::shared_ptr<Stream> stream_;
+  StreamScope* const outer_;
 };
 
 // Device memory. It is freed when the work that the stream got before is done, so no one has to wait for that work.
@@ -99,7 +119,8 @@ class Memory {
 
  private:
   const std::shared_ptr<Stream> stream_;
-  CUdeviceptr start_ = 0;
+  const std::size_t size_;
+  const CUdeviceptr start_;
   std::mutex mutex_;
   std::set<std::int64_t> readers_;  // other streams; guarded by mutex_
 };

@@ -1,4 +1,4 @@
-// GpuTensor, CpuTensor and SyncTensor: copies between the CPU and the device, and the wait for results.
+// GpuTensor and CpuTensor: copies between the CPU and the device.
 #include <cstring>
 
 #include "cuda_backend.hpp"
@@ -167,44 +167,6 @@ class CpuTensor final : public CudaBackend {
   }
 };
 
-class SyncTensor final : public CudaBackend {
- public:
-  static constexpr std::uint32_t kMaxChildren = 1;
-
-  SyncTensor() : CudaBackend("SyncTensor") {}
-
- private:
-  void setup(const hami::Params& params) override {
-    const std::string wait = params.get<std::string>("wait");
-    wait_ = wait == "spin" ? Wait::kSpin : wait == "sleep" ? Wait::kSleep : Wait::kAuto;
-  }
-
-  void run(hami::Batch batch) override {
-    if (children().empty())
-      for_each(batch, [&](const hami::Dict& item) { item["result"] = data_of(item, name()); });
-    else
-      children().front().forward(batch);
-    for_each(batch, [&](const hami::Dict& item) {
-      if (const std::optional<hami::Value> result = item.find("result")) order(*result);
-    });
-    stream()->wait(wait_);
-  }
-
-  // Makes the stream wait for results that another package, or another instance, made on a stream of its own.
-  void order(const hami::Value& result) {
-    map_parts(result, [&](const hami::Value& part) {
-      if (part.kind() == HAMI_TENSOR || part.kind() == HAMI_OPAQUE) try {
-          any_tensor(part);
-        } catch (const hami::Error& error) {
-          if (error.code() != HAMI_DATA_TYPE) throw;  // it is not a tensor
-        }
-      return hami::Value();
-    });
-  }
-
-  Wait wait_ = Wait::kAuto;
-};
-
 }  // namespace
 }  // namespace hami_cuda
 
@@ -222,13 +184,4 @@ HAMI_REGISTER(hami_cuda::CpuTensor, "CpuTensor",
               "Shape and dtype stay. The tensors of a batch are copied together, into one block of pinned memory, and "
               "the CPU\n"
               "waits once.");
-HAMI_REGISTER(hami_cuda::SyncTensor, "SyncTensor",
-              "device: str = 'cuda' 'CUDA device: cuda or cuda:N; an error if it does not exist'"
-              "; wait: str = 'auto' {auto,spin,sleep} 'auto: spin for 50 µs, then sleep; spin: keep a core busy; "
-              "sleep: free it at once'",
-              "Wait until the work of this instance on the device is done.\n"
-              "\n"
-              "S[DecodeTensor,ResizeTensor,SyncTensor], or SyncTensor[X]\n"
-              "\n"
-              "The results can then be used at once, on any stream.");
 HAMI_PLUGIN("hami-cuda", HAMI_CUDA_VERSION)

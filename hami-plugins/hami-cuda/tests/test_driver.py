@@ -68,4 +68,32 @@ def test_an_index_out_of_range_names_the_devices(probe, fake, monkeypatch, devic
 
 def test_out_of_memory_is_typed(probe, fake, monkeypatch):
     monkeypatch.setenv("FAKE_CUDA_MEMORY", "8")
-    assert probe(fake) == (RESOURCE_EXHAUSTED, "GpuTensor: CUDA_ERROR_OUT_OF_MEMORY: out of memory")
+    expected = "cannot allocate 16 bytes on the device: CUDA_ERROR_OUT_OF_MEMORY: out of memory"
+    assert probe(fake) == (RESOURCE_EXHAUSTED, expected)
+
+
+def test_a_device_without_memory_pools_is_used_with_a_cache(probe, fake, monkeypatch):
+    monkeypatch.setenv("FAKE_CUDA_POOLS", "0")
+    assert probe(fake) == (OK, "")
+
+
+@pytest.mark.parametrize(("limit", "bytes"), [("15", 15), ("15MiB", 15 << 20), ("2GB", 2_000_000_000)])
+def test_the_limit_of_the_memory_is_kept_and_named(probe, fake, monkeypatch, limit, bytes):
+    monkeypatch.setenv("HAMI_CUDA_MEMORY_LIMIT", limit)
+    code, text = probe(fake, 0, bytes + 1)
+    assert code == RESOURCE_EXHAUSTED
+    assert text == (
+        f"cannot allocate {bytes + 1} bytes on the device: 0 of {bytes} bytes are in use, the limit that "
+        "HAMI_CUDA_MEMORY_LIMIT sets"
+    )
+
+
+@pytest.mark.parametrize("limit", ["0", "much", "4 apples", "-1", "99999999999999GiB"])
+def test_a_limit_that_is_not_a_size_is_an_error(probe, fake, monkeypatch, limit):
+    monkeypatch.setenv("HAMI_CUDA_MEMORY_LIMIT", limit)
+    code, text = probe(fake)
+    assert code == FAILED_PRECONDITION
+    assert text == (
+        "environment variable HAMI_CUDA_MEMORY_LIMIT must be a number of bytes, or one with a unit such as 4GiB, "
+        f'got "{limit}"'
+    )

@@ -1,6 +1,7 @@
 // A CUDA driver without a GPU: "device" memory is host memory and kernels run on the CPU. FAKE_CUDA_VERSION,
-// FAKE_CUDA_DEVICES, FAKE_CUDA_MEMORY (bytes) and FAKE_CUDA_LAUNCH (the result of launches) in the environment describe
-// the machine.
+// FAKE_CUDA_DEVICES, FAKE_CUDA_MEMORY (bytes), FAKE_CUDA_POOLS (0: none), FAKE_CUDA_LAUNCH (the result of launches) and
+// FAKE_CUDA_BUSY (1: work is never done until someone waits) in the environment describe the machine.
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -32,6 +33,7 @@ int stream_waits = 0;  // of a stream for another
 std::size_t streams = 0;
 int pushed = 0;  // contexts
 
+constexpr int kMajor = 75;  // attribute: the compute capability
 constexpr std::size_t kImage = 1;
 constexpr std::size_t kCopy = 2;
 
@@ -53,7 +55,14 @@ FAKE cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   return *context = reinterpret_cast<CUcontext>(static_cast<std::size_t>(device) + 1), 0;
 }
 FAKE cuDevicePrimaryCtxRelease_v2(CUdevice) { return 0; }
-FAKE cuDeviceGetAttribute(int* value, int, CUdevice) { return *value = 1, 0; }
+FAKE cuDeviceGetName(char* name, int size, CUdevice device) {
+  return std::snprintf(name, static_cast<std::size_t>(size), "Fake GPU %d", device), 0;
+}
+FAKE cuDeviceGetAttribute(int* value, int attribute, CUdevice) {
+  if (attribute == kMemoryPoolsSupported) return *value = number("FAKE_CUDA_POOLS", 1) != 0, 0;
+  if (attribute == kMajor) return *value = 9, 0;
+  return *value = 0, 0;
+}
 FAKE cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice) { return *pool = nullptr, 0; }
 FAKE cuMemPoolSetAttribute(CUmemoryPool, int, void*) { return 0; }
 FAKE cuMemPoolTrimTo(CUmemoryPool, std::size_t) { return 0; }
@@ -96,7 +105,10 @@ FAKE cuStreamWaitEvent(CUstream, CUevent, unsigned) { return ++stream_waits, 0; 
 FAKE cuEventCreate(CUevent* event, unsigned) { return *event = reinterpret_cast<CUevent>(1), 0; }
 FAKE cuEventDestroy_v2(CUevent) { return 0; }
 FAKE cuEventRecord(CUevent, CUstream) { return 0; }
-FAKE cuEventQuery(CUevent) { return ++waits, 0; }
+FAKE cuEventQuery(CUevent) {
+  if (number("FAKE_CUDA_BUSY", 0)) return kNotReady;
+  return ++waits, 0;
+}
 FAKE cuEventSynchronize(CUevent) { return ++waits, 0; }
 FAKE cuMemAllocHost_v2(void** memory, std::size_t size) { return *memory = std::malloc(size), 0; }
 FAKE cuMemFreeHost(void* memory) { return std::free(memory), 0; }
@@ -115,6 +127,9 @@ FAKE cuMemFreeAsync(CUdeviceptr memory, CUstream) {
   std::free(reinterpret_cast<void*>(memory));
   return 0;
 }
+FAKE cuMemAlloc_v2(CUdeviceptr* memory, std::size_t size) { return cuMemAllocAsync(memory, size, nullptr); }
+FAKE cuMemFree_v2(CUdeviceptr memory) { return cuMemFreeAsync(memory, nullptr); }
+FAKE cuCtxSynchronize() { return ++waits, 0; }
 FAKE cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, std::size_t size, CUstream) {
   return std::memcpy(reinterpret_cast<void*>(to), from, size), 0;
 }

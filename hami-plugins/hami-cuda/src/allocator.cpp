@@ -1,0 +1,84 @@
+// Allocates from the driver's pool, or caches blocks.
+#include "allocator.hpp"
+
+#include <cstdint>
+
+namespace hami_cuda {
+namespace {
+
+constexpr std::size_t kSmallestBlock = 512;
+constexpr std::size_t kLargeStep = 2U << 20;  // larger blocks are multiples of it, smaller ones powers of two
+
+std::size_t block_size(std::size_t size) {
+  if (size > kLargeStep) return (size + kLargeStep - 1) / kLargeStep * kLargeStep;
+  std::size_t block = kSmallestBlock;
+  while (block < size) block *= 2;
+  return block;
+}
+
+}  // namespace
+
+// By default the pool returns freed memory to the device at each wait, and then has to get it again.
+PoolAllocator::PoolAllocator(const CudaApi& api, CUdevice device, std::size_t kept) : api_(api) {
+  std::uint64_t bytes = kept;
+  if (api.default_pool(&pool_, device) == 0) api.set_pool_attribute(pool_, kReleaseThreshold, &bytes);
+}
+
+CUresult PoolAllocator::allocate(CUdeviceptr* start, std::size_t size, CUstream stream) {
+  return api_.allocate(start, size, stream);
+}
+
+void PoolAllocator::release(CUdeviceptr start, CUstream stream) noexcept { api_.release(start, stream); }
+
+void PoolAllocator::trim() noexcept {
+  if (pool_) api_.trim_pool(pool_, 0);
+}
+
+bool CachingAllocator::take(Spare& spare, std::size_t size, CUdeviceptr* start) {
+  const auto found = spare.find(size);
+  if (found == spare.end() || found->second.empty()) return false;
+  *start = found->second.back();
+  found->second.pop_back();
+  return true;
+}
+
+CUresult CachingAllocator::allocate(CUdeviceptr* start, std::size_t size, CUstream stream) {
+  const std::size_t block = block_size(size);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!take(of_streams_[stream], block, start) && !take(idle_, block, start))
+    if (const CUresult result = api_.allocate_unordered(start, block)) return result;
+  used_[*start] = block;
+  return 0;
+}
+
+void CachingAllocator::release(CUdeviceptr start, CUstream stream) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = used_.find(start);
+  of_streams_[stream][found->second].push_back(start);
+  used_.erase(found);
+}
+
+void CachingAllocator::trim() noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (api_.context_synchronize() != 0) return;
+  for (auto& [stream, spare] : of_streams_)
+    for (auto& [size, blocks] : spare)
+      for (const CUdeviceptr start : blocks) api_.release_unordered(start);
+  for (auto& [size, blocks] : idle_)
+    for (const CUdeviceptr start : blocks) api_.release_unordered(start);
+  of_streams_.clear();
+  idle_.clear();
+}
+
+void CachingAllocator::forget(CUstream stream) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = of_streams_.find(stream);
+  if (found == of_streams_.end() || api_.stream_synchronize(stream) != 0) return;
+  for (auto& [size, blocks] : found->second) {
+    std::vector<CUdeviceptr>& idle = idle_[size];
+    idle.insert(idle.end(), blocks.begin(), blocks.end());
+  }
+  of_streams_.erase(found);
+}
+
+}  // namespace hami_cuda

@@ -1,0 +1,62 @@
+// Device memory in the order of streams: from the pool of the driver, or from a cache where the driver has no pools.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "cuda_api.hpp"
+
+namespace hami_cuda {
+
+// The device must be the current one.
+class Allocator {
+ public:
+  virtual ~Allocator() = default;
+  // Memory for work that `stream` gets from now on.
+  virtual CUresult allocate(CUdeviceptr* start, std::size_t size, CUstream stream) = 0;
+  // Frees memory once the work that `stream` has now is done.
+  virtual void release(CUdeviceptr start, CUstream stream) noexcept = 0;
+  // Returns memory that is kept for later to the device.
+  virtual void trim() noexcept = 0;
+  // Called before a stream is destroyed.
+  virtual void forget(CUstream) noexcept {}
+};
+
+// The default pool of the device keeps up to `kept` freed bytes.
+class PoolAllocator final : public Allocator {
+ public:
+  PoolAllocator(const CudaApi& api, CUdevice device, std::size_t kept);
+  CUresult allocate(CUdeviceptr* start, std::size_t size, CUstream stream) override;
+  void release(CUdeviceptr start, CUstream stream) noexcept override;
+  void trim() noexcept override;
+
+ private:
+  const CudaApi& api_;
+  CUmemoryPool pool_ = nullptr;
+};
+
+// Keeps freed blocks for the same stream, whose order then needs no wait.
+class CachingAllocator final : public Allocator {
+ public:
+  explicit CachingAllocator(const CudaApi& api) : api_(api) {}
+  CUresult allocate(CUdeviceptr* start, std::size_t size, CUstream stream) override;
+  void release(CUdeviceptr start, CUstream stream) noexcept override;
+  void trim() noexcept override;
+  void forget(CUstream stream) noexcept override;
+
+ private:
+  using Spare = std::map<std::size_t, std::vector<CUdeviceptr>>;  // by size
+  static bool take(Spare& spare, std::size_t size, CUdeviceptr* start);
+
+  const CudaApi& api_;
+  std::mutex mutex_;                         // guards what follows
+  std::map<CUdeviceptr, std::size_t> used_;  // with their sizes
+  std::map<CUstream, Spare> of_streams_;
+  Spare idle_;  // that no stream uses any more
+};
+
+}  // namespace hami_cuda

@@ -1,0 +1,36 @@
+// Functions for backends in Python, which call them with ctypes: memory on the stream of their instance.
+#pragma once
+
+#include <cstdint>
+
+#include "sdk.hpp"
+
+namespace hami_cuda {
+
+// An object and the function that drops it, from a DLPack tensor of any version.
+struct Held {
+  void* managed;
+  void (*drop)(void* managed);
+};
+
+// The table, whose layout hami_cuda/memory.py repeats. A function returns 0 or a code of hami/abi.h; `error` is then the text of
+// the last error of this thread. A stream is a number as in DLPack, that of an instance.
+struct PythonFunctions {
+  const char* (*error)();
+  // Memory for a contiguous tensor; only the type and the shape of `like` are read.
+  int (*allocate)(int device, std::int64_t stream, const DLTensor* like, DLManagedTensorVersioned** made);
+  // A contiguous copy of a tensor on the device.
+  int (*copy)(int device, std::int64_t stream, const DLTensor* from, DLManagedTensorVersioned** made);
+  // Keeps objects until the work that the stream has now is done.
+  int (*hold)(int device, std::int64_t stream, const Held* objects, int count);
+  // Blocks until the work that the stream has now is done.
+  int (*wait)(int device, std::int64_t stream);
+  // The function `order` of the tensors that `allocate` and `copy` make.
+  hami_error* (*order)(DLManagedTensorVersioned* tensor, std::int64_t stream);
+};
+
+// The option of an instance with the address of the table.
+constexpr std::string_view kPythonFunctionsOption = "cuda.functions";
+std::int64_t python_functions();
+
+}  // namespace hami_cuda
