@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -10,13 +11,14 @@ import shutil
 import subprocess
 import sys
 import types
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hami._cli import info
 from hami._cli.completion import SHELLS, words_of_commands
 from hami._cli.examples import EXAMPLES
-from hami._cli.main import _parser, main
+from hami._cli.main import _add_commands_of_plugins, _parser, main
 from hami.observe import machine
 
 COMMANDS = list(_parser()[1].choices)
@@ -123,6 +125,25 @@ def test_the_help_of_each_command_has_examples_that_it_accepts(
 def test_every_command_prints_json_on_request() -> None:
     words = words_of_commands()
     assert [name for name in COMMANDS if "--json" not in words[name]] == []
+
+
+def leaves(name: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Yield the commands below a command, or itself."""
+    below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not below:
+        yield name, parser
+    for action in below:
+        for child, its in action.choices.items():
+            yield from leaves(f"{name} {child}", its)
+
+
+def test_every_command_of_a_plugin_prints_json_on_request() -> None:
+    _, commands = _parser()
+    _add_commands_of_plugins(commands)
+    added = [pair for name, its in commands.choices.items() if name not in COMMANDS for pair in leaves(name, its)]
+    if not added:
+        pytest.skip("no installed plugin adds a command")
+    assert [name for name, its in added if "--json" not in its.format_help()] == []
 
 
 def completed(line: str) -> list[str]:

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -20,6 +19,7 @@ import pytest
 from hami import _core
 from hami.observe.trace_file import Slice, TraceFile, read_trace
 from running import TIMEOUT, Gate, run_script
+from trace_tables import QUERIES, in_sqlite
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -263,8 +263,9 @@ def test_trace_last_without_a_trace_is_an_error(hami_command: Run) -> None:
 def test_convert_writes_the_trace_event_format(hami_command: Run, tmp_path: Path) -> None:
     file = tmp_path / "t.pftrace"
     hami_command("run", "S[Identity,Identity]", "--data", "1", "--data", "2", "--trace", str(file))
-    done = hami_command("trace", "convert", str(file), "--chrome", str(tmp_path / "t.json"))
+    done = hami_command("trace", "convert", str(file), "--chrome", str(tmp_path / "t.json"), "--json")
     assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"chrome": str(tmp_path / "t.json"), "tensorboard": None}
     events = json.loads((tmp_path / "t.json").read_text("utf-8"))["traceEvents"]
     complete = [event for event in events if event["ph"] == "X"]
     assert {"S", "Identity"} <= {event["name"] for event in complete}
@@ -334,29 +335,6 @@ def test_the_messages_of_perfetto_read_the_file(recorded: Callable[..., TraceFil
     described = {packet.track_descriptor.uuid for packet in loaded.packet if packet.HasField("track_descriptor")}
     assert {event.track_uuid for event in events} <= described
     assert loaded.packet[0].trace_packet_defaults.timestamp_clock_id == 3
-
-
-PAGE = Path(__file__).parents[2] / "hami-core" / "docs" / "howto" / "record-a-timeline.md"
-QUERIES = [block.split("```")[0] for block in PAGE.read_text("utf-8").split("```sql\n")[1:]]
-
-
-def in_sqlite(trace: TraceFile) -> sqlite3.Connection:
-    """Return the tables and the function of Perfetto that the page uses, in the SQL engine that Perfetto is made of."""
-    values = [each.values for each in trace.slices]
-    tables = sqlite3.connect(":memory:")
-    tables.row_factory = sqlite3.Row
-    tables.create_function("EXTRACT_ARG", 2, lambda number, key: values[number].get(key.removeprefix("debug.")))
-    tables.execute("CREATE TABLE slice (ts, dur, name, category, track_id, arg_set_id)")
-    tables.execute("CREATE TABLE thread_track (id, utid)")
-    tables.execute("CREATE TABLE thread (utid, tid, name)")
-    for number, each in enumerate(trace.slices):
-        row = (each.start, each.duration or 0, each.name, each.category, each.track, number)
-        tables.execute("INSERT INTO slice VALUES (?, ?, ?, ?, CAST(? AS TEXT), ?)", (*row[:4], str(row[4]), row[5]))
-    for number, track in trace.tracks.items():
-        if track.thread is not None:
-            tables.execute("INSERT INTO thread_track VALUES (?, ?)", (str(number), track.thread))
-            tables.execute("INSERT INTO thread VALUES (?, ?, ?)", (track.thread, track.thread, track.name))
-    return tables
 
 
 def in_perfetto(file: Path) -> Any:

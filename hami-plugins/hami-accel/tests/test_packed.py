@@ -91,6 +91,23 @@ def test_verify_prints_the_differences_of_a_quantised_and_of_an_exact_model(reci
         assert "beyond the limits" in capfd.readouterr().out
 
 
+def test_compile_and_verify_print_json(recipe, capfd):
+    net, packed = str(recipe.parent / "net.onnx"), str(recipe.parent / "m.accel")
+    assert main(["compile", str(recipe), "-o", packed, "--json"]) == 0
+    assert json.loads(capfd.readouterr().out) == {
+        "output": packed,
+        "models": [{"name": "exact", "quantization": "none"}, {"name": "small", "quantization": "qdq"}],
+    }
+    assert main(["verify", net, packed, "--random", "2", "--atol", "1e-5", "--json"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert found["exceeded"] == []
+    (output,) = found["outputs"]
+    assert output["cosine"] == pytest.approx(1, abs=1e-4)
+    assert output["min"] <= output["mean"] <= output["max"]
+    assert main(["verify", net, packed, "--random", "2", "--cosine", "1.1", "--json"]) == 1
+    assert json.loads(capfd.readouterr().out)["exceeded"] == [output["name"]]
+
+
 def test_models_that_do_not_correspond_are_not_compared(recipe, capfd):
     other = SHAPES["perceptron"](recipe.parent / "other.onnx")
     assert main(["verify", str(recipe.parent / "net.onnx"), str(other)]) == 1

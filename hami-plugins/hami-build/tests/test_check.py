@@ -244,6 +244,19 @@ def test_the_index_lists_the_wheels(make: Make, tmp_path: Path, capsys: pytest.C
     assert wheel.name in (tmp_path / "index" / "simple" / "acme-inc" / "index.html").read_text()
 
 
+def test_index_and_catalog_print_json(make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wheel = make()
+    assert main(["index", str(wheel.parent), "--to", str(tmp_path / "index"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [archive["file"] for archive in found["archives"]] == [wheel.name]
+    assert found["index"] == (tmp_path / "index" / "simple").as_uri()
+    assert main(["catalog", str(wheel.parent), "--to", str(tmp_path / "out"), "--json"]) == 0
+    files = json.loads(capsys.readouterr().out)["files"]
+    assert sorted(files) == sorted(str(path) for path in (tmp_path / "out").iterdir())
+    assert main(["index", str(tmp_path / "out"), "--to", str(tmp_path / "index"), "--json"]) == 1
+    assert "contains no wheels" in json.loads(capsys.readouterr().out)["error"]
+
+
 def test_an_index_of_nothing_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["index", str(tmp_path), "--to", str(tmp_path / "index")]) == 1
     assert capsys.readouterr().err == f"error: {tmp_path} contains no wheels; build them with hami-build wheel\n"

@@ -75,6 +75,18 @@ def test_a_folder_is_served_on_loopback(tmp_path):
         assert process.wait(60) == 0
 
 
+def test_with_json_the_first_line_has_the_models_and_the_address(tmp_path):
+    command = [sys.executable, "-m", "hami", "serve", "Identity", "--http", "0", "--json"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            found = json.loads(process.stdout.readline())
+        finally:
+            process.kill()
+    assert found["models"] == ["Identity"]
+    assert found["http"].startswith("http://127.0.0.1:")
+    assert "grpc" not in found
+
+
 def test_grpc_is_served_beside_http(tmp_path):
     grpc = pytest.importorskip("grpc", reason="needs hami-serve[grpc]")
     health_pb2 = pytest.importorskip("grpc_health.v1.health_pb2")

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from hami._cli.show import json_of
 from hami._errors import ConfigError
 from hami._runtime.pipe import Pipe
 
@@ -28,7 +29,7 @@ def traced(pipe: Pipe, arguments: argparse.Namespace) -> Iterator[None]:
 
 
 def trace(arguments: argparse.Namespace) -> int:
-    """Convert a trace."""
+    """Convert a trace; with --json, print what was written."""
     from hami.observe.trace_convert import write_chrome, write_tensorboard
     from hami.observe.trace_file import read_trace
 
@@ -39,4 +40,6 @@ def trace(arguments: argparse.Namespace) -> int:
         write_chrome(found, arguments.chrome)
     if arguments.tensorboard is not None:
         write_tensorboard(found, arguments.tensorboard)
+    if arguments.json:
+        print(json_of({"chrome": arguments.chrome, "tensorboard": arguments.tensorboard}))
     return 0

@@ -42,6 +42,7 @@ def hami_commands(subparsers: Any) -> None:
     verify.add_argument("--atol", type=float, help="largest absolute difference")
     verify.add_argument("--rtol", type=float, help="largest difference relative to the output of A")
     verify.add_argument("--cosine", type=float, default=0.99, help="least cosine similarity (default: 0.99)")
+    _add_common(verify)
     verify.set_defaults(run=_verify)
     pack = subparsers.add_parser(
         "compile",
@@ -52,7 +53,13 @@ def hami_commands(subparsers: Any) -> None:
     )
     pack.add_argument("recipe", help="TOML or YAML file")
     pack.add_argument("-o", "--output", help="packed file (default: the recipe with the ending .accel)")
+    _add_common(pack)
     pack.set_defaults(run=_compile)
+
+
+def _add_common(command: Any) -> None:
+    command.add_argument("--json", action="store_true", help="print JSON")
+    command.add_argument("--traceback", action="store_true", help="print the traceback of an error")
 
 
 def _verify(arguments: Any) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,9 +44,17 @@ class Difference:
         self.excess = max(self.excess, float((difference - rtol * np.abs(a)).max()) - atol)
         self.total, self.count = self.total + float(difference.sum()), self.count + difference.size
 
+    @property
+    def mean(self) -> float:
+        return self.total / self.count
+
     def row(self) -> list[str]:
-        mean = self.total / self.count
-        return [self.name, f"{self.cosine:.4f}", *(f"{value:.3g}" for value in (self.largest, self.smallest, mean))]
+        values = (self.largest, self.smallest, self.mean)
+        return [self.name, f"{self.cosine:.4f}", *(f"{value:.3g}" for value in values)]
+
+    def as_json(self) -> dict[str, Any]:
+        values = {"cosine": self.cosine, "max": self.largest, "min": self.smallest, "mean": self.mean}
+        return {"name": self.name, **{key: value if math.isfinite(value) else None for key, value in values.items()}}
 
 
 def compare(
@@ -108,8 +118,11 @@ def run(arguments: Any) -> int:
             samples = random_samples(a.inputs, arguments.random, arguments.seed)
         limited = arguments.atol is not None or arguments.rtol is not None
         found = compare(a, b, samples, arguments.atol or 0.0, arguments.rtol or 0.0)
-    print("\n".join(table([difference.row() for difference in found], HEADER)))
     exceeded = [d.name for d in found if d.cosine < arguments.cosine or (limited and not d.excess <= 0)]
+    if arguments.json:
+        print(json.dumps({"outputs": [difference.as_json() for difference in found], "exceeded": exceeded}))
+        return 1 if exceeded else 0
+    print("\n".join(table([difference.row() for difference in found], HEADER)))
     if exceeded:
         print(f"beyond the limits: {', '.join(exceeded)}")
     return 1 if exceeded else 0
@@ -121,6 +134,10 @@ def run_compile(arguments: Any) -> int:
 
     output = arguments.output or str(Path(arguments.recipe).with_suffix(".accel"))
     entries = compile_recipe(arguments.recipe, output)
+    if arguments.json:
+        models = [{"name": entry["name"], "quantization": entry["quantization"]} for entry in entries]
+        print(json.dumps({"output": output, "models": models}))
+        return 0
     rows = [[str(number), entry["name"], entry["quantization"]] for number, entry in enumerate(entries)]
     print("\n".join([output, *table(rows, ["", "model", "quantisation"])]))
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,6 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     check.add_argument("wheel", nargs="+", type=Path, metavar="WHEEL", help="the wheel of a plugin")
     check.add_argument("--require", choices=("bronze", "silver", "gold"), default="bronze", help="default: bronze")
     check.add_argument("--badge", type=Path, metavar="FILE", help="write a badge as SVG, with the lowest of the grades")
-    check.add_argument("--json", action="store_true", help="print JSON")
     wheel = _add(commands, "wheel", "build the wheels of a plugin, as they are published", run_wheel)
     wheel.add_argument(
         "project", nargs="?", type=Path, default=Path(), metavar="PROJECT", help="folder of the project; default: ."
@@ -58,6 +57,7 @@ def _add(commands: Any, name: str, text: str, run: Command) -> argparse.Argument
     parser: argparse.ArgumentParser = commands.add_parser(
         name, help=text, description=f"{text[0].upper()}{text[1:]}.", allow_abbrev=False
     )
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=lambda parsed: _reported(run, parsed))
     return parser
 
@@ -66,6 +66,8 @@ def _reported(run: Command, parsed: argparse.Namespace) -> int:
     try:
         return run(parsed)
     except Failure as error:
+        if parsed.json:
+            print(json.dumps({"error": str(error), "type": type(error).__name__}))
         print(f"error: {error}", file=sys.stderr)
         return 1
 
@@ -90,9 +92,7 @@ def run_wheel(parsed: argparse.Namespace) -> int:
     from hami_build import platforms, wheels
 
     chosen = [platforms.parse(name) for name in parsed.platform or ()] or [platforms.default()]
-    for wheel in wheels.build(parsed.project, chosen, parsed.to):
-        print(wheel)
-    return 0
+    return _print_files(parsed, "wheels", wheels.build(parsed.project, chosen, parsed.to))
 
 
 def run_catalog(parsed: argparse.Namespace) -> int:
@@ -102,9 +102,7 @@ def run_catalog(parsed: argparse.Namespace) -> int:
     wheels = sorted(parsed.folder.glob("*.whl"))
     if not wheels:
         raise Failure(f"{parsed.folder} contains no wheels; build them with hami-build wheel")
-    for file in catalog.write(catalog.collect(wheels, with_grades=parsed.grade), parsed.to):
-        print(file)
-    return 0
+    return _print_files(parsed, "files", catalog.write(catalog.collect(wheels, with_grades=parsed.grade), parsed.to))
 
 
 def run_index(parsed: argparse.Namespace) -> int:
@@ -115,7 +113,21 @@ def run_index(parsed: argparse.Namespace) -> int:
     if not found:
         raise Failure(f"{parsed.folder} contains no wheels; build them with hami-build wheel")
     folder = parsed.to.resolve()
+    url = (folder / index.SIMPLE).as_uri()
+    if parsed.json:
+        archives = [{"file": each.path.name, "sha256": each.sha256} for each in index.write(found, folder)]
+        print(json.dumps({"index": url, "archives": archives}))
+        return 0
     for archive in index.write(found, folder):
         print(f"{archive.sha256}  {archive.path.name}")
-    print(f"\npip install --extra-index-url {(folder / index.SIMPLE).as_uri()} NAME")
+    print(f"\npip install --extra-index-url {url} NAME")
+    return 0
+
+
+def _print_files(parsed: argparse.Namespace, what: str, files: Iterable[Path]) -> int:
+    if parsed.json:
+        print(json.dumps({what: [str(file) for file in files]}))
+        return 0
+    for file in files:
+        print(file)
     return 0

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import importlib
 import importlib.util
+import json
 import resource
 import signal
 import socket
@@ -85,14 +86,14 @@ def serve(arguments: argparse.Namespace) -> int:
 
         return supervise(arguments)
 
-    def announce(names: str) -> None:
-        print(announcement(names, arguments), flush=True)
+    def announce(models: list[str]) -> None:
+        print(announcement(models, arguments), flush=True)
 
     run(arguments, announce)
     return 0
 
 
-def run(arguments: argparse.Namespace, announce: Callable[[str], None], peers: Peers | None = None) -> None:
+def run(arguments: argparse.Namespace, announce: Callable[[list[str]], None], peers: Peers | None = None) -> None:
     """Serve in this process until a signal ends it.
 
     Args:
@@ -153,7 +154,7 @@ async def _run(
     serving: Serving,
     listening: socket.socket,
     token: str | None,
-    announce: Callable[[str], None],
+    announce: Callable[[list[str]], None],
 ) -> None:
     """Serve both protocols until a signal ends HTTP; then both have the same time for their open requests."""
     if arguments.grpc is not None:
@@ -162,15 +163,20 @@ async def _run(
         arguments.grpc = grpc.port
         http.beside = grpc.stop(arguments.drain)
     async with serving.answering_peers():
-        announce(", ".join(serving.rounder.components()) or "no models")
+        announce(list(serving.rounder.components()))
         await http.serve([listening])
 
 
-def announcement(names: str, arguments: argparse.Namespace) -> str:
+def announcement(models: list[str], arguments: argparse.Namespace, workers: int | None = None) -> str:
     """Return the line that says which models are served, and where."""
     host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
-    http = f"http{'s' if arguments.tls_cert else ''}://{host}:{arguments.http}"
-    return f"serving {names} on {http}" + ("" if arguments.grpc is None else f" and grpc://{host}:{arguments.grpc}")
+    addresses = {"http": f"http{'s' if arguments.tls_cert else ''}://{host}:{arguments.http}"}
+    if arguments.grpc is not None:
+        addresses["grpc"] = f"grpc://{host}:{arguments.grpc}"
+    if arguments.json:
+        return json.dumps({"models": models, "workers": workers or 1, **addresses})
+    by = f" with {workers} workers" if workers else ""
+    return f"serving {', '.join(models) or 'no models'}{by} on {' and '.join(addresses.values())}"
 
 
 def _grpc_server(arguments: argparse.Namespace, serving: Serving, token: str | None) -> GrpcServer:

@@ -57,13 +57,13 @@ class Worker:
     def __str__(self) -> str:
         return f"worker {self.number} (process {self.process.pid})"
 
-    def receive(self) -> str | BaseException | None:
+    def receive(self) -> list[str] | BaseException | None:
         """Return the names of the models that the worker serves, or why it cannot; None if it has ended."""
         try:
-            message: str | BaseException = self.connection.recv()
+            message: list[str] | BaseException = self.connection.recv()
         except (EOFError, OSError):
             return None
-        self.ready = isinstance(message, str)
+        self.ready = isinstance(message, list)
         return message
 
     def end(self) -> str:
@@ -176,7 +176,7 @@ class _Supervisor:
             del self._due[number]
             self._start(number)
 
-    def _received(self, worker: Worker, message: str | BaseException | None) -> None:
+    def _received(self, worker: Worker, message: list[str] | BaseException | None) -> None:
         if isinstance(message, BaseException):
             if not self._serving:
                 raise message
@@ -187,7 +187,7 @@ class _Supervisor:
                 _say(f"{worker} serves")
             elif all(each.ready for each in self._workers.values()):
                 self._serving = True
-                print(announcement(f"{message} with {len(self._workers)} workers", self._arguments), flush=True)
+                print(announcement(message, self._arguments, len(self._workers)), flush=True)
 
     def _ended(self, worker: Worker) -> None:
         del self._workers[worker.number]

@@ -1,0 +1,30 @@
+"""The SQL of the page "Record a timeline", and a timeline as the tables that it queries."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from doc_blocks import ROOT
+from hami.observe.trace_file import TraceFile
+
+PAGE = ROOT / "hami-core" / "docs" / "howto" / "record-a-timeline.md"
+QUERIES = [block.split("```")[0] for block in PAGE.read_text("utf-8").split("```sql\n")[1:]]
+
+
+def in_sqlite(trace: TraceFile) -> sqlite3.Connection:
+    """Return the tables and the function of Perfetto that the page uses, in the SQL engine that Perfetto is made of."""
+    values = [each.values for each in trace.slices]
+    tables = sqlite3.connect(":memory:")
+    tables.row_factory = sqlite3.Row
+    tables.create_function("EXTRACT_ARG", 2, lambda number, key: values[number].get(key.removeprefix("debug.")))
+    tables.execute("CREATE TABLE slice (ts, dur, name, category, track_id, arg_set_id)")
+    tables.execute("CREATE TABLE thread_track (id, utid)")
+    tables.execute("CREATE TABLE thread (utid, tid, name)")
+    for number, each in enumerate(trace.slices):
+        row = (each.start, each.duration or 0, each.name, each.category, each.track, number)
+        tables.execute("INSERT INTO slice VALUES (?, ?, ?, ?, CAST(? AS TEXT), ?)", (*row[:4], str(row[4]), row[5]))
+    for number, track in trace.tracks.items():
+        if track.thread is not None:
+            tables.execute("INSERT INTO thread_track VALUES (?, ?)", (str(number), track.thread))
+            tables.execute("INSERT INTO thread VALUES (?, ?, ?)", (track.thread, track.thread, track.name))
+    return tables
