@@ -155,6 +155,19 @@ def test_values_out_of_range_are_wrong_usage(call: Any, arguments: tuple[str, ..
     assert message in err
 
 
+@pytest.mark.parametrize("option", ["--output", "--html", "--trace"])
+@pytest.mark.parametrize("path", ["no/folder/file", "folder"])
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(
+    call: Any, option: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("folder").mkdir()
+    monkeypatch.setattr("hami._cli.bench.measure", lambda *_: pytest.fail("it measures"))
+    status, out, err = call("Identity", "--text", "a", "--no-ceiling", option, path)
+    assert (status, out) == (1, "")
+    assert path in err
+    assert "a folder that exists and can be written" in err
+
+
 def test_without_inputs_nothing_is_measured(call: Any) -> None:
     status, _, err = call("Identity")
     assert status == 1

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -191,6 +192,28 @@ def test_top_stops_quietly_when_its_reader_does() -> None:
         ended = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=True)
     assert ended.stdout.startswith(f"process {pid}, pipe open for ")
     assert ended.stderr == ""
+
+
+def test_top_ends_with_an_error_when_its_process_is_killed() -> None:
+    with process(IDLE) as pid:
+        command = [sys.executable, "-m", "hami", "top", str(pid), "--interval", "1ms"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as shows:
+            assert shows.stdout
+            assert shows.stderr
+            assert shows.stdout.readline().startswith(f"process {pid}")
+            os.kill(pid, 9)
+            while shows.stdout.readline():
+                pass
+            error = shows.stderr.read()
+            status = shows.wait()
+    assert status == 1
+    assert f"process {pid}" in error
+
+
+def test_several_tools_may_watch_one_pipe() -> None:
+    with process(IDLE) as pid, ThreadPoolExecutor(8) as readers:
+        for (pipe,) in readers.map(live.read, [pid] * 32):
+            assert pipe.stats["first"].completed == 7
 
 
 def test_on_a_terminal_each_line_fits(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -199,6 +199,14 @@ def test_the_command_prints_json_and_writes_an_expression_into_the_file(
         assert pipe({"data": 3})["result"] == 3
 
 
+def test_a_file_that_cannot_be_written_is_refused_before_the_search(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hami._cli.tune.search", lambda *_: pytest.fail("it searches"))
+    assert main(["tune", "Identity", "--data", "1", "--output", "no/folder/tuned.toml"]) == 1
+    assert "--output no/folder/tuned.toml: cannot be written" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("arguments", [("--time", "0"), ("--clients", "0"), ("--slo", "fast")])
 def test_values_out_of_range_are_wrong_usage(capsys: pytest.CaptureFixture[str], arguments: tuple[str, str]) -> None:
     with pytest.raises(SystemExit) as end:

@@ -12,7 +12,7 @@ from hami import _core
 from hami._cli.bench_loads import loads_of
 from hami._cli.bench_report import print_result, regressions
 from hami._cli.inputs import Input
-from hami._cli.measured import Request, built, config_of, readable_inputs
+from hami._cli.measured import Request, built, check_outputs, config_of, readable_inputs
 from hami._cli.show import json_of
 from hami._cli.trace import traced
 from hami._errors import ConfigError
@@ -34,6 +34,7 @@ NAMING_TIMEOUT = 10.0  # seconds for each input, when those that fail are named
 def bench(arguments: argparse.Namespace) -> int:
     """Measure, print a table or JSON, and return 1 if a request failed or a figure is worse than the stored one."""
     _check_extras(arguments)
+    check_outputs(arguments, "output", "html", "plot")
     stored = _stored(arguments.against) if arguments.against else []
     loads = loads_of(arguments)
     inputs, unread = readable_inputs(arguments)

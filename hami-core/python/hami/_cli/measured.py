@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import hami
@@ -13,8 +15,19 @@ from hami._cli.source import read_source
 from hami._config.reader import LoadedConfig
 from hami._errors import ConfigError, RequestError
 from hami._runtime.pipe import Pipe
+from hami._text import printable
 
 Request = dict[str, Any]
+
+
+def check_outputs(arguments: argparse.Namespace, *options: str) -> None:
+    """Raise ConfigError before anything is measured if a file that an option names cannot be written."""
+    for option in options:
+        path = getattr(arguments, option)
+        if path and (not os.access(Path(path).parent, os.W_OK) or Path(path).is_dir()):
+            raise ConfigError(
+                f"--{option} {printable(path)}: cannot be written; give a file in a folder that exists and can be written"
+            )
 
 
 def config_of(source: str, arguments: argparse.Namespace, settings: Sequence[str] = ()) -> LoadedConfig:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hami import _core
-from hami._cli.measured import built, config_of, readable_inputs
+from hami._cli.measured import built, check_outputs, config_of, readable_inputs
 from hami._cli.show import json_of
 from hami._cli.terminal import print_lines, print_table
 from hami._config.pipelines import is_pipeline
@@ -26,6 +26,7 @@ from hami.progress import Progress
 
 def tune(arguments: argparse.Namespace) -> int:
     """Search, print what each change gains, and the lines for the configuration."""
+    check_outputs(arguments, "output")
     inputs, unread = readable_inputs(arguments)
     description = _core.describe(config_of(arguments.source, arguments))
     parameters = parameters_of(description, arguments.slo, arguments.clients)
