@@ -18,6 +18,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "hami bench pages.toml --input images/ --clients 1,8,64 --seconds 5 --slo 50ms --output result.json",
         "hami bench pages.toml --input images/ --compare faster.toml --clients 8",
         "hami bench pages.toml --input images/ --scenario server --slo 50ms --html result.html",
+        "hami bench ocr --input pages/ --trace run.pftrace --plot loads.png --html result.html",
     ),
     "trace": ("hami trace convert run.pftrace --chrome run.json",),
     "tune": ("hami tune pages.toml --input images/ --slo 50ms --output tuned.toml",),

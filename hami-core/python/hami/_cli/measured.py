@@ -25,9 +25,8 @@ def check_outputs(arguments: argparse.Namespace, *options: str) -> None:
     for option in options:
         path = getattr(arguments, option)
         if path and (not os.access(Path(path).parent, os.W_OK) or Path(path).is_dir()):
-            raise ConfigError(
-                f"--{option} {printable(path)}: cannot be written; give a file in a folder that exists and can be written"
-            )
+            problem = f"--{option} {printable(path)}: cannot be written"
+            raise ConfigError(f"{problem}; give a file in a folder that exists and can be written")
 
 
 def config_of(source: str, arguments: argparse.Namespace, settings: Sequence[str] = ()) -> LoadedConfig:
