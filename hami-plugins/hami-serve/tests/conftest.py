@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import json
 import queue
@@ -14,8 +15,8 @@ import pytest
 import uvicorn
 
 from hami_serve.http_app import application
-from hami_serve.http_protocol import JoiningProtocol
-from hami_serve.server import listen
+from hami_serve.http_protocol import Protocol
+from hami_serve.server import HttpServer, listen
 from hami_serve.serving import Serving
 
 
@@ -121,6 +122,10 @@ class TestRaises(hami.Backend):
         raise ZeroDivisionError("in the backend")
 
 
+class ServerInThread(HttpServer):
+    capture_signals = contextlib.nullcontext  # which only the main thread can do
+
+
 class Running:
     """A server on a free port, in a thread, and a client for it."""
 
@@ -130,8 +135,8 @@ class Running:
         self.port = self._listening.getsockname()[1]
         self.url = f"127.0.0.1:{self.port}"
         made = application(self.serving, **options)
-        config = uvicorn.Config(made, http=JoiningProtocol, ws="none", log_level="warning")
-        self._server = uvicorn.Server(config)
+        config = uvicorn.Config(made, http=Protocol, ws="none", log_level="warning")
+        self._server = ServerInThread(config, self.serving, drain=30)
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
@@ -316,3 +321,29 @@ class TestFlood(hami.Backend):
                 yield b"x" * (1 << 16)
         finally:
             flood.ended.set()
+
+
+@hami.register
+class TestMeeting(hami.Backend):
+    """Answers when two requests have begun."""
+
+    barrier = threading.Barrier(2)
+
+    def forward(self, batch):
+        self.barrier.wait(60)
+        yield batch[0]["data"]
+
+
+@hami.register
+class TestWrites(hami.Backend):
+    """Writes a pipeline to a file while it is made."""
+
+    path: str
+
+    def init(self, options):
+        with open(self.path, "w", encoding="utf-8") as file:
+            file.write('[new]\nbackend = "Identity"\n')
+
+    def forward(self, batch):
+        for item in batch:
+            item["result"] = item["data"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -73,9 +74,42 @@ def test_the_thread_of_a_watcher_ends(tmp_path):
     write(tmp_path, "a", "one")
     serving = Serving(tmp_path)
     serving.start()
-    watcher = Watcher(serving, tmp_path)
-    watcher.start()
-    watcher.stop()
+    before = threading.active_count()
+    with Watcher(serving, tmp_path):
+        assert threading.active_count() == before + 1
+    assert threading.active_count() == before
+    serving.stop()
+
+
+def test_a_file_that_changes_while_models_load_is_found_by_the_next_look(tmp_path):
+    for turn in ("first", "second"):
+        (tmp_path / "a.toml").write_text(f'[a]\nbackend = "TestWrites"\npath = "{tmp_path}/{turn}.toml"\n')
+        if turn == "first":
+            serving = Serving(tmp_path)
+            watcher = Watcher(serving, tmp_path)
+            serving.start()
+        else:
+            assert watcher.look()
+        assert turn not in serving.rounder
+        assert watcher.look()
+        assert turn in serving.rounder
+    assert not watcher.look()
+    serving.stop()
+
+
+def test_a_folder_that_disappears_while_it_is_watched_changes_nothing(tmp_path, caplog):
+    folder = tmp_path / "models"
+    folder.mkdir()
+    write(folder, "a", "one")
+    serving = Serving(folder)
+    watcher = Watcher(serving, folder)
+    serving.start()
+    (folder / "a.toml").unlink()
+    folder.rmdir()
+    with caplog.at_level(logging.ERROR, "hami.serve"):
+        assert watcher.look()
+    assert answers(serving.rounder) == {"a": "one on cpu"}
+    assert len(caplog.records) == 1
     serving.stop()
 
 

@@ -106,6 +106,15 @@ def test_a_model_that_cannot_be_built_changes_nothing():
         assert words(rounder.infer({"data": 1})) == {"a": "old"}
 
 
+def test_a_device_that_does_not_exist_changes_nothing():
+    with AllRounder({"a": say("word")}) as rounder:
+        before = rounder["a"].handles
+        with pytest.raises(RuntimeError, match="there is no device npu:9"):
+            rounder["a"].to("npu:9")
+        assert rounder["a"].handles == before
+        assert rounder["a"]({"data": 0})["result"] == "word on cpu"
+
+
 def test_a_new_model_that_fails_is_listed_with_its_reason_until_it_is_replaced():
     with AllRounder() as rounder:
         with pytest.raises(RuntimeError):

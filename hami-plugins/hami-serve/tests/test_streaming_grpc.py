@@ -194,3 +194,64 @@ def test_a_model_waits_for_a_client_that_reads_slowly_and_ends_when_it_leaves():
             assert flood.ended.wait(60)
     finally:
         server.close()
+
+
+@pytest.fixture
+def serve():
+    """serve(models) starts a server, which ends with the test."""
+    started = []
+
+    def begin(source):
+        started.append(RunningGrpc(source))
+        return started[-1]
+
+    yield begin
+    for each in started:
+        each.close()
+
+
+def test_requests_of_decoupled_models_of_one_stream_run_at_once(serve):
+    server = serve({"meeting": {"source": {"backend": "TestMeeting", "instance_num": 2}, "decoupled": True}})
+    answers = Answers()
+    with triton.InferenceServerClient(server.url) as client:
+        client.start_stream(callback=answers)
+        for number in range(4):
+            client.async_stream_infer("meeting", [tensor("x", [number], np.int32, "INT32")], request_id=str(number))
+        client.stop_stream()  # waits for the answers
+    found = [answers.next() for _ in range(4)]
+    assert {(each.get_response().id, int(each.as_numpy("result")[0])) for each in found} == {
+        (str(number), number) for number in range(4)
+    }
+
+
+def test_a_stream_that_is_cancelled_cancels_all_its_requests(serve, gate):
+    gates = [gate("first"), gate("second")]
+    server = serve({name: {"source": f"TestGate(gate={name})", "decoupled": True} for name in ("first", "second")})
+    with triton.InferenceServerClient(server.url) as client:
+        client.start_stream(callback=Answers())
+        for name in ("first", "second"):
+            client.async_stream_infer(name, [tensor("x", [1], np.int32, "INT32")])
+        for each in gates:
+            assert each.begun.acquire(timeout=60)
+        client.stop_stream(cancel_requests=True)
+    for each in gates:
+        assert each.cancelled.wait(60)
+
+
+def test_more_requests_than_run_at_once_are_all_answered(serve, monkeypatch):
+    monkeypatch.setattr("hami_serve.grpc_server.MAX_RUNNING", 2)
+    server = serve({"any": {"source": "Identity", "decoupled": True}})
+    answers = Answers()
+    with triton.InferenceServerClient(server.url) as client:
+        client.start_stream(callback=answers)
+        for number in range(32):
+            client.async_stream_infer("any", [tensor("x", [number], np.int32, "INT32")])
+        client.async_stream_infer("absent", [tensor("x", [1], np.int32, "INT32")])
+        client.stop_stream()
+    found, errors = [], 0
+    for _ in range(33):
+        try:
+            found.append(int(answers.next().as_numpy("result")[0]))
+        except triton.InferenceServerException as error:
+            errors += "there is no component" in str(error)
+    assert (sorted(found), errors) == (list(range(32)), 1)

@@ -24,7 +24,7 @@ import os
 import threading
 import hami
 
-print("worker", os.getpid(), flush=True)
+os.write(1, f"worker {os.getpid()}\\n".encode())  # in one piece: the workers share the stream
 
 @hami.register
 class WhoAmI(hami.Backend):
@@ -37,7 +37,7 @@ class Held(hami.Backend):
     """Ends when the file `open` exists."""
 
     def forward(self, batch):
-        print("begun", flush=True)
+        os.write(1, b"begun\\n")
         while not os.path.exists("open"):
             threading.Event().wait(0.01)
         for item in batch:

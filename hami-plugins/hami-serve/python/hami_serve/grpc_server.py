@@ -27,6 +27,7 @@ from hami_serve.serving import Serving
 Method = Callable[[Any, Any], Awaitable[Any]]
 StreamResponse = message("ModelStreamInferResponse")
 FINAL = "triton_final_response"  # a parameter of each response of a stream: whether it is the last of its request
+MAX_RUNNING = 256  # requests of decoupled models of one stream
 WITH_EMPTY_FINAL = "triton_enable_empty_final_response"  # the client also wants a last response without outputs
 
 
@@ -92,26 +93,86 @@ class Service:
         return render_answer(model, request, outputs)
 
     async def ModelStreamInfer(self, requests: AsyncIterator[Any], context: Any) -> None:
-        """Answer the requests of a stream in their order; a request that fails does not end the stream."""
-        async for request in requests:
-            try:
-                await self._answer_in_parts(request, context)
-            except Exception as error:
-                failed = StreamResponse(error_message=text_of(error))
-                failed.infer_response.id = request.id
-                failed.infer_response.parameters[FINAL].bool_param = True
-                await context.write(failed)
+        """Answer the requests of a stream; one that fails does not end the stream.
 
-    async def _answer_in_parts(self, request: Any, context: Any) -> None:
-        """Write a response for each part. `write` waits while the client is slow, and then the model waits too."""
-        call = _call(request, context)
+        Those of decoupled models run at once, and their responses alternate. The others run one after the other.
+        """
+        stream = Stream(self._serving, context)
+        try:
+            async for request in requests:
+                if self._is_decoupled(request):
+                    await stream.begin(request)
+                else:
+                    await stream.answer(request)
+            await stream.join()
+        finally:
+            await stream.cancel()
+
+    def _is_decoupled(self, request: Any) -> bool:
+        try:
+            model = self._rounder.registry.find(request.model_name, request.model_version or None)
+        except Exception:  # the answer says why
+            return False
+        return model.version.decoupled
+
+
+class Stream:
+    """The requests of one stream that run now. One response is written at a time."""
+
+    def __init__(self, serving: Serving, context: Any) -> None:
+        self._serving = serving
+        self._context = context
+        self._capacity = asyncio.Semaphore(MAX_RUNNING)
+        self._writing = asyncio.Lock()
+        self._running: set[asyncio.Task[None]] = set()
+
+    async def begin(self, request: Any) -> None:
+        """Start a request. If very many run, wait for one to end: the client then has to wait too."""
+        await self._capacity.acquire()
+        task = asyncio.create_task(self.answer(request))
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self._capacity.release()
+        if not task.cancelled():
+            task.exception()  # the stream is broken, which its reader sees too
+
+    async def join(self) -> None:
+        """Wait until all requests have ended."""
+        await asyncio.gather(*self._running)
+
+    async def cancel(self) -> None:
+        """End the requests that still run."""
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+    async def answer(self, request: Any) -> None:
+        """Run a request, and write its responses."""
+        try:
+            await self._answer_in_parts(request)
+        except Exception as error:
+            failed = StreamResponse(error_message=text_of(error))
+            failed.infer_response.id = request.id
+            failed.infer_response.parameters[FINAL].bool_param = True
+            await self._write(failed)
+
+    async def _answer_in_parts(self, request: Any) -> None:
+        call = _call(request, self._context)
         with_empty = call.inference.parameters.get(WITH_EMPTY_FINAL) is True
-        async with aclosing(stream(self._rounder, call)) as parts:
+        async with aclosing(stream(self._serving.rounder, call)) as parts:
             async for part in parts:
                 if part.outputs or with_empty:
                     response = StreamResponse(infer_response=render_answer(part.model, request, part.outputs))
                     response.infer_response.parameters[FINAL].bool_param = part.final
-                    await context.write(response)
+                    await self._write(response)
+
+    async def _write(self, response: Any) -> None:
+        """Write a response. This waits while the client is slow, and then the model waits too."""
+        async with self._writing:
+            await self._context.write(response)
 
 
 def _call(request: Any, context: Any) -> Call:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from hami_serve import describing
 from hami_serve.datatypes import array_of_bytes
@@ -36,8 +37,6 @@ from hami_serve.serving import Serving
 
 MAX_BODY = 64 << 20  # bytes of a request, by default
 CLIENT_LEFT = 499  # only access logs show it
-
-Endpoint = Callable[["Handlers", Request], Awaitable[Response]]
 
 
 def app(source: Any, *, max_body: int = MAX_BODY, allow_control: bool = False, **options: Any) -> Starlette:
@@ -111,24 +110,26 @@ class Handlers:
             ("POST", "/v2/repository/models/{name}/load", self.load),
             ("POST", "/v2/repository/models/{name}/unload", self.unload),
         ]
-        return [Route(path, _guarded(function), methods=[method]) for method, path, function in table]
+        return [Route(path, Endpoint(function), methods=[method]) for method, path, function in table]
 
     async def infer(self, request: Request) -> Response:
-        receive = request.receive
-        body = await read_body(receive, request.headers, self._max_body)
-        call, inference = self._parse(request, body)
-        async with UntilClientLeaves(receive):
+        headers = dict(request.scope["headers"])
+        body = await read_body(request.receive, headers, self._max_body)
+        call, inference = self._parse(request, headers, body)
+        async with UntilClientLeaves(request.receive):
             model, outputs = await run(self._serving.rounder, call)
         answer, length = render_answer(model, inference, outputs)
         if length is None:
             return Response(answer, media_type="application/json")
         return Response(answer, headers={HEADER_LENGTH: str(length)}, media_type="application/octet-stream")
 
-    def _parse(self, request: Request, body: bytearray) -> tuple[Call, HttpInference]:
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        given = request.headers.get(HEADER_LENGTH)
-        if kind.startswith(("image/", "text/")) or given == "0":
-            return self._parse_raw(request, kind, bytes(body))
+    def _parse(
+        self, request: Request, headers: Mapping[bytes, bytes], body: bytes | bytearray
+    ) -> tuple[Call, HttpInference]:
+        kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        given = headers.get(HEADER_LENGTH.encode())
+        if kind.startswith((b"image/", b"text/")) or given == b"0":
+            return self._parse_raw(request, kind.decode("latin-1"), bytes(body))
         inference = parse_request(body, header_length(given, len(body)))
         return call_of(inference, *_place(request)), inference
 
@@ -169,7 +170,7 @@ class Handlers:
         return EventStream(_events(first, parts, call.inference))
 
     async def _parse_generate(self, request: Request) -> Call:
-        body = await read_body(request.receive, request.headers, self._max_body)
+        body = await read_body(request.receive, dict(request.scope["headers"]), self._max_body)
         given = parse_json(body, "the request")
         return call_of(parse_generate(given, self._model(request).version.inputs), *_place(request))
 
@@ -231,7 +232,7 @@ class Handlers:
         return _json({})
 
     async def _options(self, request: Request) -> dict[str, Any]:
-        body = await read_body(request.receive, request.headers, self._max_body)
+        body = await read_body(request.receive, dict(request.scope["headers"]), self._max_body)
         return parse_json(body, "the request") if body else {}
 
 
@@ -265,18 +266,23 @@ def _fitting_shape(name: str, datatype: str, shape: tuple[int, ...], size: int) 
     return tuple(count if size == -1 else size for size in shape)
 
 
-def _guarded(function: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-    """Turn exceptions into answers of the protocol."""
+class Endpoint:
+    """A function that answers requests, as an ASGI application; exceptions become answers of the protocol.
 
-    async def endpoint(request: Request) -> Response:
+    A route that is given a function adds layers to it, which cost a tenth of a small request.
+    """
+
+    def __init__(self, function: Callable[[Request], Awaitable[Response]]) -> None:
+        self._function = function
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            return await function(request)
+            response = await self._function(Request(scope, receive))
         except ClientLeft:
-            return Response(status_code=CLIENT_LEFT)
+            response = Response(status_code=CLIENT_LEFT)
         except Exception as error:
-            return Response(_failure(error), status_of(error).http, media_type="application/json")
-
-    return endpoint
+            response = Response(_failure(error), status_of(error).http, media_type="application/json")
+        await response(scope, receive, send)
 
 
 def _failure(error: BaseException) -> bytes:

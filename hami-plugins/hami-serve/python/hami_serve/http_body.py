@@ -1,43 +1,40 @@
-"""Reads the body of a request within limits of size and time, and notices clients that leave."""
+"""Reads the body of a request within a limit of its size, and notices clients that leave."""
 
 from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from types import TracebackType
 from typing import Any
 
 from hami_serve.errors import BadRequest, TooLarge, short
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-BODY_S = 60.0  # limit for the next part of a body; a client that sends more slowly gives up its connection
+Headers = Mapping[bytes, bytes]  # names in lower case
 OFFLOAD = 1 << 18  # compressed bytes from which on they are expanded on another thread
+WATCH_AFTER_S = 0.01  # most requests end before, and need no task that waits for the client to leave
 
 
 class ClientLeft(Exception):
     """The client has closed its connection: the answer has no reader."""
 
 
-async def read_body(receive: Receive, headers: Any, limit: int) -> bytearray:
+async def read_body(receive: Receive, headers: Headers, limit: int) -> bytes | bytearray:
     """Return the body, expanded if it is compressed; at most `limit` bytes."""
-    declared = headers.get("content-length", "0")
-    if not declared.isdecimal() or int(declared[:20]) > limit:
-        raise TooLarge(f"the body has {short(declared)} bytes; this server accepts {limit}")
-    body = bytearray()
-    while True:
-        try:
-            message = await asyncio.wait_for(receive(), BODY_S) if body else await receive()
-        except asyncio.TimeoutError:
-            raise BadRequest(f"the body did not continue for {BODY_S:g} s") from None
-        if message["type"] == "http.disconnect":
-            raise ClientLeft
-        body += message.get("body", b"")
-        if len(body) > limit:
-            raise TooLarge(f"the body has more than the {limit} bytes that this server accepts")
-        if not message.get("more_body", False):
-            break
-    encoding = headers.get("content-encoding", "identity").strip().lower()
+    declared = headers.get(b"content-length", b"0")
+    if not declared.isdigit() or int(declared[:20]) > limit:
+        raise TooLarge(f"the body has {short(declared.decode('latin-1'))} bytes; this server accepts {limit}")
+    body, more = await _part(receive)
+    if more:
+        parts = bytearray(body)
+        while more and len(parts) <= limit:
+            part, more = await _part(receive)
+            parts += part
+        body = parts
+    if len(body) > limit:
+        raise TooLarge(f"the body has more than the {limit} bytes that this server accepts")
+    encoding = headers.get(b"content-encoding", b"identity").strip().lower().decode("latin-1")
     if encoding in ("identity", ""):
         return body
     if encoding not in ("gzip", "deflate"):
@@ -47,11 +44,19 @@ async def read_body(receive: Receive, headers: Any, limit: int) -> bytearray:
     return await asyncio.to_thread(expand, body, encoding, limit)
 
 
-def expand(body: bytearray, encoding: str, limit: int) -> bytearray:
+async def _part(receive: Receive) -> tuple[bytes | bytearray, bool]:
+    """Return the next part of a body, and whether there are more."""
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise ClientLeft
+    return message.get("body", b""), message.get("more_body", False)
+
+
+def expand(body: bytes | bytearray, encoding: str, limit: int) -> bytearray:
     """Decompress, and stop as soon as the result exceeds the limit."""
     expander = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16 if encoding == "gzip" else zlib.MAX_WBITS)
     try:
-        expanded = bytearray(expander.decompress(bytes(body), limit + 1))
+        expanded = bytearray(expander.decompress(body, limit + 1))
     except zlib.error as error:
         raise BadRequest(f"the body is not valid {encoding}: {error}") from None
     if len(expanded) > limit:
@@ -67,11 +72,15 @@ class UntilClientLeaves:
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
         self._left = False
+        self._watch: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._watch = asyncio.create_task(self._wait(task))
+        self._timer = task.get_loop().call_later(WATCH_AFTER_S, self._start, task)
+
+    def _start(self, task: asyncio.Task[Any]) -> None:
+        self._watch = task.get_loop().create_task(self._wait(task))
 
     async def _wait(self, task: asyncio.Task[Any]) -> None:
         while (await self._receive())["type"] != "http.disconnect":
@@ -82,7 +91,9 @@ class UntilClientLeaves:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._watch.cancel()
+        self._timer.cancel()
+        if self._watch is not None:
+            self._watch.cancel()
         if self._left and kind is asyncio.CancelledError:
             if uncancel := getattr(asyncio.current_task(), "uncancel", None):  # from Python 3.11 on
                 uncancel()

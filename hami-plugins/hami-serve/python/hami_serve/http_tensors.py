@@ -22,6 +22,7 @@ from hami_serve.model import Model
 
 HEADER_LENGTH = "inference-header-content-length"
 Parameters = Mapping[str, Any]
+encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 @dataclass
@@ -45,18 +46,19 @@ def parse_json(data: bytes | bytearray | memoryview, what: str) -> dict[str, Any
     return value
 
 
-def header_length(text: str | None, size: int) -> int:
+def header_length(given: bytes | None, size: int) -> int:
     """Return the number of bytes of the JSON part; without the header, the whole body is JSON."""
-    if text is None:
+    if given is None:
         return size
-    if not text.isascii() or not text.isdecimal() or int(text[:20]) > size:
+    if not given.isdigit() or int(given[:20]) > size:
         raise BadRequest(
-            f"Inference-Header-Content-Length is {short(text)}; it is the length of the JSON part, 0 to {size} here"
+            f"Inference-Header-Content-Length is {short(given.decode('latin-1'))}; "
+            f"it is the length of the JSON part, 0 to {size} here"
         )
-    return int(text)
+    return int(given)
 
 
-def parse_request(body: bytearray, length: int) -> HttpInference:
+def parse_request(body: bytes | bytearray, length: int) -> HttpInference:
     """Return the request of a body whose first `length` bytes are JSON."""
     head = parse_json(memoryview(body)[:length], "the request")
     tail = memoryview(body)[length:]
@@ -64,25 +66,26 @@ def parse_request(body: bytearray, length: int) -> HttpInference:
     inputs: dict[str, Array] = {}
     for entry in _list(head, "inputs"):
         name = _name(entry, "input")
+        shown = short(name)
         if name in inputs:
-            raise BadRequest(f'two inputs have the name "{short(name)}"')
-        datatype = checked_datatype(short(name), entry.get("datatype"))
-        shape = checked_shape(short(name), entry.get("shape"))
-        parameters = parameters_of(entry, f'input "{short(name)}"')
+            raise BadRequest(f'two inputs have the name "{shown}"')
+        datatype = checked_datatype(shown, entry.get("datatype"))
+        shape = checked_shape(shown, entry.get("shape"))
+        parameters = parameters_of(entry, f'input "{shown}"')
         if "shared_memory_region" in parameters:
             raise BadRequest("this server has no shared memory; send the tensor in the request")
         if "binary_data_size" not in parameters:
             if "data" not in entry:
-                raise BadRequest(f'input "{short(name)}" has neither data nor the parameter binary_data_size')
-            inputs[name] = array_of_json(short(name), datatype, shape, entry["data"])
+                raise BadRequest(f'input "{shown}" has neither data nor the parameter binary_data_size')
+            inputs[name] = array_of_json(shown, datatype, shape, entry["data"])
             continue
         size = parameters["binary_data_size"]
         if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= len(tail) - position:
             raise BadRequest(
-                f'input "{short(name)}" has the binary_data_size {short(size)}; '
+                f'input "{shown}" has the binary_data_size {short(size)}; '
                 f"{len(tail) - position} bytes of the body are left for it"
             )
-        inputs[name] = array_of_bytes(short(name), datatype, shape, tail[position : position + size])
+        inputs[name] = array_of_bytes(shown, datatype, shape, tail[position : position + size])
         position += size
     if position != len(tail):
         raise BadRequest(f"the body has {len(tail) - position} bytes after its last tensor")
@@ -158,5 +161,5 @@ def render_answer(model: Model, inference: HttpInference, outputs: Sequence[Outp
     if inference.id:
         answer["id"] = inference.id
     answer["outputs"] = entries
-    head = json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    head = encode(answer).encode("utf-8", "replace")
     return (b"".join([head, *tail]), len(head)) if tail else (head, None)

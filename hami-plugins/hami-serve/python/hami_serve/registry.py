@@ -117,6 +117,8 @@ class Registry:
     def _default(self, component: str) -> str:
         """Return the default version: the version that is set, else the newest that can run, else the newest."""
         versions = self._models[component]
+        if len(versions) == 1:
+            return next(iter(versions))
         default = self._routing[component].default
         if default in versions:
             return default

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import ctypes
 import importlib
 import importlib.util
 import json
@@ -22,7 +23,7 @@ import uvicorn
 
 from hami_serve.access import RequireToken, read, read_token
 from hami_serve.http_app import application
-from hami_serve.http_protocol import JoiningProtocol
+from hami_serve.http_protocol import IDLE_S, Protocol
 from hami_serve.peers import Peers
 from hami_serve.serving import Serving
 from hami_serve.watching import Watcher
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 
 BACKLOG = 2048
 MAX_FILES = 1 << 16
-KEEP_ALIVE_S = 75
+MAX_KEPT = 32 << 20  # bytes of an allocation that is kept when it is freed; the largest value that glibc takes
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 
 
 class HttpServer(uvicorn.Server):
@@ -52,6 +54,14 @@ class HttpServer(uvicorn.Server):
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % 10 == 0:  # once a second
+            now = asyncio.get_running_loop().time()
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, Protocol):
+                    connection.close_if_overdue(now)
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for server in self.servers:  # no new connections
@@ -110,6 +120,9 @@ def run(arguments: argparse.Namespace, announce: Callable[[list[str]], None], pe
         peers=peers,
     )
     allow_many_connections()
+    keep_freed_memory()
+    # It looks at the folder before the models are loaded: what changes meanwhile is found by its next look.
+    watcher = Watcher(serving, Path(arguments.source)) if arguments.watch else None
     if peers is None:  # a port that is in use is an error before the models are loaded
         listening = listen(arguments.host, arguments.http)
         serving.start()
@@ -123,29 +136,16 @@ def run(arguments: argparse.Namespace, announce: Callable[[list[str]], None], pe
         RequireToken(made, token) if token else made,
         ssl_certfile=arguments.tls_cert,
         ssl_keyfile=arguments.tls_key,
-        http=JoiningProtocol,
+        http=Protocol,
         ws="none",
         proxy_headers=False,
         log_level="warning",
         access_log=False,
-        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_keep_alive=int(IDLE_S),
         server_header=False,
     )
-    with _watching(arguments, serving):
+    with watcher or contextlib.nullcontext():
         asyncio.run(_run(arguments, HttpServer(config, serving, arguments.drain), serving, listening, token, announce))
-
-
-@contextlib.contextmanager
-def _watching(arguments: argparse.Namespace, serving: Serving) -> Iterator[None]:
-    if not arguments.watch:
-        yield
-        return
-    watcher = Watcher(serving, Path(arguments.source))
-    watcher.start()
-    try:
-        yield
-    finally:
-        watcher.stop()
 
 
 async def _run(
@@ -204,6 +204,15 @@ def allow_many_connections() -> None:
     wanted = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def keep_freed_memory() -> None:
+    """Let the C library keep freed memory for the next request. Else each large tensor gets new pages from the kernel,
+    which cost more processor time than all the rest of its request.
+    """
+    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):  # the GNU C library has it
+        mallopt(M_MMAP_THRESHOLD, MAX_KEPT)
+        mallopt(M_TRIM_THRESHOLD, 4 * MAX_KEPT)
 
 
 def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:

@@ -100,10 +100,15 @@ class Serving:
     # ---- changes ----
 
     def reload(self) -> dict[str, Exception]:
-        """Make each component what the source describes now; return the errors by component.
+        """Make each component what the folder describes now; return the errors by component.
 
         A component that cannot be built stays as it is.
+
+        Raises:
+            ConfigError: The folder cannot be read. All models stay as they are.
         """
+        if not Path(self._source).is_dir():
+            raise hami.ConfigError(f'"{self._source}" is not a folder any more; the models stay as they are')
         errors: dict[str, Exception] = {}
         described = components_of(self._source)
         for name, spec in described.items():

@@ -29,10 +29,12 @@ class Watcher:
         self._thread = threading.Thread(target=self._run, name="hami-serve-watch", daemon=True)
         self._seen = signature(folder)
 
-    def start(self) -> None:
+    def __enter__(self) -> Watcher:
+        """Look at the folder from time to time, on a thread."""
         self._thread.start()
+        return self
 
-    def stop(self) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
 

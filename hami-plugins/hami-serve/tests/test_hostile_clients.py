@@ -1,0 +1,141 @@
+"""Clients that send slowly, too much or nothing: each loses its connection, and the others are served."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import resource
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack
+
+import pytest
+
+REQUEST = {"inputs": [{"name": "x", "datatype": "INT8", "shape": [1], "data": [1]}]}
+HEAD = b"POST /v2/models/any/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n"
+
+
+def answer_of(port: int, data: bytes) -> tuple[int, str]:
+    """Send a part of a request, and return the status and the error with which the server ends the connection."""
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+        client.sendall(data)
+        answer = http.client.HTTPResponse(client)
+        answer.begin()
+        assert answer.headers["connection"] == "close"
+        return answer.status, json.loads(answer.read())["error"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "data", "error"),
+    [
+        ("HEAD_S", b"POS", "the request did not continue for 0.01 s"),
+        ("HEAD_S", HEAD, "the request did not continue for 0.01 s"),
+        ("BODY_S", HEAD + b"\r\n", "the request did not continue for 0.01 s"),
+        ("BODY_S", HEAD + b"\r\n{", "the request did not continue for 0.01 s"),
+    ],
+    ids=["in the first line", "in the head", "before the body", "in the body"],
+)
+def test_a_client_that_sends_slowly_is_answered_with_408(start, monkeypatch, limit, data, error):
+    monkeypatch.setattr(f"hami_serve.http_protocol.{limit}", 0.01)
+    server = start({"any": "Identity"})
+    assert answer_of(server.port, data) == (408, error)
+    assert server.post("/v2/models/any/infer", REQUEST)[0] == 200
+
+
+def test_a_client_that_sends_nothing_loses_its_connection(start, monkeypatch):
+    monkeypatch.setattr("hami_serve.http_protocol.IDLE_S", 0.01)
+    server = start({"any": "Identity"})
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
+        assert client.recv(1) == b""
+
+
+def test_a_request_that_runs_for_long_keeps_its_connection(start, monkeypatch, gate):
+    for limit in ("HEAD_S", "BODY_S", "IDLE_S"):
+        monkeypatch.setattr(f"hami_serve.http_protocol.{limit}", 0.01)
+    slow = gate("long")
+    server = start({"slow": {"backend": "TestGate", "gate": "long"}})
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    connection.request("POST", "/v2/models/slow/infer", json.dumps(REQUEST))
+    assert slow.begun.acquire(timeout=60)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as other:
+        assert other.recv(1) == b""  # the server has looked for clients that are overdue
+    slow.opened.set()
+    assert connection.getresponse().status == 200
+    connection.close()
+
+
+def test_a_head_without_end_is_answered_with_431(start):
+    server = start({"any": "Identity"})
+    assert answer_of(server.port, HEAD + b"X: " + b"x" * (1 << 16)) == (
+        431,
+        "the head of the request has more than 65536 bytes",
+    )
+    assert server.post("/v2/models/any/infer", REQUEST)[0] == 200
+
+
+def test_a_million_inputs_are_rejected(start):
+    server = start({"any": "Identity"})
+    status, answer = server.post("/v2/models/any/infer", b'{"inputs": [' + b"{}," * 999_999 + b"{}]}")
+    assert (status, answer) == (400, {"error": "a request has at most 1024 inputs, got 1000000"})
+    assert server.post("/v2/models/any/infer", REQUEST)[0] == 200
+
+
+@pytest.mark.parametrize("size", [100, 5 << 20])
+def test_a_body_may_arrive_in_any_pieces(start, size):
+    server = start({"any": "Identity"})
+
+    entry = {"name": "x", "datatype": "INT8", "shape": [size], "parameters": {"binary_data_size": size}}
+    head = json.dumps({"inputs": [entry], "parameters": {"binary_data_output": True}}).encode()
+    body = head + bytes(range(256)) * (size // 256 + 1)
+    body = body[: len(head) + size]
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    pieces = [body[:10], body[10:11], body[11 : len(body) // 2], body[len(body) // 2 :]]
+    headers = {"Inference-Header-Content-Length": str(len(head))}
+    connection.request("POST", "/v2/models/any/infer", iter(pieces), headers, encode_chunked=True)
+    answer = connection.getresponse()
+    assert answer.status == 200
+    assert answer.read().endswith(body[len(head) :])
+    connection.close()
+
+
+def test_requests_that_are_sent_at_once_are_answered_in_their_order(start):
+    server = start({"any": "Identity"})
+    request = b""
+    for number in range(5):
+        body = json.dumps({**REQUEST, "id": str(number)}).encode()
+        request += b"POST /v2/models/any/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    ids = []
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
+        client.sendall(request)
+        with client.makefile("rb") as stream:
+            for _ in range(5):
+                length = 0
+                while (line := stream.readline()) != b"\r\n":
+                    if line.lower().startswith(b"content-length:"):
+                        length = int(line.partition(b":")[2])
+                ids.append(json.loads(stream.read(length))["id"])
+    assert ids == ["0", "1", "2", "3", "4"]
+
+
+def test_ten_thousand_idle_connections_do_not_keep_others_from_being_served(tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    count = 10_000 if hard == resource.RLIM_INFINITY else min(10_000, hard - 200)
+    if count < 1000:
+        pytest.skip(f"needs 1000 open files; the limit of this process is {hard}")
+    command = [sys.executable, "-m", "hami", "serve", "Identity", "--http", "0"]
+    with ExitStack() as opened:
+        process = opened.enter_context(subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True))
+        opened.callback(process.kill)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, count + 200), hard))
+        opened.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        port = int(process.stdout.readline().rpartition(":")[2])
+        for number in range(count):
+            opened.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
+            if number % 1000 == 0 or number == count - 1:  # the server has accepted those before
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+                connection.request("POST", "/v2/models/Identity/infer", json.dumps(REQUEST))
+                assert connection.getresponse().status == 200
+                connection.close()
+        process.terminate()
+        assert process.wait(60) == 0
