@@ -16,14 +16,12 @@ from pathlib import Path
 
 from hami_build.steps import environment
 
-from . import plugin_wheels
+from . import plugin_wheels, project_templates
 from .checkout import known_files
 from .paths import CACHE, ROOT
 
 WORK = CACHE / "types"
 CORE = ROOT / "hami-core" / "python" / "hami"
-TEMPLATES = CORE / "templates"
-VALUES = {"@NAME@": "acme-add", "@MODULE@": "acme_add", "@PLUGIN@": "add", "@BACKEND@": "AcmeAdd", "@CORE@": "2.0"}
 DIRECTIVE = re.compile(r"<!-- (\w+): (.*) -->")
 # Examples have no annotations where none are needed to understand them.
 PAGE_OPTIONS = (
@@ -75,7 +73,7 @@ def mypy(python: Path, sources: Sequence[Path], *options: str) -> subprocess.Com
 def pyright(python: Path, sources: Sequence[Path]) -> subprocess.CompletedProcess[str]:
     settings = {
         "include": [os.path.relpath(source, WORK) for source in sources],
-        "exclude": [os.path.relpath(TEMPLATES, WORK)],
+        "exclude": [os.path.relpath(project_templates.TEMPLATES, WORK)],
         "extraPaths": list(map(str, import_paths())),
         "typeCheckingMode": "standard",
         "reportMissingImports": "none",  # of packages that only some users have; mypy's settings name them
@@ -172,23 +170,10 @@ def groups(pages: Sequence[Page]) -> list[list[Path]]:
 
 
 def write_projects(folder: Path) -> list[Path]:
-    """Write the Python package of each template; returns the packages."""
+    """Write each kind of project; returns the Python packages, whose names differ: mypy allows no two of one name."""
     made = []
-    for template in sorted(path for path in TEMPLATES.iterdir() if path.is_dir()):
-        for source in sorted(template.glob("python/**/*.py.in")):
-            name = rendered(str(source.relative_to(template).with_suffix("")))
-            target = folder / f"{template.name}_{name}"
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(rendered(source.read_text("utf-8")), "utf-8")
-    for package in sorted(folder.glob("*_python/*")):
-        kind = package.parent.name.removesuffix("_python")
-        made.append(
-            package.rename(package.with_name(f"{package.name}_{kind}"))
-        )  # two packages of one name are an error
+    for kind in project_templates.kinds():
+        project_templates.write(kind, folder / kind)
+        (package,) = (folder / kind / "python").iterdir()
+        made.append(package.rename(package.with_name(f"{package.name}_{kind}")))
     return made
-
-
-def rendered(text: str) -> str:
-    for placeholder, value in VALUES.items():
-        text = text.replace(placeholder, value)
-    return text

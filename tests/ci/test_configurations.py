@@ -9,14 +9,12 @@ from pathlib import Path
 
 import catalog
 import pytest
-from _lib import compatibility, environments, plugin_wheels, tiers
+from _lib import compatibility, environments, plugin_wheels, project_templates, tiers
 from _lib.paths import ROOT, pyproject
 from hami_build.steps import environment
 
-TEMPLATES = ROOT / "hami-core" / "python" / "hami" / "templates"
 PROJECTS = list(compatibility.projects(ROOT).values())
 NATIVE = [folder for folder in plugin_wheels.folders() if plugin_wheels.is_native(folder)]
-VALUES = {"@NAME@": "acme-add", "@MODULE@": "acme_add", "@PLUGIN@": "add", "@BACKEND@": "AcmeAdd", "@CORE@": "0.1"}
 
 Tool = Callable[..., str]
 
@@ -35,18 +33,10 @@ def tool() -> Tool:
     return call
 
 
-@pytest.fixture(params=["cpp", "python"])
+@pytest.fixture(params=project_templates.kinds())
 def written(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """The configuration files that `hami new-plugin` writes."""
-    roots = [TEMPLATES / "common", TEMPLATES / request.param]
-    for root, template in ((each, path) for each in roots for path in each.rglob("*.in")):
-        if template.name in ("pyproject.toml.in", "wheels.yml.in"):
-            text = template.read_text("utf-8")
-            for placeholder, value in VALUES.items():
-                text = text.replace(placeholder, value)
-            path = tmp_path / template.relative_to(root).with_suffix("")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, "utf-8")
+    """A project that `hami new-plugin` writes."""
+    project_templates.write(request.param, tmp_path)
     return tmp_path
 
 
@@ -122,7 +112,7 @@ def test_cibuildwheel_adds_the_bill_of_materials(project: Path) -> None:
     assert repair[-1] == "python {project}/ci/finish_wheel.py --destination {dest_dir} /tmp/repaired/*.whl"
 
 
-@pytest.mark.parametrize("written", ["cpp"], indirect=True)
+@pytest.mark.parametrize("written", ["cpp", "cuda"], indirect=True)
 def test_cibuildwheel_builds_one_wheel_of_a_written_project(tool: Tool, written: Path) -> None:
     assert len(identifiers(tool, written)) == 1
 

@@ -78,9 +78,10 @@ def test_modules_of_one_name_are_checked_apart(tmp_path: Path) -> None:
 
 def test_written_projects_are_python(tmp_path: Path) -> None:
     packages = type_checks.write_projects(tmp_path)
-    assert {package.name for package in packages} == {"acme_add_cpp", "acme_add_python"}
+    names = {package.name for package in packages}
+    assert names == {f"acme_add_{kind}" for kind in ("python", "cpp", "cuda", "torch", "pipeline")}
     for source in tmp_path.rglob("*.py"):
-        assert not re.search(r"@[A-Z]+@", source.read_text("utf-8")), source
+        assert not re.search(r"@[A-Z_]+@", source.read_text("utf-8")), source
         compile(source.read_text("utf-8"), source.name, "exec")
 
 

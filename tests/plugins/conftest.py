@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 
 import hami
@@ -28,7 +29,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not INCLUDE.is_dir():
         pytest.skip("hami is not installed from a wheel here")
     folder = tmp_path_factory.mktemp("wheels")
-    for name in ("hami-core", "pytest"):
+    for name in ("hami-core", "pytest", *(["numpy"] if find_spec("numpy") else [])):
         repack(name, folder)
     return folder
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -41,3 +42,23 @@ def test_a_new_project_can_be_built_installed_and_found(
     done = run(command, project, {})
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     assert "4 passed" in done.stdout
+
+
+@pytest.mark.parametrize(("kind", "passed"), [("pipeline", "2 passed"), ("cuda", "passed")])
+def test_a_new_project_with_tensors_passes_its_tests(
+    environment: TemporaryEnvironment, tmp_path: Path, kind: str, passed: str
+) -> None:
+    if find_spec("numpy") is None:
+        pytest.skip("numpy is not installed, which the tests of the project need")
+    if kind == "cuda" and not shutil.which("c++"):
+        pytest.skip("c++ is not installed (Debian, Ubuntu: apt install g++)")
+    assert environment.hami("new-plugin", "acme-fresh", f"--{kind}").returncode == 0
+    environment.pip("wheel", "--no-deps", "--wheel-dir", str(tmp_path / "built"), str(tmp_path / "acme-fresh"))
+    (wheel,) = (tmp_path / "built").iterdir()
+    environment.pip("install", "--no-index", f"{wheel}[test]")
+
+    tests = str(tmp_path / "acme-fresh" / "tests")
+    command = [str(environment.python), "-m", "pytest", "-q", "-p", "no:cacheprovider", tests]
+    done = run(command, tmp_path, {})
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert passed in done.stdout

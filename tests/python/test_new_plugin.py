@@ -13,7 +13,7 @@ import hami
 import pytest
 from conftest import Run
 from fake_site import tomllib, write_metadata
-from hami._cli.new_plugin import write_project
+from hami._cli.new_plugin import kinds, write_project
 
 
 def files_of(folder: Path) -> set[str]:
@@ -24,39 +24,54 @@ def files_of(folder: Path) -> set[str]:
 EXAMPLES = Path(__file__).parents[2] / "examples"
 COMMON = {
     *("pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "ci.sh", ".github/workflows/wheels.yml"),
-    *("tests/test_backend.py", "python/acme_add/quality.toml"),
+    "python/acme_add/__init__.py",
+}
+BACKEND = COMMON | {"tests/test_backend.py", "python/acme_add/quality.toml", "python/acme_add/plugin.py"}
+PYTHON = BACKEND | {"python/acme_add/backend.py"}
+CPP = BACKEND | {"CMakeLists.txt", "src/backend.cpp"}
+FILES = {
+    "python": PYTHON,
+    "cpp": CPP,
+    "cuda": CPP
+    | {f"src/{name}" for name in ("compile_ptx.py", "cuda_driver.hpp", "kernels.cu")}
+    | {"python/acme_add/samples.py"},
+    "torch": PYTHON | {"python/acme_add/model.py"},
+    "pipeline": COMMON | {"tests/test_pipeline.py", "python/acme_add/pipeline.toml"},
 }
 
 
-@pytest.mark.parametrize(
-    ("kind", "own"),
-    [
-        ("python", {"python/acme_add/__init__.py", "python/acme_add/plugin.py", "python/acme_add/backend.py"}),
-        ("cpp", {"python/acme_add/__init__.py", "python/acme_add/plugin.py", "CMakeLists.txt", "src/backend.cpp"}),
-    ],
-)
-def test_it_writes_a_complete_project(hami_command: Run, tmp_path: Path, kind: str, own: set[str]) -> None:
-    done = hami_command("new-plugin", "acme-add", f"--{kind}", "--backend", "AcmeAdds", "--json")
+@pytest.mark.parametrize("kind", FILES)
+def test_it_writes_a_complete_project(hami_command: Run, tmp_path: Path, kind: str) -> None:
+    backend = [] if kind == "pipeline" else ["--backend", "AcmeAdds"]
+    done = hami_command("new-plugin", "acme-add", f"--{kind}", *backend, "--json")
     assert (done.returncode, done.stderr) == (0, "")
     folder = tmp_path / "acme-add"
-    assert (
-        files_of(folder)
-        == COMMON | own
-        == {str(Path(path).relative_to("acme-add")) for path in json.loads(done.stdout)}
-    )
+    printed = {str(Path(path).relative_to("acme-add")) for path in json.loads(done.stdout)}
+    assert files_of(folder) == FILES[kind] == printed
     project = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]
-    assert (project["name"], project["dependencies"]) == ("acme-add", [f"hami-core>={hami.__version__}"])
-    assert project["entry-points"] == {
-        "hami.backends": {"AcmeAdds": "acme_add.plugin"},
-        "hami": {"add": "acme_add.plugin"},
-    }
-    text = "".join((folder / name).read_text("utf-8") for name in COMMON | own)
-    assert re.findall("@[A-Z]+@", text) == []
+    assert project["name"] == "acme-add"
+    assert project["dependencies"][0] == f"hami-core>={hami.__version__}"
+    assert project["entry-points"] == (
+        {"hami.pipelines": {"acme_add": "acme_add:pipeline.toml"}}
+        if kind == "pipeline"
+        else {"hami.backends": {"AcmeAdds": "acme_add.plugin"}, "hami": {"add": "acme_add.plugin"}}
+    )
+    text = "".join((folder / name).read_text("utf-8") for name in FILES[kind])
+    assert re.findall("@[A-Z_]+@", text) == []
 
 
-def test_the_tests_of_a_python_project_pass(tmp_path: Path) -> None:
+def test_every_kind_is_an_option(hami_command: Run) -> None:
+    assert set(kinds()) == set(FILES)
+    help_text = hami_command("new-plugin", "--help").stdout
+    assert [kind for kind in FILES if f"--{kind} " not in help_text] == []
+
+
+@pytest.mark.parametrize(("kind", "passed"), [("python", "4 passed"), ("pipeline", "2 passed")])
+def test_the_tests_of_a_project_pass(tmp_path: Path, kind: str, passed: str) -> None:
+    if kind == "pipeline":
+        pytest.importorskip("numpy")
     project, site = tmp_path / "acme-fresh", tmp_path / "site"
-    write_project("acme-fresh", "python", project)
+    write_project("acme-fresh", kind, project)
     shutil.copytree(project / "python", site)
     data = tomllib.loads((project / "pyproject.toml").read_text("utf-8"))["project"]
     write_metadata(site, data["name"], data["version"], data["entry-points"])
@@ -64,7 +79,7 @@ def test_the_tests_of_a_python_project_pass(tmp_path: Path) -> None:
     path = {"PYTHONPATH": ":".join([str(site), *sys.path])}
     done = subprocess.run(command, cwd=project, env=path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert "4 passed" in done.stdout
+    assert passed in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -88,6 +103,8 @@ def test_the_tests_of_a_python_project_pass(tmp_path: Path) -> None:
         (["none"], '"None" is a keyword of Python; choose another name with --backend'),
         (["acme", "--backend=class"], '"class" is a keyword of Python; choose another name with --backend'),
         (["acme", "--cpp", "--backend=int"], '"int" is a keyword of C++; choose another name with --backend'),
+        (["acme", "--cuda", "--backend=int"], '"int" is a keyword of C++; choose another name with --backend'),
+        (["acme", "--pipeline", "--backend=Sum"], "a plugin of pipelines has no backends; leave out --backend"),
         (["acme-add", "--folder", "there"], "the folder there exists already; choose another one with --folder"),
     ],
 )

@@ -35,7 +35,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "sync": ("hami sync pylock.toml",),
     "doctor": ("hami doctor --json",),
     "info": ("hami info --json",),
-    "new-plugin": ("hami new-plugin acme-resize --cpp",),
+    "new-plugin": ("hami new-plugin acme-resize --cpp", "hami new-plugin acme-best --pipeline"),
     "completion": ('eval "$(hami completion bash)"', "hami completion fish > ~/.config/fish/completions/hami.fish"),
     "version": ("hami version",),
 }

@@ -228,7 +228,13 @@ def _parser() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[argpa
         default="python",
         help="a plugin in Python (default)",
     )
-    kind.add_argument("--cpp", action="store_const", dest="kind", const="cpp", help="a native plugin in C++")
+    for option, text in (
+        ("cpp", "a native plugin in C++"),
+        ("cuda", "a native plugin in C++ with a CUDA kernel"),
+        ("torch", "a plugin in Python that runs a torch module"),
+        ("pipeline", "a packaged pipeline of backends that other plugins provide"),
+    ):
+        kind.add_argument(f"--{option}", action="store_const", dest="kind", const=option, help=text)
     new.add_argument(
         "--backend",
         metavar="NAME",

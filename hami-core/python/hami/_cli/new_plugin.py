@@ -9,15 +9,17 @@ import re
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 from hami import _core
+from hami._config.toml_lines import tomllib
 from hami._errors import PluginError
 from hami._plugins import catalog
 from hami._plugins.plugin import CORE
 from hami._runtime.backend_class import check_name
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
-NATIVE_PLATFORMS = " --platform manylinux2014_x86_64,manylinux2014_aarch64"
+NATIVE = ("cpp", "cuda")
 PYTHON_MODULES = sys.stdlib_module_names | {"test"}  # the list lacks "test", which is a module of Python too
 # Names that a class in C++ cannot have: the keywords, and std and hami, which the generated source uses.
 CPP_WORDS = """
@@ -43,7 +45,7 @@ def new_plugin(arguments: argparse.Namespace) -> int:
 
 
 def write_project(name: str, kind: str, folder: Path, backend: str = "") -> list[Path]:
-    """Write a project of the kind "cpp" or "python" into a new folder; return its files."""
+    """Write a project of one of the kinds in kinds.toml into a new folder; return its files."""
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
         raise PluginError(
             f'"{name}" is not a valid plugin name: use lower-case letters, digits and single -, such as acme-resize'
@@ -54,25 +56,21 @@ def write_project(name: str, kind: str, folder: Path, backend: str = "") -> list
         raise PluginError(f'"{name}" is the name of a module of Python; choose another name, such as acme-{name}')
     if keyword.iskeyword(name):
         raise PluginError(f'"{name}" is a keyword of Python; choose another name, such as acme-{name}')
-    backend = backend or "".join(part.capitalize() for part in name.split("-"))
-    check_name(backend)
-    if keyword.iskeyword(backend) or (kind == "cpp" and backend in CPP_WORDS.split()):
-        language = "Python" if keyword.iskeyword(backend) else "C++"
-        raise PluginError(f'"{backend}" is a keyword of {language}; choose another name with --backend')
-    if _core.is_defined(backend):
-        raise PluginError(f'"{backend}" is the name of a backend of the core; choose another name with --backend')
+    backend = _backend_name(name, kind, backend)
     if folder.exists():
         raise PluginError(f"the folder {folder} exists already; choose another one with --folder")
+    kind_values = kinds()[kind]
     values = {
+        **{f"@{key}@": value for key, value in kind_values.items() if key.isupper()},
         "@NAME@": name,
         "@MODULE@": name.replace("-", "_"),
         "@PLUGIN@": name.partition("-")[2] or name,
         "@BACKEND@": backend,
         "@CORE@": _core.__version__,
-        "@PLATFORMS@": NATIVE_PLATFORMS if kind == "cpp" else "",
     }
     written = []
-    templates = {str(path.relative_to(root)): path for root in roots(kind) for path in root.rglob("*.in")}
+    roots = [TEMPLATES / root for root in kind_values["folders"]]
+    templates = {str(path.relative_to(root)): path for root in roots for path in root.rglob("*.in")}
     for relative, template in sorted(templates.items()):
         path = folder / _filled(relative.removesuffix(".in"), values)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -81,9 +79,27 @@ def write_project(name: str, kind: str, folder: Path, backend: str = "") -> list
     return written
 
 
-def roots(kind: str) -> list[Path]:
-    """Return the folders with the templates of a kind of project: of every kind, and its own."""
-    return [TEMPLATES / "common", TEMPLATES / kind]
+def _backend_name(name: str, kind: str, given: str) -> str:
+    """Return the name of the backend; "" if the kind has none."""
+    if kind == "pipeline":
+        if given:
+            raise PluginError("a plugin of pipelines has no backends; leave out --backend")
+        return ""
+    backend = given or "".join(part.capitalize() for part in name.split("-"))
+    check_name(backend)
+    if keyword.iskeyword(backend) or (kind in NATIVE and backend in CPP_WORDS.split()):
+        language = "Python" if keyword.iskeyword(backend) else "C++"
+        raise PluginError(f'"{backend}" is a keyword of {language}; choose another name with --backend')
+    if _core.is_defined(backend):
+        raise PluginError(f'"{backend}" is the name of a backend of the core; choose another name with --backend')
+    return backend
+
+
+def kinds() -> dict[str, dict[str, Any]]:
+    """Return the kinds of project: the folders with templates, and the values of placeholders."""
+    table = tomllib.loads((TEMPLATES / "kinds.toml").read_text("utf-8"))
+    common = table.pop("common")
+    return {kind: {**common, **values} for kind, values in table.items()}
 
 
 def _filled(text: str, values: dict[str, str]) -> str:

@@ -1,0 +1,46 @@
+"""Every kind of project that `hami new-plugin` writes is built by hami-build, passes its own tests, and is gold."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from _lib import project_templates, wheelhouse
+from _lib.interpreters import Interpreter
+from _lib.paths import ROOT, pyproject
+from conftest import MakeMachine, Serve, core_wheel, plugin_wheel
+
+EXTRAS = pyproject(ROOT / "hami-plugins" / "hami-build")["project"]["optional-dependencies"]
+NVRTC = project_templates.values_of("cuda")["BUILD_TOOLS"].strip()
+LARGE = {"torch": "torch"}  # what a kind requires and this test does not download
+
+
+@pytest.fixture(scope="module")
+def shelf(serve: Serve, interpreter: Interpreter) -> str:
+    """Return the address of an index with hami-build, and with what it needs to build and check projects."""
+    core = core_wheel(interpreter)
+    assert core
+    needed = wheelhouse.requirements([core, plugin_wheel("hami-build")])
+    others = ["pip", "pytest>=8", "numpy>=1.26", NVRTC, *EXTRAS["check"], *EXTRAS["wheel"]]
+    wheels = wheelhouse.fetch(interpreter, [*needed, *others])
+    return serve("new-plugins", [core, plugin_wheel("hami-build"), *wheels])
+
+
+def test_every_kind_is_built_tested_and_gold(make_machine: MakeMachine, shelf: str) -> None:
+    """In one environment, because clang builds its C++ library only once there."""
+    machine = make_machine(shelf)
+    machine.run("python3 -m venv env")
+    machine.run(f'env/bin/pip install "hami-build[all]" {NVRTC} pytest numpy')
+    for kind in project_templates.kinds():
+        name = f"acme-{kind}-one"
+        machine.run(f"env/bin/hami new-plugin {name} --{kind}")
+        machine.run(f"env/bin/hami-build wheel {name} --to {name}/dist")
+        machine.run(f"env/bin/pip install --no-deps {name}/dist/*.whl")
+        if kind not in LARGE:
+            machine.run(f"env/bin/python -m pytest {name}/tests")
+            machine.run(f"env/bin/hami-build check {name}/dist/*.whl --require gold")
+        else:
+            (report,) = json.loads(machine.fails(f"env/bin/hami-build check {name}/dist/*.whl --require gold --json"))
+            failed = [found for found in report["findings"] if found["state"] == "failed"]
+            assert [found["check"] for found in failed] == ["conformance"]
+            assert f"No module named '{LARGE[kind]}'" in failed[0]["detail"]
