@@ -46,6 +46,12 @@ def test_a_link_leads_to_the_same_page_on_the_site(source: str, written: str, on
     assert convert(f"See [this\npage]({written}).", source) == (f"See [this\npage]({on_the_site}).", [])
 
 
+def test_a_link_may_be_defined_below_its_text() -> None:
+    text = "See [the `index`][a] and [x][b].\n\n[a]: ../index.md#install\n[b]: https://example.org/a.md\n"
+    assert convert(text) == (text, [])
+    assert convert("[a]: missing.md\n")[1] == ["missing.md"]
+
+
 @pytest.mark.parametrize("target", ["missing.md", "../../../../outside.txt", "../../../tests/python"])
 def test_a_link_to_nothing_is_reported(target: str) -> None:
     assert convert(f"[x]({target})")[1] == [target]

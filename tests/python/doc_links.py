@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
+_DEFINITION = re.compile(r"^\[[^\]\n]+\]: ([^#\s]*)(?:#(\S*))?$", re.MULTILINE)  # of links as [text][name]
 _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
@@ -23,9 +24,11 @@ def broken_links(document: Path) -> list[str]:
 
 def _links(document: Path) -> Iterator[tuple[str, Path, str]]:
     """Yield each relative link as it is written, its file, and the heading it leads to ("" for none)."""
-    for found in _LINK.finditer(_FENCED.sub("", document.read_text("utf-8"))):
+    text = _FENCED.sub("", document.read_text("utf-8"))
+    for found in (*_LINK.finditer(text), *_DEFINITION.finditer(text)):
         if "://" not in found[1]:
-            yield found[0][2:-1], (document.parent / found[1]).resolve() if found[1] else document, found[2] or ""
+            written = f"{found[1]}#{found[2]}" if found[2] else found[1]
+            yield written, (document.parent / found[1]).resolve() if found[1] else document, found[2] or ""
 
 
 def _exists(target: Path, heading: str) -> bool:

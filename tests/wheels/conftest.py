@@ -23,8 +23,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "plugins"))
 import tiny_wheels
 from _lib import environments, interpreters, plugin_wheels, wheel_env, wheelhouse
 from _lib.interpreters import Interpreter
-from _lib.paths import DIST, ROOT, pyproject
-from hami_build import index, index_server
+from _lib.paths import CACHE, DIST, ROOT, pyproject
+from hami_build import index, index_server, zig
 from machine import Machine, write_prefix
 
 OLDER, NEWER = "0.0.9", "9.0.0"  # versions of the core other than that in dist/
@@ -153,6 +153,18 @@ def make_machine(prefixes: Callable[[Interpreter], Path], interpreter: Interpret
         return Machine(prefix, home, address)
 
     return make
+
+
+def share_compiler(machine: Machine, *aims: str) -> None:
+    """Let hami-build in the environments of a system use our compiler, whose C++ library for these targets is built."""
+    for aim in aims:
+        zig.warm_up(aim)
+    for module in machine.home.glob("*/lib/python*/site-packages/ziglang"):
+        shutil.rmtree(module)
+        module.symlink_to(zig.program().parent)
+    cache = machine.home / ".cache" / "hami-build" / "zig"
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    cache.symlink_to(CACHE / "zig")
 
 
 @pytest.fixture

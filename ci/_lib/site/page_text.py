@@ -16,7 +16,8 @@ _OPAQUE = re.compile(
     r"|(?P<span>(?<!`)(?P<quote>`+)(?!`)(?:(?!\n\n).)+?(?<!`)(?P=quote)(?!`))",
     re.MULTILINE | re.DOTALL,
 )
-_LINK = re.compile(r"(?<=\]\()(?P<target>[^)#\s]+)(?=[)#\s])")
+# A link beside its text, or the definition of one that the text names.
+_LINK = re.compile(r"(?P<before>\]\(|^\[[^\]\n]+\]: )(?P<target>[^)#\s]+)(?=[)#\s]|$)", re.MULTILINE)
 _TITLE = re.compile(r"^<!-- file: (.+) -->\n(?:<!--.*-->\n)*```(\w+)$", re.MULTILINE)
 _DOCTEST = re.compile(r"^(?P<indent>[ ]*)>>> .*\n?(?:^(?P=indent)\S.*\n?)*", re.MULTILINE)
 _NESTED = re.compile(r"^(?:  )+(?=[*-] )", re.MULTILINE)
@@ -36,13 +37,13 @@ def converted(text: str, source: str, place: str, find: Place) -> tuple[str, lis
     def link(match: re.Match[str]) -> str:
         target = match["target"]
         if re.match(r"[a-z]+:", target):
-            return target
+            return match[0]
         file = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
         found = find(file)
         if found is None:
             broken.append(target)
-            return target
-        return relative(found, place)
+            return match[0]
+        return match["before"] + relative(found, place)
 
     def prose(piece: str) -> str:
         return _NESTED.sub(lambda match: match[0] * 2, _LINK.sub(link, piece))

@@ -10,7 +10,8 @@ import pytest
 from _lib import wheelhouse
 from _lib.interpreters import Interpreter
 from _lib.paths import ROOT, pyproject
-from conftest import PLUGINS, MakeMachine, Serve, core_wheel, plugin_wheel
+from conftest import PLUGINS, MakeMachine, Serve, core_wheel, plugin_wheel, share_compiler
+from hami_build import zig
 
 sys.path.insert(0, str(ROOT / "tests" / "python"))
 
@@ -62,6 +63,8 @@ def test_commands_of_the_guide(make_machine: MakeMachine, shelf: str, installers
         for command, output in commands(block):
             output_of_command = machine.run(command)
             # Installers may print progress before this output.
+            if "hami-build[all]" in command:
+                share_compiler(machine, *map(zig.target, zig.ARCHITECTURES))
             assert f"\n{output_of_command}".endswith(f"\n{output}"), f"{block.place}: $ {command}"
             if command.endswith("hami doctor"):
                 assert output_of_command.endswith("\nno problems found\n"), block.place

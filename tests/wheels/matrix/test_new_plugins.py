@@ -8,7 +8,8 @@ import pytest
 from _lib import project_templates, wheelhouse
 from _lib.interpreters import Interpreter
 from _lib.paths import ROOT, pyproject
-from conftest import MakeMachine, Serve, core_wheel, plugin_wheel
+from conftest import MakeMachine, Serve, core_wheel, plugin_wheel, share_compiler
+from hami_build import zig
 
 EXTRAS = pyproject(ROOT / "hami-plugins" / "hami-build")["project"]["optional-dependencies"]
 NVRTC = project_templates.values_of("cuda")["BUILD_TOOLS"].strip()
@@ -27,10 +28,10 @@ def shelf(serve: Serve, interpreter: Interpreter) -> str:
 
 
 def test_every_kind_is_built_tested_and_gold(make_machine: MakeMachine, shelf: str) -> None:
-    """In one environment, because clang builds its C++ library only once there."""
     machine = make_machine(shelf)
     machine.run("python3 -m venv env")
     machine.run(f'env/bin/pip install "hami-build[all]" {NVRTC} pytest numpy')
+    share_compiler(machine, zig.TARGET)
     for kind in project_templates.kinds():
         name = f"acme-{kind}-one"
         machine.run(f"env/bin/hami new-plugin {name} --{kind}")
