@@ -11,7 +11,7 @@ import hami
 import pytest
 from conftest import Site
 from fake_site import write_metadata, write_plugin, write_record
-from hami._plugins import policy
+from hami._plugins import catalog, policy
 from hami._plugins.policy import Policy
 
 ROOT_ONLY = pytest.mark.skipif(os.getuid() != 0, reason="a policy file belongs to root")
@@ -75,7 +75,9 @@ def test_only_allowed_plugins_are_used(site: Site, write: Any) -> None:
 def test_the_example_of_the_guide_is_a_policy(write: Any) -> None:
     guide = Path(__file__).parents[2] / "hami-core" / "docs" / "howto" / "install-plugins.md"
     write(guide.read_text("utf-8").partition("```toml\n")[2].partition("```")[0])
-    assert policy.read() == Policy(frozenset({"hami-onnx", "acme-words"}), frozenset({"acme-old"}))
+    assert policy.read() == Policy(
+        frozenset({"hami-onnx", "acme-words"}), frozenset({"acme-old"}), "", "/etc/hami/catalog.json", "silver"
+    )
 
 
 @ROOT_ONLY
@@ -83,9 +85,12 @@ def test_the_example_of_the_guide_is_a_policy(write: Any) -> None:
     ("text", "problem"),
     [
         ("allow = [", "is not TOML"),
-        ("allowed = []", "has the unknown key allowed: the keys are allow and block"),
+        ("allowed = []", "has the unknown key allowed: the keys are allow, block, catalog, require_grade"),
         ('allow = "acme-one"', 'has no list of names in allow: write allow = ["hami-onnx"]'),
         ("block = [1]", "has no list of names in block"),
+        ("catalog = 1", "has no file or address in catalog"),
+        ('require_grade = "best"', "has no grade in require_grade"),
+        ('require_grade = "gold"', "has require_grade without catalog"),
     ],
 )
 def test_a_wrong_policy_disables_every_plugin(site: Site, write: Any, text: str, problem: str) -> None:
@@ -95,6 +100,53 @@ def test_a_wrong_policy_disables_every_plugin(site: Site, write: Any, text: str,
         site.plugins().find("AcmeOne")
     assert problem in str(caught.value)
     assert problem in policy.fact()["policy"]
+
+
+@pytest.fixture
+def graded(tmp_path: Path) -> Path:
+    """Return a catalogue with plugins of several grades."""
+    grades = {"acme-gold": "gold", "acme-bronze": "bronze", "acme-failed": "none"}
+    plugins = [{"name": name, "grade": grade} for name, grade in grades.items()] + [{"name": "acme-plain"}]
+    file = tmp_path / "catalog.json"
+    file.write_text(json.dumps({"format": 1, "plugins": plugins}))
+    return file
+
+
+@ROOT_ONLY
+@pytest.mark.parametrize(
+    ("wanted", "changed", "refused"),
+    [
+        (["acme-gold"], ["numpy", "hami-core"], ""),
+        (["hami-core"], [], ""),
+        (["acme-bronze"], [], "acme-bronze has the grade bronze"),
+        (["acme-failed"], [], "acme-failed has the grade none"),
+        (["acme-plain"], [], "acme-plain has no grade"),
+        (["acme-elsewhere"], [], "acme-elsewhere has no grade"),
+        (["acme-gold"], ["numpy", "acme-bronze"], "acme-bronze has the grade bronze"),
+    ],
+)
+def test_a_plugin_of_a_low_grade_is_not_installed(
+    write: Any, graded: Path, wanted: list[str], changed: list[str], refused: str
+) -> None:
+    path = write(f'catalog = "{graded}"\nrequire_grade = "silver"')
+    assert policy.fact() == {"policy": f"{path}; catalog {graded}; require_grade silver"}
+    if not refused:
+        return catalog.require_grades(wanted, changed)
+    with pytest.raises(hami.PluginError) as caught:
+        catalog.require_grades(wanted, changed)
+    ask = "ask the administrator of this machine"
+    assert str(caught.value) == f"{refused} in the catalogue {graded}, and {path} requires silver; {ask}"
+
+
+@ROOT_ONLY
+def test_users_cannot_choose_another_catalogue_than_that_of_the_policy(write: Any, graded: Path) -> None:
+    path = write(f'catalog = "{graded}"')
+    other = {"HAMI_CATALOG": "/elsewhere.json"}
+    assert catalog.load(None, other).source == catalog.load(str(graded), other).source == str(graded)
+    assert catalog.load_local(other).source == str(graded)
+    with pytest.raises(hami.PluginError) as caught:
+        catalog.load("/elsewhere.json")
+    assert str(caught.value) == f"{path} names the catalogue of this machine, {graded}: leave out --catalog"
 
 
 @ROOT_ONLY

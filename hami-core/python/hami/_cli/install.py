@@ -42,6 +42,7 @@ def install(arguments: argparse.Namespace) -> int:
     installer, sources = installers.find(), Sources(arguments.index, folder)
     changes = installer.plan(wanted, sources, place, upgrade=arguments.upgrade)
     rules.require([change.name for change in changes if change.name in rules.block])
+    catalog.require_grades(map(_name_of, wanted), [change.name for change in changes])
     if changes and not arguments.dry_run:
         installer.install(changes, sources, place)
         if place.target:

@@ -14,7 +14,7 @@ from hami._cli.terminal import print_table
 from hami._errors import PluginError
 from hami._packages import environment, installers, lock
 from hami._packages.installers import Change, Sources, installed_version
-from hami._plugins import policy
+from hami._plugins import catalog, policy
 from hami._plugins.manager import installed
 from hami._plugins.plugin import CORE, normalised
 
@@ -57,6 +57,7 @@ def sync(arguments: argparse.Namespace) -> int:
     locked = lock.read(Path(arguments.file))
     rules = policy.read()
     rules.require([each.name for each in locked if each.name in rules.block or rules.problem])
+    catalog.require_grades([], [each.name for each in locked])
     changes = [
         Change(each.name, old, each.version) for each in locked if (old := installed_version(each.name)) != each.version
     ]

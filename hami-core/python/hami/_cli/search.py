@@ -71,6 +71,7 @@ def _description(plugin: CatalogEntry) -> str:
     installed = installed_version(plugin.name)
     facts = {
         "newest": plugin.version,
+        "grade": plugin.grade,
         "installed": installed or f"no: {install_command(plugin.name)}",
         "platforms": ", ".join(plugin.platforms),
         "plugin ABI": " to ".join(filter(None, [plugin.abi.get("min"), plugin.abi.get("built")])),

@@ -1,20 +1,21 @@
 """The catalogue: which plugins exist, with their backends, platforms and releases, as static JSON.
 
-The core contains a snapshot. HAMI_CATALOG or `--catalog` name another one, a file or an address. Only the commands that
-search and install read an address; nothing else opens a connection.
+The core contains a snapshot. The policy of the machine, `--catalog` or HAMI_CATALOG name another one, a file or an
+address. Only the commands that search and install read an address; nothing else opens a connection.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hami._errors import PluginError
-from hami._plugins.plugin import normalised
+from hami._plugins import policy
+from hami._plugins.plugin import CORE, normalised
 from hami._text import printable
 
 SNAPSHOT = Path(__file__).with_name("catalog.json")
@@ -37,6 +38,7 @@ class CatalogEntry(NamedTuple):
     platforms: list[str]
     abi: dict[str, str]  # of a native plugin: "min" and "built"
     releases: list[dict[str, Any]]  # each with "version" and "files", which have "name" and "sha256"
+    grade: str  # the lowest of the newest wheels, by hami-build check; empty: not graded
 
 
 class Catalog(NamedTuple):
@@ -69,11 +71,14 @@ class Catalog(NamedTuple):
 
 
 def load(given: str | None = None, environment: Mapping[str, str] = os.environ) -> Catalog:
-    """Return the catalogue that is given, else that of HAMI_CATALOG, else the snapshot.
+    """Return the catalogue of the machine's policy, else that is given, else that of HAMI_CATALOG, else the snapshot.
 
-    Raises PluginError if it cannot be read or is not a catalogue.
+    Raises PluginError if it cannot be read or is not a catalogue, or if another one is given than that of the policy.
     """
-    source = given or environment.get(VARIABLE) or str(SNAPSHOT)
+    fixed = policy.read().catalog
+    if fixed and given not in (None, "", fixed):
+        raise PluginError(f"{policy.PATH} names the catalogue of this machine, {fixed}: leave out --catalog")
+    source = fixed or given or environment.get(VARIABLE) or str(SNAPSHOT)
     return parse(_read(source), source)
 
 
@@ -82,12 +87,24 @@ def load_local(environment: Mapping[str, str] = os.environ) -> Catalog:
 
     If the snapshot is damaged too, the catalogue is empty: `hami doctor` reports the file.
     """
-    return _load_local(environment.get(VARIABLE) or "")
+    return _load_local(policy.read().catalog or environment.get(VARIABLE) or "")
 
 
 def first_party() -> Catalog:
     """Return the snapshot, which has the plugins of this project."""
-    return load_local({})
+    return _load_local("")
+
+
+def require_grades(wanted: Iterable[str], changed: Iterable[str] = ()) -> None:
+    """Raise PluginError for the first plugin that the policy of this machine refuses for its grade.
+
+    `wanted` are plugins that the user names, `changed` any packages: those in the catalogue are plugins.
+    """
+    rules = policy.read()
+    if rules.require_grade:
+        plugins = load().plugins
+        names = dict.fromkeys([*wanted, *(name for name in changed if name in plugins)])
+        rules.require_grades({name: plugins[name].grade if name in plugins else "" for name in names if name != CORE})
 
 
 @cache
@@ -135,6 +152,7 @@ _TYPES: dict[str, type] = {
     "platforms": list,
     "abi": dict,
     "releases": list,
+    "grade": str,
 }
 _TEXTS = ("pipelines", "devices", "requires", "platforms")
 

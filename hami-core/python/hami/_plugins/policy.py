@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +11,8 @@ from hami._errors import PluginError
 from hami._plugins.plugin import CORE, normalised
 
 PATH = Path("/etc/hami/policy.toml")
-KEYS = ("allow", "block")
+KEYS = ("allow", "block", "catalog", "require_grade")
+GRADES = ("bronze", "silver", "gold")  # of hami-build check, the lowest first
 
 
 class Policy(NamedTuple):
@@ -19,6 +21,8 @@ class Policy(NamedTuple):
     allow: frozenset[str] | None = None
     block: frozenset[str] = frozenset()
     problem: str = ""  # why the file cannot be obeyed; then no plugin may be used
+    catalog: str = ""  # the catalogue of this machine, instead of any that users name
+    require_grade: str = ""  # the lowest grade in that catalogue with which a plugin may be installed
 
     def reason_against(self, distribution: str) -> str:
         """Return why a distribution may not be used; empty if it may."""
@@ -36,6 +40,16 @@ class Policy(NamedTuple):
         for name in distributions:
             if reason := self.reason_against(name):
                 raise PluginError(f"{name} is disabled by {reason}; ask the administrator of this machine")
+
+    def require_grades(self, grades: Mapping[str, str]) -> None:
+        """Raise PluginError for the first plugin with a lower grade than `require_grade`, or an unknown one."""
+        enough = GRADES[GRADES.index(self.require_grade) :] if self.require_grade else ()
+        for name, grade in grades.items():
+            if enough and grade not in enough:
+                raise PluginError(
+                    f"{name} has {f'the grade {grade}' if grade else 'no grade'} in the catalogue {self.catalog}, and "
+                    f"{PATH} requires {self.require_grade}; ask the administrator of this machine"
+                )
 
 
 def read() -> Policy:
@@ -69,9 +83,16 @@ def _parse(text: bytes) -> Policy:
     except ValueError as error:  # also of the decoder
         raise ValueError(f"is not TOML ({error}): correct it") from error
     if unknown := sorted(table.keys() - set(KEYS)):
-        raise ValueError(f"has the unknown key {unknown[0]}: the keys are {' and '.join(KEYS)}")
-    lists = {key: _names(key, table[key]) for key in KEYS if key in table}
-    return Policy(lists.get("allow"), lists.get("block", frozenset()))
+        raise ValueError(f"has the unknown key {unknown[0]}: the keys are {', '.join(KEYS)}")
+    lists = {key: _names(key, table[key]) for key in ("allow", "block") if key in table}
+    catalog, grade = table.get("catalog", ""), table.get("require_grade", "")
+    if not isinstance(catalog, str):
+        raise ValueError('has no file or address in catalog: write catalog = "/etc/hami/catalog.json"')
+    if grade not in ("", *GRADES):
+        raise ValueError(f'has no grade in require_grade: write "{GRADES[0]}", "{GRADES[1]}" or "{GRADES[2]}"')
+    if grade and not catalog:
+        raise ValueError("has require_grade without catalog: name the catalogue that has the grades")
+    return Policy(lists.get("allow"), lists.get("block", frozenset()), "", catalog, grade)
 
 
 def _names(key: str, value: Any) -> frozenset[str]:
@@ -88,4 +109,6 @@ def fact() -> dict[str, str]:
     if found.problem:
         return {"policy": f"every plugin is disabled by {found.problem}"}
     lists = {"allow": found.allow, "block": found.block}
-    return {"policy": "; ".join([str(PATH), *(f"{k} {', '.join(sorted(v))}" for k, v in lists.items() if v)])}
+    texts = {key: ", ".join(sorted(names)) for key, names in lists.items() if names}
+    texts |= {"catalog": found.catalog, "require_grade": found.require_grade}
+    return {"policy": "; ".join([str(PATH), *(f"{key} {text}" for key, text in texts.items() if text)])}
