@@ -521,3 +521,51 @@ def test_python_backends_gather_and_scatter_with_the_core() -> None:
 def test_a_tuple_is_treated_like_a_list() -> None:
     results = through("ArgMaxTensor", (np.array([1, 2]), np.array([2, 1])))
     assert [int(hami.to_numpy(result)) for result in results] == [1, 0]
+
+
+class Described(ctypes.Structure):
+    """DLManagedTensorVersioned of one axis, on a CUDA device"""
+
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("manager", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.c_void_p),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+def test_an_adopted_tensor_is_ordered_and_released_by_its_owner() -> None:
+    calls: list[object] = []
+    delete = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: calls.append("deleted"))
+
+    @ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+    def order(_: int, stream: int) -> None:
+        calls.append(stream)
+
+    def pointer(function: Any) -> int:
+        return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+    shape = (ctypes.c_int64 * 1)(4)
+    described = Described(
+        major=1, deleter=pointer(delete), data=4096, device_type=2, device_id=3, ndim=1, code=2, bits=32, lanes=1
+    )
+    described.shape = shape
+    tensor = hami.Tensor.adopt(ctypes.addressof(described), pointer(order))
+    assert (tensor.shape, tensor.dtype, tensor.device) == ((4,), "float32", "cuda:3")
+    tensor.__dlpack__(stream=17)
+    assert calls == [17]
+    del tensor
+    assert calls == [17, "deleted"]
+    with pytest.raises(ValueError, match="takes the address of a DLPack tensor, got 0"):
+        hami.Tensor.adopt(0)

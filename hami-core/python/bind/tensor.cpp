@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "core_objects.hpp"
+#include "plugin/handles.hpp"
 #include "value/error.hpp"
 #include "value/tensor_elements.hpp"
 
@@ -264,6 +265,16 @@ py::object get_item(const Tensor& self, const py::object& index) {
   return selection.is_element() && ellipses == 0 ? to_list(*view) : py::cast(view);
 }
 
+// As device_tensor_adopt of the plugin ABI, from addresses.
+Tensor adopt(std::uintptr_t managed, std::uintptr_t order) {
+  auto* const tensor = reinterpret_cast<DLManagedTensorVersioned*>(managed);
+  const auto call = reinterpret_cast<hami_error* (*)(DLManagedTensorVersioned*, std::int64_t)>(order);
+  if (!tensor) throw Error(ErrorCode::kInvalidArgument, "Tensor.adopt takes the address of a DLPack tensor, got 0");
+  TensorObject::Order ordered;
+  if (call) ordered = [tensor, call](std::int64_t stream) { throw_if(call(tensor, stream)); };
+  return TensorObject::adopt_on_device(tensor, std::move(ordered));
+}
+
 // Calls a function of hami._runtime.tensors, which formats text or needs numpy.
 template <class... Arguments>
 py::object call_helper(const char* name, const Arguments&... arguments) {
@@ -294,6 +305,9 @@ void register_tensor(py::module_& module) {
            [](const TensorObject& self) {
     return py::make_tuple(static_cast<int>(self.device().device_type), self.device().device_id);
   }, "Return the DLPack device type and device id.")
+      .def_static(
+          "adopt", adopt, py::arg("managed"), py::arg("order") = 0,
+          "Take ownership of a DLManagedTensorVersioned at an address, as `device_tensor_adopt` of the plugin ABI.")
       .def("tolist", to_list, "Return the elements as nested lists of numbers; one number if the tensor has no axes.")
       .def("item", only_item, "Return the only element as a number.")
       .def("__len__", length)

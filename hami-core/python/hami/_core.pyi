@@ -556,6 +556,18 @@ class Tensor:
     def nbytes(self) -> int:
         """The size of the elements in bytes."""
 
+    @staticmethod
+    def adopt(managed: int, order: int = 0) -> Tensor:
+        """Take ownership of a DLManagedTensorVersioned at an address, as `device_tensor_adopt` of the plugin ABI.
+
+        Args:
+            managed: Its address. The memory may be on any device.
+            order: The address of the function `order` of the ABI; 0: the memory can be used at once on every stream.
+
+        Raises:
+            DataTypeError: The description is inconsistent; the memory has been released.
+        """
+
     def tolist(self) -> Any:
         """Return the elements as nested lists of numbers; one number if the tensor has no axes.
 

@@ -3,8 +3,6 @@
 
 #include <charconv>
 
-#include "python_functions.hpp"
-
 namespace hami_cuda {
 namespace {
 
@@ -49,7 +47,6 @@ void CudaBackend::init_(const hami::Params& params) {
       stream_ = device_->new_stream();
       set_stream(place(), stream_->handle());
     }
-    options()[kPythonFunctionsOption] = hami::Value(python_functions());
     setup(params);
   });
 }

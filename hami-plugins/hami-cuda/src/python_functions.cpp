@@ -1,5 +1,8 @@
-// Translates between ctypes and the classes of this plugin.
+// Translates between ctypes and the classes of this plugin. The backend CudaFunctions gives Python the address of the table.
 #include "python_functions.hpp"
+
+#include <map>
+#include <mutex>
 
 #include "device_tensor.hpp"
 
@@ -8,14 +11,14 @@ namespace {
 
 thread_local std::string last_error;
 
-// Runs `body` with the stream, on its device.
+// Runs `body` on a device.
 template <class Body>
-int call(int device, std::int64_t stream, const Body& body) noexcept {
+int call(int device, const Body& body) noexcept {
   try {
     OpenDevice& open = Runtime::get().device(device, "cuda:" + std::to_string(device));
     open.device().driver().check_usable();
     const CurrentDevice current(open.device());
-    body(open, open.stream(stream));
+    body(open);
     return 0;
   } catch (const hami::Error& error) {
     last_error = error.what();
@@ -29,12 +32,49 @@ int call(int device, std::int64_t stream, const Body& body) noexcept {
   }
 }
 
+template <class Body>
+int call(int device, std::int64_t stream, const Body& body) noexcept {
+  return call(device, [&](OpenDevice& open) { body(open, open.stream(stream)); });
+}
+
+// The streams that Python opened.
+class OpenedStreams {
+ public:
+  static OpenedStreams& get() {
+    static OpenedStreams& streams = *new OpenedStreams;
+    return streams;
+  }
+  void add(int device, std::shared_ptr<Stream> stream) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    streams_[{device, stream->handle()}] = std::move(stream);
+  }
+  std::shared_ptr<Stream> take(int device, std::int64_t handle) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = streams_.extract({device, handle});
+    return found ? std::move(found.mapped()) : nullptr;
+  }
+
+ private:
+  std::mutex mutex_;  // guards streams_
+  std::map<std::pair<int, std::int64_t>, std::shared_ptr<Stream>> streams_;
+};
+
 Shape shape_of(const DLTensor& tensor) { return {tensor.shape, tensor.shape + tensor.ndim}; }
 
 std::size_t bytes_of(const DLTensor& tensor) { return count_of(shape_of(tensor)) * item_size(tensor.dtype); }
 
 const PythonFunctions kFunctions = {
     [] { return last_error.c_str(); },
+    [](int device, std::int64_t* stream) {
+  return call(device, [&](OpenDevice& open) {
+    std::shared_ptr<Stream> made = open.new_stream();
+    *stream = made->handle();
+    OpenedStreams::get().add(device, std::move(made));
+  });
+},
+    [](int device, std::int64_t stream) {
+  return call(device, [&](OpenDevice&) { OpenedStreams::get().take(device, stream); });
+},
     [](int device, std::int64_t stream, const DLTensor* like, DLManagedTensorVersioned** made) {
   return call(device, stream, [&](OpenDevice&, std::shared_ptr<Stream> on) {
     *made = managed_tensor(std::make_shared<Memory>(std::move(on), bytes_of(*like)), like->dtype, shape_of(*like));
@@ -49,7 +89,8 @@ const PythonFunctions kFunctions = {
 },
     [](int device, std::int64_t stream, const Held* objects, int count) {
   std::vector<std::shared_ptr<void>> kept;
-  for (const Held* each = objects; each < objects + count; ++each) kept.emplace_back(each->managed, each->drop);
+  for (const Held* each = objects; each < objects + count; ++each)
+    if (each->drop) kept.emplace_back(each->managed, each->drop);
   return call(device, stream, [&](OpenDevice&, const std::shared_ptr<Stream>& on) {
     on->hold(std::make_shared<std::vector<std::shared_ptr<void>>>(std::move(kept)));
   });
@@ -57,11 +98,25 @@ const PythonFunctions kFunctions = {
     [](int device, std::int64_t stream) {
   return call(device, stream, [](OpenDevice&, const std::shared_ptr<Stream>& on) { on->wait(); });
 },
+    [](int device, std::int64_t stream) {
+  return call(device, stream, [](OpenDevice& open, const std::shared_ptr<Stream>&) { open.device().trim(); });
+},
     order_tensor,
 };
 
+class CudaFunctions final : public hami::Backend {
+ public:
+  static constexpr std::uint32_t kFlags = HAMI_THREAD_CONCURRENT;
+
+ private:
+  void forward_(hami::Batch batch) override {
+    for (const hami::Dict& item : batch)
+      item["result"] = hami::Value(static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(&kFunctions)));
+  }
+};
+
 }  // namespace
-
-std::int64_t python_functions() { return reinterpret_cast<std::int64_t>(&kFunctions); }
-
 }  // namespace hami_cuda
+
+HAMI_REGISTER(hami_cuda::CudaFunctions, "CudaFunctions", "",
+              "Return the address of the table of functions that hami_cuda.memory calls, for backends in Python.");

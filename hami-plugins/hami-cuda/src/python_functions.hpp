@@ -1,4 +1,4 @@
-// Functions for backends in Python, which call them with ctypes: memory on the stream of their instance.
+// Functions for backends in Python, which call them with ctypes: the stream of their instance, and memory in its order.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,9 @@ struct Held {
 // the last error of this thread. A stream is a number as in DLPack, that of an instance.
 struct PythonFunctions {
   const char* (*error)();
+  // A stream for an instance that has none. It exists until `close`, or longer, while others use it.
+  int (*open)(int device, std::int64_t* stream);
+  int (*close)(int device, std::int64_t stream);
   // Memory for a contiguous tensor; only the type and the shape of `like` are read.
   int (*allocate)(int device, std::int64_t stream, const DLTensor* like, DLManagedTensorVersioned** made);
   // A contiguous copy of a tensor on the device.
@@ -25,12 +28,10 @@ struct PythonFunctions {
   int (*hold)(int device, std::int64_t stream, const Held* objects, int count);
   // Blocks until the work that the stream has now is done.
   int (*wait)(int device, std::int64_t stream);
+  // Returns memory that is kept for later to the device, for another library.
+  int (*trim)(int device, std::int64_t stream);
   // The function `order` of the tensors that `allocate` and `copy` make.
   hami_error* (*order)(DLManagedTensorVersioned* tensor, std::int64_t stream);
 };
-
-// The option of an instance with the address of the table.
-constexpr std::string_view kPythonFunctionsOption = "cuda.functions";
-std::int64_t python_functions();
 
 }  // namespace hami_cuda

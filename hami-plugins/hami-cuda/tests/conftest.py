@@ -2,27 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
-import functools
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import pytest
-from native import compiled
-
-DRIVER = "libcuda.so.1"
-
-
-@functools.cache
-def fake_driver() -> Any:
-    """Load the fake driver under the driver's name; skip the test on a machine with a driver."""
-    try:
-        ctypes.CDLL(DRIVER)
-    except OSError:
-        folder = Path(tempfile.mkdtemp(prefix="hami-cuda-fake-"))
-        return ctypes.CDLL(str(compiled("fake_driver.cpp", folder, DRIVER)))
-    return None
+from native import fake_driver
 
 
 @pytest.fixture

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+DRIVER = "libcuda.so.1"
 HERE = Path(__file__).parent
 FAKE = HERE / "fake"
 KERNELS = HERE.parent / "kernels"
@@ -61,3 +65,14 @@ def compiled(name: str, folder: Path, soname: str = "") -> Path:
     flags = [*FLAGS, f"-I{INCLUDE}", *([f"-Wl,-soname,{soname}"] if soname else [])]
     subprocess.run([compiler, *flags, str(FAKE / name), "-o", str(library), "-ldl"], check=True)
     return library
+
+
+@functools.cache
+def fake_driver() -> Any:
+    """Load the fake driver under the driver's name; skip the test on a machine with a driver."""
+    try:
+        ctypes.CDLL(DRIVER)
+    except OSError:
+        folder = Path(tempfile.mkdtemp(prefix="hami-cuda-fake-"))
+        return ctypes.CDLL(str(compiled("fake_driver.cpp", folder, DRIVER)))
+    return None

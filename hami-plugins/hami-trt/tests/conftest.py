@@ -1,13 +1,15 @@
-"""Fixtures: a fake of the library, engines for it, and pipes that are closed after the test."""
+"""Fixtures: a fake of the library on a fake driver, engines for it, and pipes that are closed after the test."""
 
 from __future__ import annotations
 
 import gc
 import sys
 from pathlib import Path
+from typing import Any
 
 import fake_tensorrt
 import hami
+import numpy as np
 import pytest
 
 from hami_trt import _tensorrt
@@ -15,13 +17,30 @@ from hami_trt import _tensorrt
 require_library = _tensorrt.require_library
 _tensorrt.require_library = lambda: None  # the fake replaces a library that is not installed
 
+CUDA_TESTS = Path(__file__).resolve().parents[2] / "hami-cuda" / "tests"
+
 
 @pytest.fixture
-def fake(monkeypatch):
-    """Make the backends find the fake library, on the CPU; after the test check that it was not misused."""
+def driver() -> Any:
+    """The fake driver of the tests of hami-cuda: its device memory is that of the CPU"""
+    if not CUDA_TESTS.is_dir():
+        pytest.skip("needs the fake driver of hami-cuda's tests: a checkout of the repository")
+    sys.path.append(str(CUDA_TESTS))
+    try:
+        from native import fake_driver
+    finally:
+        sys.path.remove(str(CUDA_TESTS))
+    library = fake_driver()
+    if library is None:
+        pytest.skip("this machine has an NVIDIA driver; tests/gpu run on it")
+    return library
+
+
+@pytest.fixture
+def fake(monkeypatch, driver):
+    """Make the backends find the fake library; after the test check that it was not misused."""
     module = fake_tensorrt.Fake()
     library = _tensorrt.Library("tensorrt", module)
-    library.device_types = ("cpu",)
     monkeypatch.setattr(_tensorrt, "_load", lambda name: library)
     yield module
     if module.contexts or module.engines:  # an exception can keep them alive
@@ -38,18 +57,62 @@ def without_libraries(monkeypatch):
     return require_library
 
 
+class OpenPipe:
+    """A pipe whose results come back from the device as arrays."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self._pipe = hami.pipe(config)
+        self._back = hami.pipe({"backend": "hami-cuda::CpuTensor", "max": 1})
+
+    def __call__(self, requests: Any) -> Any:
+        try:
+            return self._pipe(requests)
+        finally:
+            for request in requests if isinstance(requests, list) else [requests]:
+                if "result" in request:
+                    result = self._back({"data": request["result"]})["result"]
+                    request["result"] = (
+                        {name: hami.to_numpy(part) for name, part in result.items()}
+                        if isinstance(result, dict)
+                        else hami.to_numpy(result)
+                    )
+
+    def close(self) -> None:
+        self._pipe.close()
+        self._back.close()
+
+    def __enter__(self) -> OpenPipe:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
 @pytest.fixture
-def pipe():
-    """pipe("Backend", key=…) opens a pipe on the CPU."""
+def open_pipe(driver):
+    """open_pipe(config) opens a pipe; its results are arrays."""
+    return OpenPipe
+
+
+@pytest.fixture
+def pipe(driver):
+    """pipe("Backend", key=…) opens a pipe; its results are arrays."""
     opened = []
 
     def make(backend: str, **config):
-        opened.append(hami.pipe({"backend": backend, "device": "cpu", **config}))
+        opened.append(OpenPipe({"backend": backend, **config}))
         return opened[-1]
 
     yield make
     for each in opened:
         each.close()
+
+
+@pytest.fixture
+def on_device(driver):
+    """on_device(array) copies an array to the device."""
+    with hami.pipe("hami-cuda::GpuTensor") as move:
+        yield lambda array: move({"data": np.asarray(array)})["result"]
 
 
 @pytest.fixture

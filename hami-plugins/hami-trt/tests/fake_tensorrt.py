@@ -1,4 +1,4 @@
-"""A fake of TensorRT's runtime for machines without it. It has the same API and rules; torch computes, on CPU or GPU.
+"""A fake of TensorRT's runtime for machines without it. It has the same API and rules; NumPy computes, in CPU memory.
 
 It cannot read real engines, and the real library can reject calls that it accepts. `misuse` lists violations of rules
 that would crash the real library or give wrong results.
@@ -6,7 +6,6 @@ that would crash the real library or give wrong results.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import enum
 import json
@@ -15,7 +14,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import torch
+import numpy as np
 
 MAGIC = b"fake-engine\n"
 
@@ -40,15 +39,10 @@ TensorFormat = enum.Enum("TensorFormat", ["LINEAR", "CHW32"])
 TensorLocation = enum.Enum("TensorLocation", ["DEVICE", "HOST"])
 DataType = enum.Enum("DataType", ["FLOAT", "HALF", "BF16", "INT8", "INT32", "INT64", "UINT8", "BOOL", "FP8", "INT4"])
 
-_TORCH = {
-    DataType.FLOAT: (torch.float32, "<f4"),
-    DataType.HALF: (torch.float16, "<f2"),
-    DataType.INT64: (torch.int64, "<i8"),
-    DataType.BOOL: (torch.bool, "|b1"),
-}
+TYPES = {DataType.FLOAT: "<f4", DataType.HALF: "<f2", DataType.INT64: "<i8", DataType.BOOL: "|b1"}
 
 Shape = Sequence[int]
-Tensors = dict[str, torch.Tensor]
+Tensors = dict[str, Any]
 
 
 class Program:
@@ -63,7 +57,7 @@ PROGRAMS = {
     "double": Program(lambda given: {"y": given["x"] * 2}, lambda given: {"y": given["x"]}),
     # The result is the number of rows that ran together.
     "rows": Program(
-        lambda given: {"y": torch.full_like(given["x"][:, :1], len(given["x"]))},
+        lambda given: {"y": given["x"][:, :1] * 0 + len(given["x"])},
         lambda given: {"y": (given["x"][0], 1)},
     ),
     "sum and difference": Program(
@@ -71,10 +65,10 @@ PROGRAMS = {
         lambda given: {"sum": given["a"], "difference": given["a"]},
     ),
     "squared": Program(  # as many columns as rows: large inputs exceed any memory
-        lambda given: {"y": torch.zeros(1, device=given["x"].device)}, lambda given: {"y": (given["x"][0],) * 2}
+        lambda given: {"y": given["x"][:1, :1] * 0}, lambda given: {"y": (given["x"][0],) * 2}
     ),
     "transposed": Program(lambda given: {"y": given["x"].T}, lambda given: {"y": (given["x"][1], given["x"][0])}),
-    "nonzero": Program(lambda given: {"y": given["x"].nonzero()}, lambda given: {"y": (-1, len(given["x"]))}),
+    "nonzero": Program(lambda given: {}, lambda given: {"y": (-1, len(given["x"]))}),
 }
 
 
@@ -100,9 +94,8 @@ def serialized(
 class Fake:
     """The module `tensorrt` of one test. With `shares_profiles = False` it behaves as early versions of TensorRT."""
 
-    def __init__(self, version: str = "10.9.0", *, on_gpu: bool = False) -> None:
+    def __init__(self, version: str = "10.9.0") -> None:
         self.__version__ = version
-        self.on_gpu = on_gpu
         self.shares_profiles = True
         self.misuse: list[str] = []
         self.engines: weakref.WeakSet[ICudaEngine] = weakref.WeakSet()
@@ -118,6 +111,10 @@ class Fake:
         if self.fails("Runtime", logger):
             raise TypeError("pybind11::init(): factory function returned nullptr")
         return Runtime(self, logger)
+
+    def compute(self, context: IExecutionContext, stream_handle: int) -> None:
+        """Run the program of a context. The memory of the fake driver is that of the CPU."""
+        context.arrays(in_cpu_memory)
 
     def fails(self, call: str, logger: ILogger) -> bool:
         if call in self.failures:
@@ -247,7 +244,7 @@ class IExecutionContext:
     def set_tensor_address(self, name: str, memory: int) -> bool:
         if self.fake.fails("set_tensor_address", self._live_engine.logger):
             return False
-        if memory % (256 if self.fake.on_gpu else 64):  # torch's memory on the CPU is aligned to 64
+        if memory % 256:
             self.fake.misuse.append(f"the address of {name} is not aligned")
         self._addresses[name] = memory
         return True
@@ -257,46 +254,37 @@ class IExecutionContext:
             self.fake.misuse.append("two threads ran one execution context at once")
             return False
         try:
-            with self._on(stream_handle):
-                return self._run()
+            return self._run(stream_handle)
         finally:
             self._busy.release()
 
-    def _run(self) -> bool:
+    def _run(self, stream_handle: int) -> bool:
         engine = self._live_engine
         if self.fake.fails("execute_async_v3", engine.logger):
             return False
         if missing := {name for name in engine.tensors if not self._addresses.get(name)}:  # the library rejects null
             self.fake.misuse.append(f"no address was set for {sorted(missing)}")
             return False
-        given = {name: self._at(name) for name in self._named(TensorIOMode.INPUT)}
-        for name, result in engine.program.run(given).items():
-            self._at(name).copy_(result)
+        self.fake.compute(self, stream_handle)
         self._addresses.clear()  # the memory can be reused from now on
         return True
-
-    def _on(self, stream_handle: int) -> contextlib.AbstractContextManager[Any]:
-        if not self.fake.on_gpu:
-            return contextlib.nullcontext()
-        default = torch.cuda.default_stream()
-        return torch.cuda.stream(torch.cuda.ExternalStream(stream_handle) if stream_handle else default)
 
     def _named(self, mode: TensorIOMode) -> list[str]:
         return [name for name in self._live_engine.tensors if self._live_engine.get_tensor_mode(name) is mode]
 
-    def _at(self, name: str) -> torch.Tensor:
-        (dtype, code), shape = _TORCH[self._live_engine.get_tensor_dtype(name)], self.get_tensor_shape(name)
-        address = self._addresses[name]
-        if self.fake.on_gpu:
-            return torch.as_tensor(OnGpu(shape, code, address), device="cuda")
-        if not torch.Size(shape).numel():
-            return torch.empty(shape, dtype=dtype)
-        memory = (ctypes.c_char * (torch.Size(shape).numel() * dtype.itemsize)).from_address(address)
-        return torch.frombuffer(memory, dtype=dtype).reshape(shape)
+    def arrays(self, at: Callable[[tuple[int, ...], str, int], Any]) -> None:
+        """Run the program on what `at` returns for the shape, type and address of each tensor."""
+        engine = self._live_engine
+
+        def array(name: str) -> Any:
+            return at(self.get_tensor_shape(name), TYPES[engine.get_tensor_dtype(name)], self._addresses[name])
+
+        given = {name: array(name) for name in self._named(TensorIOMode.INPUT)}
+        for name, result in engine.program.run(given).items():
+            array(name)[...] = result
 
 
-class OnGpu:
-    """Memory on the GPU, viewed by torch as a tensor."""
-
-    def __init__(self, shape: tuple[int, ...], code: str, address: int) -> None:
-        self.__cuda_array_interface__ = {"shape": shape, "typestr": code, "data": (address, False), "version": 2}
+def in_cpu_memory(shape: tuple[int, ...], dtype: str, address: int) -> Any:
+    """Return an array over memory of the CPU."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    return np.frombuffer((ctypes.c_char * size).from_address(address), dtype).reshape(shape)

@@ -1,17 +1,17 @@
-"""Engines that cannot run, and their errors, with the fake library on the CPU."""
+"""Engines that cannot run, and their errors, with the fake library on the fake driver."""
 
 from __future__ import annotations
 
 import hami
 import pytest
-import torch
 from fake_tensorrt import serialized, tensor
+from hami_cuda.memory import InstanceStream
 from helpers import message
 
 from hami_trt._engine import open_engine
 from hami_trt._tensorrt import Library
 
-CPU = torch.device("cpu")
+DEVICE = hami.Device("cuda:0")
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def open_fake(fake):
     """open_fake(bytes, …) opens an engine with the fake library."""
     library = Library("tensorrt", fake)
     return lambda blob=None, recipe=None, **given: open_engine(
-        blob or serialized(**given), library, CPU, recipe, "Loader"
+        blob or serialized(**given), library, DEVICE, recipe, "Loader"
     )
 
 
@@ -61,7 +61,7 @@ def test_the_error_says_if_the_library_reports_no_reason(open_fake, fake, monkey
     engine = open_fake()
     monkeypatch.setattr(type(engine.handle), "create_execution_context", lambda self: None)
     with pytest.raises(hami.ConfigError, match="it reports no reason"):
-        engine.new_context(0, "TensorrtInferTensor")
+        engine.new_context(InstanceStream({}, DEVICE, "test"), 0, "TensorrtInferTensor")
 
 
 def test_an_input_whose_values_are_a_shape_is_rejected(open_fake):
@@ -95,14 +95,14 @@ def test_rejected_input_shapes_are_an_error_when_the_pipe_is_built(open_fake, fa
     engine = open_fake()
     fake.failures["infer_shapes"] = "broadcast dimensions must be conformable"
     with pytest.raises(hami.ConfigError) as raised:
-        engine.new_context(0, "TensorrtInferTensor")
+        engine.new_context(InstanceStream({}, DEVICE, "test"), 0, "TensorrtInferTensor")
     assert message(raised) == (
         "TensorrtInferTensor: tensorrt 10.9.0 rejects the input shapes [(2, 2)]: "
         "broadcast dimensions must be conformable"
     )
 
 
-def test_a_type_that_torch_does_not_have_is_rejected(open_fake):
+def test_a_type_of_less_than_a_byte_is_rejected(open_fake):
     with pytest.raises(hami.ConfigError) as raised:
         open_fake(tensors={"x": tensor("INPUT", "INT4"), "y": tensor("OUTPUT")})
     assert message(raised) == (
@@ -114,7 +114,7 @@ def test_a_type_that_torch_does_not_have_is_rejected(open_fake):
 def test_an_output_whose_size_depends_on_values_is_rejected(open_fake):
     engine = open_fake(tensors={"x": tensor("INPUT"), "y": tensor("OUTPUT", "INT64", (-1, 2))}, program="nonzero")
     with pytest.raises(hami.ConfigError) as raised:
-        engine.new_context(0, "TensorrtInferTensor")
+        engine.new_context(InstanceStream({}, DEVICE, "test"), 0, "TensorrtInferTensor")
     assert message(raised) == (
         'TensorrtInferTensor: the size of output "y" depends on the values of the input, which is not supported; '
         "export the model with a fixed number of output rows"
@@ -127,7 +127,7 @@ def test_inputs_without_a_common_number_of_rows_are_rejected(open_fake):
         profiles=[{"a": [(1, 2), (2, 2), (2, 2)], "b": [(3, 2), (4, 2), (4, 2)]}],
     )
     with pytest.raises(hami.ConfigError) as raised:
-        engine.new_context(0, "TensorrtInferTensor")
+        engine.new_context(InstanceStream({}, DEVICE, "test"), 0, "TensorrtInferTensor")
     assert message(raised) == (
         "TensorrtInferTensor: the inputs have no number of rows in common in profile 0 of the engine: "
         '"a" takes 1..2, "b" takes 3..4; build the engine with equal rows for all inputs'
@@ -138,9 +138,9 @@ def test_the_error_for_a_failed_context_has_the_reason(open_fake, fake):
     engine = open_fake()
     fake.failures["create_execution_context"] = "Error Code 2: OutOfMemory (Requested size was 8589934592 bytes.)"
     with pytest.raises(hami.ConfigError) as raised:
-        engine.new_context(0, "TensorrtInferTensor")
+        engine.new_context(InstanceStream({}, DEVICE, "test"), 0, "TensorrtInferTensor")
     assert message(raised) == (
-        "TensorrtInferTensor: tensorrt 10.9.0 cannot create an execution context on cpu: Error Code 2: OutOfMemory "
+        "TensorrtInferTensor: tensorrt 10.9.0 cannot create an execution context on cuda:0: Error Code 2: OutOfMemory "
         "(Requested size was 8589934592 bytes.); if memory is short, lower `instance_num` or `max`"
     )
 
@@ -152,34 +152,3 @@ def test_a_missing_loader_is_an_error(pipe):
         "TensorrtInferTensor: no engine is open; put Onnx2Tensorrt or LoadTensorrtEngine before it, as in "
         "IoC[LoadTensorrtEngine, TensorrtInferTensor; TensorrtInferTensor], or use TensorrtTensor"
     )
-
-
-def test_a_batch_on_another_stream_waits_for_the_previous_batch(open_fake, monkeypatch):
-    log: list[str] = []
-
-    class Stream:
-        def __init__(self, handle: int) -> None:
-            self.cuda_stream = handle
-
-        def wait_stream(self, other) -> None:
-            log.append(f"{self.cuda_stream} waits for {other.cuda_stream}")
-
-        def synchronize(self) -> None:
-            log.append(f"the CPU waits for {self.cuda_stream}")
-
-    first, second = Stream(1), Stream(2)
-    current = [first]
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: current[0])
-    engine = open_fake()
-    monkeypatch.setattr(engine, "device", torch.device("cuda:0"))
-    monkeypatch.setattr(type(engine), "on_device", lambda self: torch.no_grad())
-    context = engine.new_context(0, "TensorrtInferTensor")
-    assert log == ["the CPU waits for 1"]  # after the profile is set
-    log.clear()
-    for stream in (first, second, second, first):
-        current[0] = stream
-        assert context._use_current_stream() == stream.cuda_stream
-    assert log == ["2 waits for 1", "1 waits for 2"]
-    log.clear()
-    context.close()
-    assert log == ["the CPU waits for 1"]

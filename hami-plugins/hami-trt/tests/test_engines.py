@@ -13,15 +13,9 @@ from typing import Any
 import hami
 import numpy as np
 import pytest
-import torch
 
 ROWS = [[1, 2], [3, 4]]
 MAX_ROWS = 4
-
-
-class Double(torch.nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * 2
 
 
 def onnx_file(folder: Path) -> Path:
@@ -37,6 +31,12 @@ def onnx_file(folder: Path) -> Path:
 
 
 def exported_file(folder: Path) -> Path:
+    import torch
+
+    class Double(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
     rows = torch.export.Dim("rows", min=1, max=MAX_ROWS)
     program = torch.export.export(Double(), (torch.ones(2, 2),), dynamic_shapes=[{0: rows}])
     torch.export.save(program, folder / "double.pt2")
@@ -44,38 +44,49 @@ def exported_file(folder: Path) -> Path:
 
 
 ENGINES = {
-    "OnnxTensor": lambda folder, engine: {"model": onnx_file(folder)},
-    "OpenvinoTensor": lambda folder, engine: {"model": onnx_file(folder)},
-    "TorchModel": lambda folder, engine: {"model": exported_file(folder), "device": "cpu"},
-    "TensorrtTensor": lambda folder, engine: {"model": engine(), "device": "cpu"},
+    "OnnxTensor": lambda request: {"model": onnx_file(request.getfixturevalue("tmp_path"))},
+    "OpenvinoTensor": lambda request: {"model": onnx_file(request.getfixturevalue("tmp_path"))},
+    "TorchModel": lambda request: {"model": exported_file(request.getfixturevalue("tmp_path")), "device": "cpu"},
+    "TensorrtTensor": lambda request: {"model": request.getfixturevalue("engine")()},
 }
-PACKAGES = {"OnnxTensor": "hami_onnx", "OpenvinoTensor": "hami_openvino"}  # the others are those of these tests
+PACKAGES = {
+    "OnnxTensor": ("hami_onnx",),
+    "OpenvinoTensor": ("hami_openvino",),
+    "TorchModel": ("hami_torch", "torch"),
+    "TensorrtTensor": (),
+}
 
 
 @pytest.fixture(params=list(ENGINES))
 def name(request) -> str:
-    package = PACKAGES.get(request.param)
-    if package and not find_spec(package):
-        pytest.skip(f"{request.param} needs {package}, which is not installed")
+    for package in PACKAGES[request.param]:
+        if not find_spec(package):
+            pytest.skip(f"{request.param} needs {package}, which is not installed")
     return request.param
 
 
 @pytest.fixture
-def opened(name, tmp_path, engine) -> Any:
+def opened(name, request) -> Any:
     """A pipe of one engine, which forms batches of up to four items."""
-    config = ENGINES[name](tmp_path, engine)
+    config = ENGINES[name](request)
     node = {
         "backend": name,
         "max": MAX_ROWS,
         "batching": "greedy",
         **{key: str(value) for key, value in config.items()},
     }
-    with hami.pipe(node) as pipe:
+    open_pipe = request.getfixturevalue("open_pipe") if name == "TensorrtTensor" else hami.pipe
+    with open_pipe(node) as pipe:
         yield pipe
 
 
 def array(values: Any, dtype: str = "float32") -> Any:
     return np.array(values, dtype)
+
+
+def tensor_of_torch() -> Any:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    return torch.tensor(ROWS, dtype=torch.float32)
 
 
 TAKEN: dict[str, tuple[Callable[[], dict[str, Any]], Any]] = {
@@ -93,7 +104,7 @@ TAKEN: dict[str, tuple[Callable[[], dict[str, Any]], Any]] = {
     "a list": (lambda: {"data": [array(ROWS)]}, [[2, 4], [6, 8]]),
     "a dict": (lambda: {"data": {"x": array(ROWS)}}, [[2, 4], [6, 8]]),
     "a dict without the batch axis": (lambda: {"data": {"x": array(ROWS[0], "uint8")}}, [2, 4]),
-    "a tensor of torch": (lambda: {"data": torch.tensor(ROWS, dtype=torch.float32)}, [[2, 4], [6, 8]]),
+    "a tensor of torch": (lambda: {"data": tensor_of_torch()}, [[2, 4], [6, 8]]),
     "as many rows as the engine takes": (lambda: {"data": array(ROWS + ROWS)}, [[2, 4], [6, 8]] * 2),
 }
 
@@ -151,11 +162,11 @@ def test_a_request_that_is_refused_does_not_fail_its_batch_in_any_engine(opened)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "float16", "float64"])
-def test_fix_tensor_in_front_of_every_engine_casts_to_its_type(name, tmp_path, engine, dtype):
+def test_fix_tensor_in_front_of_every_engine_casts_to_its_type(name, request, dtype):
     """Also float64, which the engine itself refuses; the result has the batch axis that FixTensor added."""
     if name == "TensorrtTensor":
         pytest.skip("it contains FixTensor; test_tensorrt_tensor.py has the expression with FixTensor in front")
-    config = {key: str(value) for key, value in ENGINES[name](tmp_path, engine).items()}
+    config = {key: str(value) for key, value in ENGINES[name](request).items()}
     with hami.pipe({"backend": f"S[FixTensor,{name}]", **config}) as pipe:
         assert values(pipe({"data": array(ROWS, dtype)})["result"]) == [[2, 4], [6, 8]]
         assert values(pipe({"data": array(ROWS[0], dtype)})["result"]) == [[2, 4]]

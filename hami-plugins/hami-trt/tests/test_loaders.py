@@ -9,12 +9,12 @@ import json
 
 import hami
 import models
+import numpy as np
 import pytest
-import torch
 from building import RTX, needs_rtx, options, prepare_engine
 from fake_tensorrt import Fake, serialized
 
-from hami_trt import load_tensorrt_engine, onnx2tensorrt
+from hami_trt import _gpu, load_tensorrt_engine, onnx2tensorrt
 from hami_trt._cache import StoredEngine, read, sidecar_path, write
 from hami_trt._engine import open_engine
 from hami_trt._engine_loader import EngineLoader
@@ -44,7 +44,7 @@ class Runner(hami.Backend):
 
 
 @pytest.fixture
-def machine(monkeypatch):
+def machine(monkeypatch, driver):
     """Make the backends see an L4 and TensorRT-RTX. Returns the list of opened engines."""
     opened = []
 
@@ -52,7 +52,7 @@ def machine(monkeypatch):
         opened.append(OpenedEngine(*given))
         return opened[-1]
 
-    monkeypatch.setattr(RTX, "device_types", ("cpu",), raising=False)
+    monkeypatch.setattr(_gpu, "gpu_of", lambda device: L4)
     for module in (onnx2tensorrt, load_tensorrt_engine):
         monkeypatch.setattr(module, "open_engine", open_engine)
         monkeypatch.setattr(module, "gpu_of", lambda device: L4)
@@ -61,7 +61,7 @@ def machine(monkeypatch):
 
 
 def opened_by(backend, **config):
-    node = {"backend": f"IoC[{backend},TestRunner;TestRunner]", "library": "tensorrt-rtx", "device": "cpu", **config}
+    node = {"backend": f"IoC[{backend},TestRunner;TestRunner]", "library": "tensorrt-rtx", **config}
     with hami.pipe(node) as pipe:
         return pipe({"data": 1})["result"]
 
@@ -115,7 +115,6 @@ def test_any_change_of_model_or_options_builds_the_engine_again(machine, model, 
 def test_tensorrt_tensor_builds_caches_and_runs_an_onnx_model(machine, tmp_path, monkeypatch):
     """The real library builds the engine; the fake one, with the same profiles, runs it."""
     library = Library("tensorrt", Fake())
-    library.device_types = ("cpu",)
 
     def open_fake(blob, _, device, recipe, owner):
         assert blob.startswith(b"vtrt")
@@ -130,12 +129,12 @@ def test_tensorrt_tensor_builds_caches_and_runs_an_onnx_model(machine, tmp_path,
         "max": 4,
         "instance_num": 2,
         "library": "tensorrt-rtx",
-        "device": "cpu",
     }
     cached = []
     for _ in range(2):
-        with hami.pipe(config) as pipe:
-            requests = pipe([{"data": torch.full((1, 2), float(value))} for value in range(6)])
+        with hami.pipe(config) as opened, hami.pipe("hami-cuda::CpuTensor") as back:
+            requests = opened([{"data": np.full((1, 2), value, np.float32)} for value in range(6)])
+            requests = [back({"data": request["result"]}) for request in requests]
             assert [request["result"].tolist() for request in requests] == [[[2.0 * v] * 2] for v in range(6)]
         cached.append({path.name: path.stat().st_ino for path in (tmp_path / "engines").glob("*.trt")})
     assert len(cached[0]) == 1
@@ -150,7 +149,7 @@ def test_tensorrt_tensor_builds_caches_and_runs_an_onnx_model(machine, tmp_path,
 def test_requests_pass_unchanged(machine, model, tmp_path, backend):
     prepare_engine(options(model), tmp_path / "model.trt")
     path = model if backend == "Onnx2Tensorrt" else tmp_path / "model.trt"
-    with hami.pipe({"backend": backend, "model": str(path), "library": "tensorrt-rtx", "device": "cpu"}) as pipe:
+    with hami.pipe({"backend": backend, "model": str(path), "library": "tensorrt-rtx"}) as pipe:
         assert pipe({"data": [1, 2]})["result"] == [1, 2]
 
 
@@ -226,12 +225,13 @@ def test_a_damaged_or_incompatible_engine_is_rejected(machine, model, tmp_path, 
         (lambda blob: blob[:20], "bufferSize >= minBufferSize failed"),
     ],
 )
-def test_the_library_rejects_a_damaged_engine_without_a_sidecar(model, tmp_path, monkeypatch, change, reason):
+def test_the_library_rejects_a_damaged_engine_without_a_sidecar(driver, model, tmp_path, monkeypatch, change, reason):
+    for module in (_gpu, load_tensorrt_engine):
+        monkeypatch.setattr(module, "gpu_of", lambda device: L4)
     path = tmp_path / "model.trt"
     path.write_bytes(change(prepare_engine(options(model), None).engine.blob))
-    monkeypatch.setattr(RTX, "device_types", ("cpu",), raising=False)
     with pytest.raises(hami.ConfigError) as caught:
-        hami.pipe({"backend": "LoadTensorrtEngine", "model": str(path), "library": "tensorrt-rtx", "device": "cpu"})
+        hami.pipe({"backend": "LoadTensorrtEngine", "model": str(path), "library": "tensorrt-rtx"})
     expected = f'LoadTensorrtEngine: "{path}": {RTX} cannot load this engine ({path.stat().st_size} bytes): '
     assert str(caught.value).startswith(expected)
     assert reason in str(caught.value)
@@ -261,7 +261,7 @@ class InstalledLibrary:
 def test_an_engine_with_code_for_the_cpu_is_loaded_from_an_allowed_file_only(monkeypatch, tmp_path):
     opened = []
     library = InstalledLibrary("tensorrt", "10.3.0")
-    monkeypatch.setattr(EngineLoader, "find_library_and_device", lambda self: (library, torch.device("cpu")))
+    monkeypatch.setattr(EngineLoader, "find_library_and_device", lambda self: (library, hami.Device("cuda:0")))
     monkeypatch.setattr(load_tensorrt_engine, "open_engine", lambda *given: opened.append(given))
     monkeypatch.setattr(load_tensorrt_engine, "gpu_of", lambda device: L4)
     path = tmp_path / "portable.trt"

@@ -1,4 +1,4 @@
-"""The package as a plugin: its names, and its errors if torch, TensorRT or a GPU is missing."""
+"""The package as a plugin: its names, and its errors if TensorRT or a GPU is missing."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from importlib.metadata import entry_points, requires, version
 
 import hami
 import pytest
-import torch
 from fake_tensorrt import Fake
 from helpers import message
 
-from hami_trt import _tensorrt, plugin
+from hami_trt import _gpu, _tensorrt, plugin
 from hami_trt._gpu import find_device
 
 
@@ -83,10 +82,6 @@ print({{record.distribution: record.error for record in hami.plugins(load=True)}
 """
 NAMES = "['LoadTensorrtEngine', 'Onnx2Tensorrt', 'TensorrtInferTensor', 'TensorrtTensor']"
 LIBRARY_MODULES = [module for library in _tensorrt.LIBRARIES.values() for module in library.modules]
-NO_TORCH = (
-    "torch is not installed; hami-torch needs torch 2.3 or newer, of the build that fits your CUDA driver: "
-    "pip install torch"
-)
 
 
 def failed_to_load(backend: str, missing: str) -> str:
@@ -98,7 +93,8 @@ def test_without_tensorrt_the_error_and_the_list_of_plugins_have_one_command(bac
     """The backends are listed, and a missing library is reported before a missing GPU."""
     names, error, report, listed = run_script(WITHOUT.format(missing=LIBRARY_MODULES, backend=backend)).splitlines()
     assert names == NAMES
-    extra = "cu12" if str(torch.version.cuda).startswith("12.") else "cu13"
+    found = run_script("from hami_trt import _tensorrt, plugin; print(_tensorrt.cuda_version(), plugin.hami_report())")
+    extra = "cu12" if found.startswith("(12, ") else "cu13"
     missing = f'TensorRT is not installed: pip install "hami-trt[{extra}]"'
     assert error == failed_to_load(backend, missing)
     assert listed == missing
@@ -106,40 +102,29 @@ def test_without_tensorrt_the_error_and_the_list_of_plugins_have_one_command(bac
         {
             "tensorrt": 'not installed: pip install "hami-trt[cu13]"',
             "tensorrt-rtx": 'not installed: pip install "hami-trt[rtx]"',
-            "GPUs": plugin.hami_report()["GPUs"],
+            "GPUs": re.search("'GPUs': '(.*)'}", found)[1],
         }
     )
 
 
-def test_without_torch_and_tensorrt_one_command_installs_both():
-    code = WITHOUT.format(missing=["torch", *LIBRARY_MODULES], backend="Onnx2Tensorrt")
-    names, error, report, listed = run_script(code).splitlines()
-    assert names == NAMES
-    missing = 'torch and TensorRT are not installed: pip install "hami-trt[cu13]" torch'
-    assert error == failed_to_load("Onnx2Tensorrt", missing)
-    assert listed == missing
-    assert f"'GPUs': '{NO_TORCH}'" in report
-
-
-WITH_TENSORRT_ONLY = """
-import importlib.machinery, sys, types
-
-sys.modules["torch"] = None
-sys.modules["tensorrt"] = types.ModuleType("tensorrt")
-sys.modules["tensorrt"].__spec__ = importlib.machinery.ModuleSpec("tensorrt", None)
+def test_nothing_of_the_package_imports_torch():
+    code = """
+import sys
+sys.modules["torch"] = None  # importing it is an error
 import hami
-
-print({record.distribution: record.error for record in hami.plugins(load=True)}["hami-trt"])
+from hami_trt import _compile, _tensorrt
+_tensorrt.require_library = lambda: None
+from hami_trt import _backends
+print([name for name in _backends.__all__])
 """
+    assert run_script(code) == "['LoadTensorrtEngine', 'Onnx2Tensorrt', 'TensorrtInferTensor']\n"
 
 
-def test_with_tensorrt_and_without_torch_the_command_installs_torch():
-    assert run_script(WITH_TENSORRT_ONLY) == f"{NO_TORCH}\n"
-
-
-@pytest.mark.parametrize(("cuda", "extra"), [("12.8", "cu12"), ("13.0", "cu13"), (None, "cu13")])
-def test_the_command_fits_the_cuda_version_of_torch(monkeypatch, without_libraries, cuda, extra):
-    monkeypatch.setattr(torch.version, "cuda", cuda)
+@pytest.mark.parametrize(
+    ("cuda", "extra"), [((11, 8), "cu12"), ((12, 8), "cu12"), ((13, 0), "cu13"), ((14, 1), "cu13"), (None, "cu13")]
+)
+def test_the_command_fits_the_driver(monkeypatch, without_libraries, cuda, extra):
+    monkeypatch.setattr(_tensorrt, "cuda_version", lambda: cuda)
     with pytest.raises(ImportError) as raised:
         without_libraries()
     assert str(raised.value) == f'TensorRT is not installed: pip install "hami-trt[{extra}]"'
@@ -180,7 +165,9 @@ def test_the_report_has_the_library_and_the_gpus_it_supports(fake, monkeypatch):
     fake.ComputeCapability = CAPABILITIES
     report = plugin.hami_report()
     assert report["tensorrt-rtx"] == "10.9.0, on compute capability 7.5, 8.9, 12.0"
-    assert report["GPUs"] == "none that torch sees"
+    assert report["GPUs"] == "Fake GPU 0 (compute capability 9.0)"
+    monkeypatch.setattr(_gpu, "devices", list)
+    assert plugin.hami_report()["GPUs"] == "none that the NVIDIA driver sees"
 
 
 class CAPABILITIES:
@@ -188,17 +175,9 @@ class CAPABILITIES:
 
 
 @pytest.fixture
-def gpu(monkeypatch):
-    """gpu(9, 0) makes torch see one GPU of that compute capability."""
-
-    def set_up(*capability: int) -> None:
-        monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-        monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-        monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA Example")
-        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-
-    return set_up
+def gpu(driver, monkeypatch):
+    """gpu(9, 0) gives the GPU of the fake driver that compute capability."""
+    return lambda *capability: monkeypatch.setattr(_gpu, "compute_capability", lambda device: capability)
 
 
 @pytest.fixture
@@ -213,40 +192,41 @@ def test_a_gpu_that_the_library_does_not_support_is_an_error(gpu, rtx):
     with pytest.raises(hami.ConfigError) as raised:
         find_device(rtx, "cuda", "Onnx2Tensorrt")
     assert str(raised.value) == (
-        "Onnx2Tensorrt: tensorrt-rtx 1.7.1 does not run on NVIDIA Example (compute capability 9.0); it runs on compute "
+        "Onnx2Tensorrt: tensorrt-rtx 1.7.1 does not run on Fake GPU 0 (compute capability 9.0); it runs on compute "
         'capability 7.5, 8.9, 12.0; use TensorRT on this GPU: pip install "hami-trt[cu13]"'
     )
 
 
 def test_a_supported_gpu_is_used(gpu, rtx):
     gpu(8, 9)
-    assert find_device(rtx, "cuda", "Onnx2Tensorrt") == torch.device("cuda:0")
+    assert find_device(rtx, "cuda", "Onnx2Tensorrt") == hami.Device("cuda:0")
     gpu(9, 0)
-    assert find_device(_tensorrt.Library("tensorrt", Fake()), "cuda:0", "Onnx2Tensorrt") == torch.device("cuda:0")
+    assert find_device(_tensorrt.Library("tensorrt", Fake()), "cuda:0", "Onnx2Tensorrt") == hami.Device("cuda:0")
 
 
 def test_without_a_gpu_the_error_does_not_suggest_the_cpu(monkeypatch, tmp_path):
     model = tmp_path / "m.trt"
     model.touch()
     monkeypatch.setattr(_tensorrt, "_load", lambda name: _tensorrt.Library(name, Fake()))
-    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(hami.ConfigError) as raised:
-        hami.pipe({"backend": "TensorrtTensor", "model": model})
-    assert message(raised) == (
-        f'LoadTensorrtEngine: device "cuda" is not available: torch {torch.__version__} finds no CUDA device; check '
-        "that a recent CUDA driver is installed and that CUDA_VISIBLE_DEVICES does not hide the GPU"
-    )
+    monkeypatch.setattr("hami_cuda.device.devices", list)
+    for found, missing in (
+        (None, "is not installed, or not visible in this container; install a driver for CUDA 11.8 or newer"),
+        ((12, 8), "finds no GPU; check that CUDA_VISIBLE_DEVICES does not hide it"),
+    ):
+        monkeypatch.setattr("hami_cuda.device.cuda_version", lambda found=found: found)
+        with pytest.raises(hami.ConfigError) as raised:
+            hami.pipe({"backend": "TensorrtTensor", "model": model})
+        assert message(raised) == (f'LoadTensorrtEngine: device "cuda:0" is not available: the NVIDIA driver {missing}')
     with pytest.raises(hami.ConfigError) as raised:
         hami.pipe({"backend": "TensorrtTensor", "model": model, "device": "cpu"})
     assert message(raised) == 'LoadTensorrtEngine: "device" must be cuda, cuda:N or N, got "cpu"'
 
 
-def test_loader_and_runner_must_use_the_same_device(pipe, engine, gpu, monkeypatch):
+def test_loader_and_runner_must_use_the_same_device(pipe, engine, monkeypatch):
     @hami.register
     class MovesTheEngine(hami.Backend):
         def init(self, options):
-            monkeypatch.setattr(options["tensorrt_engine"], "device", torch.device("cpu", 1))
+            monkeypatch.setattr(options["tensorrt_engine"], "device", hami.Device("cuda:1"))
 
         def forward(self, batch):
             """Never runs."""
@@ -254,5 +234,5 @@ def test_loader_and_runner_must_use_the_same_device(pipe, engine, gpu, monkeypat
     with pytest.raises(hami.ConfigError) as raised:
         pipe("IoC[LoadTensorrtEngine,MovesTheEngine,TensorrtInferTensor;TensorrtInferTensor]", model=engine())
     assert message(raised) == (
-        "TensorrtInferTensor: device is cpu, but the engine is on cpu:1; set device once, in the node"
+        "TensorrtInferTensor: device is cuda:0, but the engine is on cuda:1; set device once, in the node"
     )

@@ -16,7 +16,7 @@ from machine import Machine
 MISSING = {
     "hami-torch": "torch is not installed; hami-torch needs torch 2.3 or newer, of the build that fits your CUDA "
     "driver: pip install torch",
-    "hami-trt": 'torch and TensorRT are not installed: pip install "hami-trt[cu13]" torch',
+    "hami-trt": 'TensorRT is not installed: pip install "hami-trt[cu13]"',
 }
 
 LIBRARIES = {"hami-model-check"}  # they are not plugins, and have no backends

@@ -33,7 +33,8 @@ int stream_waits = 0;  // of a stream for another
 std::size_t streams = 0;
 int pushed = 0;  // contexts
 
-constexpr int kMajor = 75;  // attribute: the compute capability
+constexpr int kMajor = 75;               // attribute: the compute capability
+constexpr std::size_t kAlignment = 256;  // bytes, as the real driver
 constexpr std::size_t kImage = 1;
 constexpr std::size_t kCopy = 2;
 
@@ -117,7 +118,8 @@ FAKE cuMemAllocAsync(CUdeviceptr* memory, std::size_t size, CUstream) {
   std::size_t used = size;
   for (const auto& [start, taken] : allocations()) used += taken;
   if (used > static_cast<std::size_t>(number("FAKE_CUDA_MEMORY", 1L << 30))) return kOutOfMemory;
-  *memory = reinterpret_cast<CUdeviceptr>(std::malloc(size));
+  *memory =
+      reinterpret_cast<CUdeviceptr>(std::aligned_alloc(kAlignment, (size + kAlignment - 1) / kAlignment * kAlignment));
   allocations()[*memory] = size;
   return 0;
 }

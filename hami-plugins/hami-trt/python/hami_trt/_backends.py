@@ -1,8 +1,8 @@
-"""The backends of this package. Importing this module needs torch and a library; the error has the missing command."""
+"""The backends of this package. Importing this module needs a library; the error has the command that installs it."""
 
 from hami_trt._tensorrt import require_library
 
-require_library()  # before the imports below: they import torch, whose error has another command
+require_library()
 
 from hami_trt.load_tensorrt_engine import LoadTensorrtEngine  # noqa: E402
 from hami_trt.onnx2tensorrt import Onnx2Tensorrt  # noqa: E402

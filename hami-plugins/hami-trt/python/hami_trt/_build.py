@@ -54,7 +54,7 @@ def _on_device(options: BuildOptions) -> AbstractContextManager[Any]:
     """Make the device current on this thread, because the library builds for the current device."""
     if options.device is None:
         return nullcontext()
-    from hami_torch.backend import as_current
+    from hami_cuda.device import as_current
 
     return as_current(options.device)
 

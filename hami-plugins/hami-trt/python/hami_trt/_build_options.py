@@ -6,14 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import hami
 
 from hami_trt._tensorrt import Library
-
-if TYPE_CHECKING:
-    import torch  # `hami compile` with TensorRT-RTX runs without torch
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8")
 MAX_OPTIMIZATION_LEVEL = 5
@@ -43,7 +39,7 @@ class BuildOptions:
     hardware_compatible: str | None = None
     compute_capability: Sequence[str] = ()
     timing_cache: Path | None = None
-    device: torch.device | None = None  # the GPU to build on; None if the library needs none
+    device: hami.Device | None = None  # the GPU to build on; None if the library needs none
     graph_limits: Mapping[str, int] = field(default_factory=dict)  # of hami_model_check.onnx.read_onnx
     init_event: hami.Event | None = None  # of the node; if it fails during the build, the build stops
 

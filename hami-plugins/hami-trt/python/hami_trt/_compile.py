@@ -12,7 +12,7 @@ from hami_trt._build_options import PRECISIONS
 from hami_trt._tensorrt import HARDWARE_COMPATIBILITY, LIBRARIES
 
 if TYPE_CHECKING:
-    import torch
+    import hami
 
     from hami_trt._recipe import Gpu
 
@@ -95,10 +95,10 @@ def _split(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _find_gpu(name: str) -> tuple[torch.device, Gpu | None]:
-    from hami_torch.backend import device_of
+def _find_gpu(name: str) -> tuple[hami.Device, Gpu]:
+    from hami_cuda.device import find_device
 
     from hami_trt._gpu import gpu_of
 
-    device = device_of(name, OWNER, ("cuda",))
+    device = find_device(name, OWNER)
     return device, gpu_of(device)

@@ -9,24 +9,25 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import hami
-from hami_torch.backend import as_current, dtype_name, torch
+from hami_cuda.device import as_current
+from hami_cuda.memory import InstanceStream
 
 from hami_trt._execution_context import ExecutionContext
 from hami_trt._recipe import Recipe
 from hami_trt._shapes import ShapeRange
 from hami_trt._tensorrt import Library
 
-# Supported members of TensorRT's DataType. Types of less than a byte, and types that torch lacks, are not supported.
+# Supported members of TensorRT's DataType, and their names in HAMi. Types of less than a byte are not supported.
 _DTYPES = {
-    "FLOAT": torch.float32,
-    "HALF": torch.float16,
-    "BF16": torch.bfloat16,
-    "FP8": torch.float8_e4m3fn,
-    "INT8": torch.int8,
-    "INT32": torch.int32,
-    "INT64": torch.int64,
-    "UINT8": torch.uint8,
-    "BOOL": torch.bool,
+    "FLOAT": "float32",
+    "HALF": "float16",
+    "BF16": "bfloat16",
+    "FP8": "float8_e4m3fn",
+    "INT8": "int8",
+    "INT32": "int32",
+    "INT64": "int64",
+    "UINT8": "uint8",
+    "BOOL": "bool",
 }
 
 
@@ -34,7 +35,7 @@ class Port(NamedTuple):
     """An input or output; None in its shape is a dynamic axis."""
 
     name: str
-    dtype: torch.dtype
+    dtype: str
     shape: tuple[int | None, ...]
 
 
@@ -45,10 +46,9 @@ class Engine:
         inputs, outputs: the ports, in the order of the engine.
         batched: whether axis 0 of all ports is the batch axis.
         profiles: for each optimization profile the shapes of the inputs, in their order.
-        placeholder: memory whose address stands for tensors without elements, because the library rejects null.
     """
 
-    def __init__(self, library: Library, blob: bytes, device: torch.device, recipe: Recipe | None, owner: str) -> None:
+    def __init__(self, library: Library, blob: bytes, device: hami.Device, recipe: Recipe | None, owner: str) -> None:
         self.library = library
         self.device = device
         with self.on_device():
@@ -65,7 +65,6 @@ class Engine:
         self.batched = (
             bool(self.inputs) and all(port.shape for port in ports) and len({port.shape[0] for port in ports}) == 1
         )
-        self.placeholder = torch.empty(1, device=device)
         self.profiles = [
             [self._shape_range(port.name, profile) for port in self.inputs]
             for profile in range(self.handle.num_optimization_profiles)
@@ -75,10 +74,10 @@ class Engine:
         """Make the device current on this thread, which the library requires."""
         return as_current(self.device)
 
-    def new_context(self, instance: int, owner: str) -> ExecutionContext:
+    def new_context(self, stream: InstanceStream, instance: int, owner: str) -> ExecutionContext:
         """Create the execution context of an instance, with the profile of its number, or with the first one."""
         profile = instance if instance < len(self.profiles) else 0
-        return ExecutionContext(self, profile, instance, owner)
+        return ExecutionContext(self, stream, profile, instance, owner)
 
     def batch_rows(self, profile: int) -> tuple[int, int]:
         """Return the minimum and the maximum number of rows of a batch in a profile."""
@@ -89,9 +88,9 @@ class Engine:
 
     def _port(self, name: str, owner: str) -> Port:
         dtype = self.handle.get_tensor_dtype(name)
-        torch_dtype = _DTYPES.get(dtype.name)
-        if torch_dtype is None:
-            supported = ", ".join(map(dtype_name, _DTYPES.values()))
+        known = _DTYPES.get(dtype.name)
+        if known is None:
+            supported = ", ".join(_DTYPES.values())
             raise hami.ConfigError(
                 f'{owner}: "{name}" of the engine has the unsupported type {dtype.name.lower()}; '
                 f"supported are {supported}"
@@ -113,7 +112,7 @@ class Engine:
                 "without outputs of this kind, for example attention caches"
             )
         shape = self.handle.get_tensor_shape(name)
-        return Port(name, torch_dtype, tuple(None if size < 0 else int(size) for size in shape))
+        return Port(name, known, tuple(None if size < 0 else int(size) for size in shape))
 
     def _shape_range(self, name: str, profile: int) -> ShapeRange:
         smallest, optimal, largest = self.handle.get_tensor_profile_shape(name, profile)
@@ -121,10 +120,10 @@ class Engine:
 
 
 _lock = threading.Lock()  # guards _open_engines; held while an engine is opened, so that it is opened once
-_open_engines: weakref.WeakValueDictionary[tuple[bytes, Library, torch.device], Engine] = weakref.WeakValueDictionary()
+_open_engines: weakref.WeakValueDictionary[tuple[bytes, Library, hami.Device], Engine] = weakref.WeakValueDictionary()
 
 
-def open_engine(blob: bytes, library: Library, device: torch.device, recipe: Recipe | None, owner: str) -> Engine:
+def open_engine(blob: bytes, library: Library, device: hami.Device, recipe: Recipe | None, owner: str) -> Engine:
     """Return the engine with this content: the open one if there is one. It is freed with its last user.
 
     Args:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import hami
 
 from hami_trt._gpu import find_device
 from hami_trt._tensorrt import Library, find_library
-
-if TYPE_CHECKING:
-    import torch
 
 
 class EngineLoader(hami.Backend):
@@ -21,7 +18,7 @@ class EngineLoader(hami.Backend):
     library: Annotated[Literal["tensorrt", "tensorrt-rtx"] | None, "library to use; default: the installed one"] = None
     device: Annotated[str, "cuda or cuda:N"] = "cuda"
 
-    def find_library_and_device(self) -> tuple[Library, torch.device]:
+    def find_library_and_device(self) -> tuple[Library, hami.Device]:
         """Return the library and the device that the parameters name.
 
         Raises:

@@ -1,4 +1,4 @@
-"""The execution context of one instance: runs one batch at a time, with one profile, on the current CUDA stream."""
+"""The execution context of one instance: runs one batch at a time, with one profile, on the stream of the instance."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import hami
-from hami_torch.backend import empty_cache, show, torch
+from hami_cuda.memory import Block, InstanceStream, Reading, out_of_memory
 
 from hami_trt._shapes import Shape
 from hami_trt._tensorrt import first_error
@@ -14,27 +14,25 @@ from hami_trt._tensorrt import first_error
 if TYPE_CHECKING:
     from hami_trt._engine import Engine
 
-_ALIGNMENT = 256  # bytes; TensorRT requires it of the address of each input and output
-
 
 class ExecutionContext:
     """Runs an engine. Its memory has the size that the largest shapes of all profiles need, for every batch."""
 
-    def __init__(self, engine: Engine, profile: int, instance: int, owner: str) -> None:
+    def __init__(self, engine: Engine, stream: InstanceStream, profile: int, instance: int, owner: str) -> None:
         # Set before `engine`, so that it is freed before the engine. It must not be in a local variable either: an
         # exception keeps the local variables of its frames alive.
         self._handle: Any = None
         self.engine = engine
+        self.stream = stream
         self._owner = owner
         self._input_shapes: list[Shape] = []  # as last set
         self._output_shapes: list[Shape] = []  # derived from _input_shapes
-        self._last_stream: torch.cuda.Stream | None = None  # where the previous batch ran
         self.profile = profile
         self.shapes = engine.profiles[profile]
         self.rows = engine.batch_rows(profile)  # minimum and maximum of a batch
         self._check_rows()
         try:
-            with engine.on_device():
+            with stream:
                 self._handle = self._create_handle()
                 self._select_profile(instance)
                 self._set_input_shapes([each.opt for each in self.shapes])
@@ -66,12 +64,12 @@ class ExecutionContext:
                 )
 
     def _create_handle(self) -> Any:
-        """Create the context; if memory is short, free the memory that torch caches and try again."""
+        """Create the context; if memory is short, free the memory that hami-cuda keeps and try again."""
         engine = self.engine
         with engine.library.collect_errors() as errors:
             handle = engine.handle.create_execution_context()
-            if handle is None and engine.device.type == "cuda":
-                empty_cache()
+            if handle is None:
+                self.stream.trim()
                 handle = engine.handle.create_execution_context()
         if handle is None:
             raise hami.ConfigError(
@@ -84,7 +82,7 @@ class ExecutionContext:
         engine = self.engine
         with engine.library.collect_errors() as errors:
             try:
-                selected = self._handle.set_optimization_profile_async(self.profile, self._use_current_stream())
+                selected = self._handle.set_optimization_profile_async(self.profile, self.stream.handle)
             except RuntimeError:  # the bindings raise it when the library refuses
                 selected = False
         if not selected:
@@ -94,40 +92,36 @@ class ExecutionContext:
                 f"for instance_num = {count}: {first_error(errors)}; build it for more instances, or set "
                 f"instance_num = {count}"
             )
-        if self._last_stream is not None:
-            self._last_stream.synchronize()  # the first batch can run on another stream
 
-    def run(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Run the engine and return new output tensors.
+    def run(self, inputs: Sequence[Reading]) -> list[hami.Tensor]:
+        """Run the engine and return new output tensors. The stream of the instance must be entered.
 
         Args:
-            tensors: the inputs in the order of the engine; their shapes must be within the profile.
+            inputs: the inputs in the order of the engine; their shapes must be within the profile.
         """
         engine = self.engine
-        inputs = [_addressable(tensor) for tensor in tensors]
-        with engine.on_device():
-            stream = self._use_current_stream()
-            shapes = [tuple(tensor.shape) for tensor in inputs]
-            if shapes != self._input_shapes:
-                self._set_input_shapes(shapes)
-            outputs = [
-                torch.empty(shape, dtype=port.dtype, device=engine.device)
-                for port, shape in zip(engine.outputs, self._output_shapes, strict=True)
-            ]
-            with engine.library.collect_errors() as errors:
-                accepted = all(
-                    self._handle.set_tensor_address(port.name, tensor.data_ptr() or engine.placeholder.data_ptr())
-                    for port, tensor in zip((*engine.inputs, *engine.outputs), (*inputs, *outputs), strict=True)
-                )
-                if accepted and self._handle.execute_async_v3(stream):
-                    return outputs
+        shapes = [each.shape for each in inputs]
+        if shapes != self._input_shapes:
+            self._set_input_shapes(shapes)
+        outputs: list[Block] = [
+            self.stream.empty(port.dtype, shape)
+            for port, shape in zip(engine.outputs, self._output_shapes, strict=True)
+        ]
+        addresses = [*(each.address for each in inputs), *(each.address for each in outputs)]
+        with engine.library.collect_errors() as errors:
+            accepted = all(
+                self._handle.set_tensor_address(port.name, address)
+                for port, address in zip((*engine.inputs, *engine.outputs), addresses, strict=True)
+            )
+            if accepted and self._handle.execute_async_v3(self.stream.handle):
+                return [each.tensor for each in outputs]
         raise self._run_error(inputs, first_error(errors))
 
     def close(self) -> None:
         """Wait for the running work and free the context."""
-        if self._last_stream is not None:
-            self._last_stream.synchronize()
-        self._handle = self._last_stream = None
+        with self.stream:
+            self.stream.close()
+            self._handle = None
 
     def _set_input_shapes(self, shapes: list[Shape]) -> None:
         """Set the shapes of the inputs, and read those of the outputs."""
@@ -149,26 +143,8 @@ class ExecutionContext:
         self._output_shapes = [tuple(map(int, self._handle.get_tensor_shape(port.name))) for port in engine.outputs]
         self._input_shapes = shapes
 
-    def _use_current_stream(self) -> int:
-        """Return the handle of the current stream, after making it wait for the previous batch on another stream."""
-        device = self.engine.device
-        if device.type != "cuda":
-            return 0
-        stream = torch.cuda.current_stream(device)
-        if self._last_stream is not None and self._last_stream != stream:
-            stream.wait_stream(self._last_stream)
-        self._last_stream = stream
-        return int(stream.cuda_stream)
-
-    def _run_error(self, inputs: Sequence[torch.Tensor], reason: str) -> Exception:
+    def _run_error(self, inputs: Sequence[Reading], reason: str) -> Exception:
         if "out of memory" in reason.lower() or "outofmemory" in reason.lower():
-            out_of_memory: Exception = torch.cuda.OutOfMemoryError(reason)
-            return out_of_memory
-        shown = ", ".join(map(show, inputs))
+            return out_of_memory(f"{self._owner}: out of memory on {self.engine.device}: {reason}")
+        shown = ", ".join(map(str, inputs))
         return hami.RequestError(f"{self._owner}: {self.engine.library} failed to run the engine on {shown}: {reason}")
-
-
-def _addressable(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor if the library can read its memory, else a contiguous and aligned copy."""
-    tensor = tensor.contiguous()
-    return tensor if tensor.data_ptr() % _ALIGNMENT == 0 else tensor.clone()

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import hami
+from hami_cuda.device import cuda_version
 
 if TYPE_CHECKING:
     from hami_trt._progress import BuildProgress
@@ -54,8 +55,6 @@ class Library:
         name: "tensorrt" or "tensorrt-rtx".
         module: the imported module.
     """
-
-    device_types: tuple[str, ...] = ("cuda",)  # torch device types that the library runs on
 
     def __init__(self, name: str, module: Any) -> None:
         self.name = name
@@ -111,7 +110,7 @@ class Library:
         return bool(engine.get_tensor_mode(name) == self.module.TensorIOMode.INPUT)
 
     def is_row_major(self, engine: Any, name: str) -> bool:
-        """Return whether a tensor has the memory layout of torch, without vectors of channels."""
+        """Return whether a tensor is in row-major order, without vectors of channels."""
         return bool(engine.get_tensor_format(name) == self.module.TensorFormat.LINEAR)
 
     def is_on_host(self, engine: Any, name: str) -> bool:
@@ -250,18 +249,13 @@ def first_error(errors: Iterable[str]) -> str:
 
 
 def require_library() -> None:
-    """Raise ImportError with the command that installs what is missing, if no library is installed; import none.
-
-    If torch is missing too, the command installs both.
-    """
+    """Raise ImportError with the command that installs a library, if none is installed; import none."""
     if any(_is_installed(module) for library in LIBRARIES.values() for module in library.modules):
         return
-    if not _is_installed("torch"):
-        raise ImportError(f"torch and TensorRT are not installed: {LIBRARIES['tensorrt'].command} torch")
-    from hami_torch.backend import torch
-
-    of_cuda_12 = (torch.version.cuda or "").startswith("12.")
-    library = LIBRARIES["tensorrt"]._replace(extra="cu12") if of_cuda_12 else LIBRARIES["tensorrt"]
+    library = LIBRARIES["tensorrt"]
+    version = cuda_version()
+    if version and version < (13, 0):  # the driver does not run libraries of CUDA 13
+        library = library._replace(extra="cu12")
     raise ImportError(f"TensorRT is not installed: {library.command}")
 
 

@@ -1,4 +1,4 @@
-"""Registers the backends of this package. Each is imported, with torch and TensorRT, when a pipeline uses it."""
+"""Registers the backends of this package. Each is imported, with TensorRT, when a pipeline uses it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ hookimpl = pluggy.HookimplMarker("hami")
 TENSORRT_TENSOR = (
     "IoC[ModelLoader[(.onnx)Onnx2Tensorrt,(.trt,.engine,.plan)LoadTensorrtEngine],TensorrtInferTensor;"
     "CatSplit["
-    "S[hami-torch::FixTensor(exact=true),hami-torch::CatTensor],"
-    "S[hami-torch::ContiguousTensor,TensorrtInferTensor,Reflect[post_processor]],"
-    "hami-torch::SplitTensor]]"
+    "S[FixTensor(exact=true),CatTensor],"
+    "S[ContiguousTensor,TensorrtInferTensor,Reflect[post_processor]],"
+    "SplitTensor]]"
 )
 
 
@@ -33,11 +33,9 @@ def hami_report() -> dict[str, str]:
 
 
 def _describe_gpus() -> str:
-    try:
-        from hami_trt._gpu import all_gpus
-    except ImportError as error:  # torch is not installed
-        return str(error)
-    return ", ".join(map(str, all_gpus())) or "none that torch sees"
+    from hami_trt._gpu import all_gpus
+
+    return ", ".join(map(str, all_gpus())) or "none that the NVIDIA driver sees"
 
 
 @hookimpl

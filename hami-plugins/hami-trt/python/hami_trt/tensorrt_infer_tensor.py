@@ -7,14 +7,17 @@ from typing import Annotated, Any
 
 import hami
 from hami.batching import fail_request
-from hami_torch.backend import TensorBackend, as_tensor, data_of, dtype_name, named_parts, rows_of, show, torch
+from hami_cuda.device import find_device
+from hami_cuda.memory import InstanceStream, Reading
 
 from hami_trt._engine import Engine, Port
 from hami_trt._execution_context import ExecutionContext
 from hami_trt._shapes import ShapeRange
 
+_MISSING = object()
 
-class TensorrtInferTensor(TensorBackend):
+
+class TensorrtInferTensor(hami.Backend):
     """Run the engine that Onnx2Tensorrt or LoadTensorrtEngine opened in the same instance.
 
     IoC[LoadTensorrtEngine, TensorrtInferTensor; TensorrtInferTensor]
@@ -43,18 +46,18 @@ class TensorrtInferTensor(TensorBackend):
                 "TensorrtInferTensor: no engine is open; put Onnx2Tensorrt or LoadTensorrtEngine before it, as in "
                 "IoC[LoadTensorrtEngine, TensorrtInferTensor; TensorrtInferTensor], or use TensorrtTensor"
             )
-        self.devices = engine.library.device_types  # type: ignore[assignment,unused-ignore]
-        super().init(options)
-        if engine.device != self.torch_device:
+        device = find_device(self.device, "TensorrtInferTensor")
+        if engine.device != device:
             raise hami.ConfigError(
-                f"TensorrtInferTensor: device is {self.torch_device}, but the engine is on {engine.device}; set device "
-                "once, in the node"
+                f"TensorrtInferTensor: device is {device}, but the engine is on {engine.device}; set device once, in "
+                "the node"
             )
-        self._open_context = engine.new_context(options.get("instance", 0), "TensorrtInferTensor")
+        stream = InstanceStream(options, device, "TensorrtInferTensor")
+        self._open_context = engine.new_context(stream, options.get("instance", 0), "TensorrtInferTensor")
         options["engine_inputs"] = [  # for FixTensor
             {
                 "name": port.name,
-                "dtype": dtype_name(port.dtype),
+                "dtype": port.dtype,
                 "shape": [low if low == high else -1 for low, high in zip(shapes.min, shapes.max, strict=True)],
                 "device": str(engine.device),
                 "batch_axis": engine.batched,
@@ -68,42 +71,57 @@ class TensorrtInferTensor(TensorBackend):
     def max(self) -> int:
         return self._context.rows[1]
 
-    def run(self, batch: list[Any]) -> None:
-        names = [port.name for port in self._context.engine.outputs]
-        for item, tensors in self.read(batch, self._inputs_of):
-            try:
-                outputs = self._context.run(tensors)
-            except hami.RequestError as error:
-                fail_request(item, error)
-            else:
-                self.give(item, outputs[0] if len(names) == 1 else dict(zip(names, outputs, strict=True)))
+    def forward(self, batch: list[Any]) -> None:
+        context = self._context
+        names = [port.name for port in context.engine.outputs]
+        with context.stream:
+            for item in batch:
+                try:
+                    outputs = context.run(self._inputs_of(item))
+                except (hami.RequestError, hami.DataTypeError) as error:
+                    fail_request(item, error)
+                else:
+                    item["result"] = outputs[0] if len(names) == 1 else dict(zip(names, outputs, strict=True))
 
-    def _inputs_of(self, item: Any) -> list[torch.Tensor]:
+    def _inputs_of(self, item: Any) -> list[Reading]:
         """Return the tensors of a request in the order of the inputs."""
         context = self._context
-        values = self._values(data_of(item, "TensorrtInferTensor"))
+        data = item.get("data", _MISSING)
+        if data is _MISSING:
+            raise hami.RequestError(
+                f'TensorrtInferTensor: the request has no "data"; its keys are {sorted(item.keys())}'
+            )
         return [
-            self._checked(as_tensor(value, "TensorrtInferTensor"), port, shapes, item)
-            for value, port, shapes in zip(values, context.engine.inputs, context.shapes, strict=True)
+            self._checked(context.stream.read(value), port, shapes, item)
+            for value, port, shapes in zip(self._values(data), context.engine.inputs, context.shapes, strict=True)
         ]
 
     def _values(self, data: Any) -> list[Any]:
+        """Return the parts of the data in the order of the inputs."""
         names = [port.name for port in self._context.engine.inputs]
-        parts = named_parts(data)
-        if isinstance(data, Mapping) and parts.keys() == set(names):
-            return [parts[name] for name in names]
-        if isinstance(data, Mapping) or len(parts) != len(names):
-            raise hami.RequestError(f"TensorrtInferTensor: the engine has the inputs {names}, got {list(parts)}")
-        return list(parts.values())
+        if isinstance(data, Mapping):
+            if data.keys() == set(names):
+                return [data[name] for name in names]
+            found = list(data)
+        else:
+            parts = list(data) if isinstance(data, (list, tuple)) else [data]
+            if len(parts) == len(names):
+                return parts
+            found = [f"data[{index}]" for index in range(len(parts))] if isinstance(data, (list, tuple)) else ["data"]
+        raise hami.RequestError(f"TensorrtInferTensor: the engine has the inputs {names}, got {found}")
 
-    def _checked(self, tensor: torch.Tensor, port: Port, shapes: ShapeRange, item: Any) -> torch.Tensor:
-        self.check(tensor)
-        if tensor.dtype != port.dtype or not shapes.contains(tensor.shape):
+    def _checked(self, given: Reading, port: Port, shapes: ShapeRange, item: Any) -> Reading:
+        if given.dtype != port.dtype or not shapes.contains(given.shape):
             raise hami.RequestError(
-                f'TensorrtInferTensor: input "{port.name}" expects {dtype_name(port.dtype)} {shapes}, '
-                f"got {show(tensor)}"
+                f'TensorrtInferTensor: input "{port.name}" expects {port.dtype} {shapes}, got {given}'
             )
-        return rows_of(tensor, item, "TensorrtInferTensor", port.name) if self._context.engine.batched else tensor
+        size = item.get("request_size", 1)
+        if self._context.engine.batched and given.shape[0] != size:
+            raise hami.RequestError(
+                f'TensorrtInferTensor: "{port.name}" is {given}, but request_size is {size}; axis 0 must have '
+                "request_size rows"
+            )
+        return given
 
     def close(self) -> None:
         if self._open_context is not None:

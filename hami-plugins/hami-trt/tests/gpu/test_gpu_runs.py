@@ -1,16 +1,18 @@
-"""Memory, streams and devices on a real GPU, with the fake library."""
+"""Memory, streams and devices on a real GPU, with the fake library; torch computes, and makes and reads tensors."""
 
 from __future__ import annotations
 
 import gc
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import hami
 import numpy as np
 import pytest
-import torch
 from fake_tensorrt import tensor
 from helpers import message
+
+torch = pytest.importorskip("torch", reason="torch, which computes for the fake library, is not installed")
 
 ALONE = "IoC[LoadTensorrtEngine,TensorrtInferTensor;S[TensorrtInferTensor,SyncTensor]]"
 COLUMNS = 1 << 18
@@ -20,6 +22,11 @@ WIDE = {
 }
 
 
+def mean(result: Any) -> float:
+    """Return the mean of a result, which torch reads in the order of its stream."""
+    return float(torch.from_dlpack(result).double().mean())
+
+
 @pytest.mark.parametrize("backend", ["TensorrtTensor", "SyncTensor[TensorrtTensor]", "StreamGuard[TensorrtTensor]"])
 def test_arrays_of_many_callers_give_results_on_the_gpu(pipe, engine, backend):
     doubled = pipe(backend, model=engine(**WIDE), instance_num=2, max=8)
@@ -27,8 +34,8 @@ def test_arrays_of_many_callers_give_results_on_the_gpu(pipe, engine, backend):
 
     def total(array: np.ndarray) -> float:
         result = doubled({"data": array})["result"]
-        assert result.device == torch.device("cuda:0")
-        return result.double().mean().item()
+        assert result.device == "cuda:0"
+        return mean(result)
 
     with ThreadPoolExecutor(16) as threads:
         assert list(threads.map(total, data)) == [2.0 * value for value in range(64)]
@@ -37,37 +44,50 @@ def test_arrays_of_many_callers_give_results_on_the_gpu(pipe, engine, backend):
 @pytest.mark.parametrize(
     "backend", ["TensorrtTensor", "SyncTensor[TensorrtTensor]", "With[StreamPool(2),TensorrtTensor]"]
 )
-def test_a_run_waits_for_data_that_is_still_being_computed(pipe, engine, backend):
+def test_a_run_waits_for_data_of_torch_that_is_still_being_computed(pipe, engine, backend):
     doubled = pipe(backend, model=engine(**WIDE))
     for value in range(1, 5):
         data = torch.zeros(1, COLUMNS, device="cuda")
         torch.cuda._sleep(200_000_000)  # a run that does not wait reads zeros
         data.fill_(value)
-        assert doubled({"data": data})["result"].double().mean().item() == 2 * value
+        assert mean(doubled({"data": data})["result"]) == 2 * value
 
 
-def test_a_context_on_a_new_stream_waits_for_its_previous_batch(pipe, engine):
-    """The pool alternates its two streams, so the instance runs on both."""
+def test_the_memory_of_an_input_is_not_reused_before_it_is_read(pipe, engine):
+    doubled = pipe("TensorrtTensor", model=engine(**WIDE))
+    results = []
+    for value in range(20):
+        data = torch.full((1, COLUMNS), float(value), device="cuda")
+        results.append(doubled({"data": data})["result"])
+        del data
+        torch.full((1, COLUMNS), 99.0, device="cuda")  # takes its memory, if it is free
+    assert [mean(result) for result in results] == [2.0 * value for value in range(20)]
+
+
+def test_a_pool_of_streams_gives_the_same_results(pipe, engine):
+    """The native backends around the engine alternate the two streams; the engine stays on that of its instance."""
     doubled = pipe("With[StreamPool(2),TensorrtTensor]", model=engine(**WIDE))
     data = [torch.full((1, COLUMNS), float(value), device="cuda") for value in range(50)]
     results = [doubled({"data": each})["result"] for each in data]
-    assert [result.double().mean().item() for result in results] == [2.0 * value for value in range(50)]
+    assert [mean(result) for result in results] == [2.0 * value for value in range(50)]
 
 
 def test_a_tensor_on_the_cpu_is_rejected_without_gpu_tensor(pipe, engine):
     with pytest.raises(hami.DataTypeError) as raised:
         pipe(ALONE, model=engine())({"data": torch.zeros(1, 2)})
     assert message(raised) == (
-        "TensorrtInferTensor takes a tensor on cuda:0, got float32 [1, 2] on cpu; put GpuTensor before it"
+        "TensorrtInferTensor takes a tensor on cuda:0, got one on the CPU; put GpuTensor before it"
     )
 
 
-def test_unaligned_input_is_copied(pipe, engine):
-    many = torch.arange(8.0, device="cuda").reshape(4, 2)
-    assert pipe(ALONE, model=engine())({"data": many[1:2]})["result"].tolist() == [[4, 6]]
+def test_unaligned_and_strided_input_is_copied(pipe, engine, values):
+    runner = pipe(ALONE, model=engine())
+    many = torch.arange(16.0, device="cuda").reshape(4, 4)
+    assert values(runner({"data": many[1:2, :2]})["result"]).tolist() == [[8, 10]]
+    assert values(runner({"data": many[1:2, ::2]})["result"]).tolist() == [[8, 12]]
 
 
-def test_out_of_memory_fails_the_batch_and_frees_its_memory(pipe, engine):
+def test_out_of_memory_fails_the_batch_and_frees_its_memory(pipe, engine, values):
     most = 1 << 20
     squared = engine(
         tensors={"x": tensor("INPUT"), "y": tensor("OUTPUT", shape=(-1, -1))},
@@ -75,30 +95,32 @@ def test_out_of_memory_fails_the_batch_and_frees_its_memory(pipe, engine):
         program="squared",
     )
     opened = pipe("SyncTensor[TensorrtTensor]", model=squared)
-    assert opened({"data": torch.zeros(1, 2)})["result"].tolist() == [[0]]
-    gc.collect()
-    before = torch.cuda.memory_allocated()
-    errors = []
+    one = {"data": np.zeros((1, 2), np.float32)}
+    assert values(opened(dict(one))["result"]).tolist() == [[0]]
     for _ in range(3):
         with pytest.raises(MemoryError) as raised:
-            opened({"data": torch.zeros(most, 2), "request_size": most})
-        errors.append(raised.value)  # kept: an exception must not keep the memory of its batch
-        assert message(raised).startswith("TensorrtInferTensor: out of memory on cuda:0: CUDA out of memory.")
+            opened({"data": np.zeros((most, 2), np.float32), "request_size": most})
+        assert message(raised).startswith(f"TensorrtInferTensor: cannot allocate {most * most * 4} bytes on the device")
         del raised
-    torch.cuda.empty_cache()  # torch counts memory of other streams until it checks them
-    assert torch.cuda.memory_allocated() <= before + 1024
-    assert opened({"data": torch.zeros(1, 2)})["result"].tolist() == [[0]]
+    assert values(opened(dict(one))["result"]).tolist() == [[0]]
 
 
-def test_a_closed_pipe_frees_its_memory(pipe, engine, fake):
+def test_closed_pipes_free_their_memory(pipe, engine, fake):
     model = engine(**WIDE)
-    pipe("SyncTensor[TensorrtTensor]", model=model).close()
-    gc.collect()
-    before = torch.cuda.memory_allocated()
-    for _ in range(200):
+
+    def cycle() -> None:
         opened = pipe("SyncTensor[TensorrtTensor]", model=model, instance_num=2)
-        opened({"data": torch.zeros(1, COLUMNS)})
+        opened({"data": np.zeros((1, COLUMNS), np.float32)})
         opened.close()
+
+    for _ in range(3):
+        cycle()
     gc.collect()
-    assert torch.cuda.memory_allocated() <= before + (1 << 20)
+    torch.cuda.synchronize()
+    before, _ = torch.cuda.mem_get_info()
+    for _ in range(200):
+        cycle()
+    gc.collect()
+    torch.cuda.synchronize()
+    assert torch.cuda.mem_get_info()[0] >= before - (16 << 20)
     assert (len(fake.contexts), len(fake.engines)) == (0, 0)

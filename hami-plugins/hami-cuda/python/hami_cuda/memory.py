@@ -1,0 +1,318 @@
+"""Device memory for backends in Python: on the stream of their instance, like that of the native backends.
+
+stream = InstanceStream(options, device, "MyTensor")  # in `init`
+with stream:                                           # in `forward`
+    image = stream.read(item["data"])
+    scores = stream.empty("float32", (4, 1000))
+    launch(image.address, scores.address, stream.handle)
+    item["result"] = scores.tensor
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import hami
+
+from hami_cuda.device import as_current
+
+_RESOURCE_EXHAUSTED = 8  # a code of hami/abi.h
+_CPU, _CUDA = 1, 2  # device types of DLPack
+_ALIGNMENT = 256  # bytes, as cuMemAlloc
+_VERSIONED, _LEGACY = b"dltensor_versioned", b"dltensor"
+
+# Names of types by code and bits of DLPack.
+_TYPES = {
+    (0, 8): "int8",
+    (0, 16): "int16",
+    (0, 32): "int32",
+    (0, 64): "int64",
+    (1, 8): "uint8",
+    (1, 16): "uint16",
+    (1, 32): "uint32",
+    (1, 64): "uint64",
+    (2, 16): "float16",
+    (2, 32): "float32",
+    (2, 64): "float64",
+    (4, 16): "bfloat16",
+    (5, 64): "complex64",
+    (5, 128): "complex128",
+    (6, 8): "bool",
+    (10, 8): "float8_e4m3fn",
+    (12, 8): "float8_e5m2",
+}
+_CODES = {name: code for code, name in _TYPES.items()}
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+class _Versioned(ctypes.Structure):
+    """DLManagedTensorVersioned"""
+
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("manager", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _DLTensor),
+    )
+
+
+class _Legacy(ctypes.Structure):
+    """DLManagedTensor, of DLPack before 1.0"""
+
+    _fields_ = (("tensor", _DLTensor), ("manager", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
+
+
+class _Held(ctypes.Structure):
+    _fields_ = (("managed", ctypes.c_void_p), ("drop", ctypes.c_void_p))
+
+
+class _Functions(ctypes.Structure):
+    """hami_cuda::PythonFunctions of src/python_functions.hpp"""
+
+    _made = (ctypes.POINTER(_DLTensor), ctypes.POINTER(ctypes.c_void_p))
+    _fields_ = (
+        ("error", ctypes.CFUNCTYPE(ctypes.c_char_p)),
+        ("open", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.POINTER(ctypes.c_int64))),
+        ("close", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int64)),
+        ("allocate", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int64, *_made)),
+        ("copy", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int64, *_made)),
+        (
+            "hold",
+            ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.POINTER(_Held), ctypes.c_int),
+        ),
+        ("wait", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int64)),
+        ("trim", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int64)),
+        ("order", ctypes.c_void_p),
+    )
+
+
+@functools.cache
+def _functions() -> _Functions:
+    with hami.pipe("hami-cuda::CudaFunctions") as pipe:
+        address: int = pipe({"data": None})["result"]
+    return _Functions.from_address(address)
+
+
+_pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_IsValid", ctypes.pythonapi))
+_rename = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_SetName", ctypes.pythonapi))
+_USED = {_VERSIONED: b"used_dltensor_versioned", _LEGACY: b"used_dltensor"}  # capsules keep a pointer to their name
+
+
+class Block(NamedTuple):
+    """New memory: the tensor over it, and its address."""
+
+    tensor: hami.Tensor
+    address: int
+
+
+class Reading:
+    """A tensor on the device that the work of this batch reads; it is kept until that work is done.
+
+    Attributes:
+        dtype: A name such as "float32".
+        shape: The length of each axis.
+    """
+
+    def __init__(self, stream: InstanceStream, managed: int, described: _DLTensor) -> None:
+        self._stream = stream
+        self._managed = managed
+        self._described = described
+        self.dtype = _TYPES.get((described.code, described.bits), "an unknown type")
+        self.shape = tuple(described.shape[: described.ndim])
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {list(self.shape)}"
+
+    @property
+    def address(self) -> int:
+        """The address of the elements in row-major order, aligned to 256 bytes; those of a copy where necessary."""
+        address: int = (self._described.data or 0) + self._described.byte_offset
+        if address and address % _ALIGNMENT == 0 and self._is_contiguous():
+            return address
+        return self._stream._copy(self._described)
+
+    def _is_contiguous(self) -> bool:
+        expected = 1
+        for size, stride in zip(self.shape[::-1], self._strides()[::-1], strict=True):
+            if size != 1 and stride != expected:
+                return False
+            expected *= size
+        return True
+
+    def _strides(self) -> Sequence[int]:
+        described = self._described
+        if described.strides:
+            given: list[int] = described.strides[: described.ndim]
+            return given
+        strides = [1]
+        for size in self.shape[:0:-1]:
+            strides.insert(0, strides[0] * size)
+        return strides[: described.ndim]
+
+
+class InstanceStream:
+    """The stream of an instance of a node on a CUDA device, which its native backends use too.
+
+    As a context manager it makes the device that of the thread. At the end it keeps what was read until the work that
+    was submitted meanwhile is done.
+
+    Attributes:
+        handle: The CUstream as a number.
+        device: The device.
+    """
+
+    def __init__(self, options: Any, device: hami.Device, owner: str) -> None:
+        """Take the stream from the options of the instance; without one, open it and put it there.
+
+        Args:
+            options: The argument of `init`.
+            device: The CUDA device.
+            owner: The name of the backend, for errors.
+
+        Raises:
+            hami.Error: CUDA does not work in this process.
+        """
+        self.device = device
+        self._owner = owner
+        self._functions = _functions()
+        option = f"stream.{device}"
+        self.handle: int = options.get(option, 0)
+        self._is_own = self.handle == 0
+        if self._is_own:
+            handle = ctypes.c_int64()
+            self._check(self._functions.open(device.index, ctypes.byref(handle)))
+            options[option] = self.handle = handle.value
+        self._kept: list[_Held] = []
+        self._scope = contextlib.ExitStack()
+
+    def __enter__(self) -> InstanceStream:
+        self._scope.enter_context(as_current(self.device))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            if self._kept:
+                kept, self._kept = self._kept, []
+                self._check(self._functions.hold(*self._place, (_Held * len(kept))(*kept), len(kept)))
+        finally:
+            self._scope.close()
+
+    def empty(self, dtype: str, shape: Sequence[int]) -> Block:
+        """Allocate a tensor in the order of the stream; its elements are not set.
+
+        Args:
+            dtype: A name such as "float32".
+            shape: The length of each axis.
+
+        Raises:
+            MemoryError: The device, or the limit of its memory, is too small for it.
+        """
+        code, bits = _CODES[dtype]
+        sizes = (ctypes.c_int64 * len(shape))(*shape)
+        like = _DLTensor(ndim=len(shape), code=code, bits=bits, lanes=1, shape=sizes)
+        managed = ctypes.c_void_p()
+        self._check(self._functions.allocate(*self._place, ctypes.byref(like), ctypes.byref(managed)))
+        address: int = _Versioned.from_address(managed.value or 0).tensor.data
+        return Block(hami.Tensor.adopt(managed.value or 0, self._functions.order or 0), address)
+
+    def read(self, value: Any) -> Reading:
+        """Order a tensor with the stream, so that work on the stream can read it.
+
+        Args:
+            value: A hami.Tensor, or another object with DLPack, on the device of this stream.
+
+        Raises:
+            hami.DataTypeError: It is not a tensor, or it is elsewhere.
+        """
+        if not hasattr(value, "__dlpack__"):
+            raise hami.DataTypeError(
+                f"{self._owner} takes a tensor on {self.device}, or another object with DLPack, "
+                f"got {type(value).__name__}"
+            )
+        kind, index = map(int, value.__dlpack_device__())
+        if (kind, index) != (_CUDA, self.device.index):
+            place = f"cuda:{index}" if kind == _CUDA else "the CPU" if kind == _CPU else f"device type {kind} of DLPack"
+            raise hami.DataTypeError(
+                f"{self._owner} takes a tensor on {self.device}, got one on {place}; put GpuTensor before it"
+            )
+        capsule = self._export(value)
+        name = _VERSIONED if _is_valid(capsule, _VERSIONED) else _LEGACY
+        managed = _pointer_of(capsule, name)
+        layout = (_Versioned if name == _VERSIONED else _Legacy).from_address(managed)
+        _rename(capsule, _USED[name])
+        self._kept.append(_Held(managed, layout.deleter))
+        return Reading(self, managed, layout.tensor)
+
+    def wait(self) -> None:
+        """Block until the work that the stream has now is done."""
+        self._check(self._functions.wait(*self._place))
+
+    def close(self) -> None:
+        """Wait for the work on the stream, and close it if this object opened it."""
+        if not self.handle:
+            return
+        with contextlib.suppress(hami.Error):  # of a process in which CUDA does not work any more
+            self.wait()
+        if self._is_own:
+            self._functions.close(*self._place)
+        self.handle = 0
+
+    def trim(self) -> None:
+        """Return memory that was freed, and is kept for later, to the device, so that other libraries can use it."""
+        self._check(self._functions.trim(*self._place))
+
+    @property
+    def _place(self) -> tuple[int, int]:
+        return self.device.index, self.handle
+
+    def _export(self, value: Any) -> Any:
+        try:
+            return value.__dlpack__(stream=self.handle, max_version=(1, 0))
+        except TypeError:  # of a producer before DLPack 1.0
+            return value.__dlpack__(stream=self.handle)
+
+    def _copy(self, described: _DLTensor) -> int:
+        managed = ctypes.c_void_p()
+        self._check(self._functions.copy(*self._place, ctypes.byref(described), ctypes.byref(managed)))
+        copied = _Versioned.from_address(managed.value or 0)
+        self._kept.append(_Held(managed.value, copied.deleter))
+        address: int = copied.tensor.data
+        return address
+
+    def _check(self, code: int) -> None:
+        if not code:
+            return
+        text = f"{self._owner}: {self._functions.error().decode()}"
+        if code == _RESOURCE_EXHAUSTED:
+            raise out_of_memory(text)
+        raise hami.RequestError(text)
+
+
+def out_of_memory(text: str) -> MemoryError:
+    """Return the exception of a batch that found no memory on the device; `text` says which allocation failed."""
+    return MemoryError(
+        f"{text}; the batch failed and its memory was freed. Lower `max` or `instance_num`, or use a smaller dtype"
+    )
