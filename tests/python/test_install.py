@@ -12,11 +12,12 @@ from pathlib import Path
 
 import hami
 import pytest
+import tiny_wheels
 from hami._packages import environment, installers
 from hami._packages.environment import Environment
 from hami._packages.names import requirements
 from hami._packages.wheels import platform_tags
-from tiny_index import PACKAGES, UV, HamiEnvironment, acme_index
+from tiny_index import PACKAGES, UV, HamiEnvironment, acme_index, write_index
 
 needs_pip = pytest.mark.skipif(importlib.util.find_spec("pip") is None, reason="this environment has no pip")
 needs_uv = pytest.mark.skipif(UV is None, reason="uv is not installed")
@@ -120,6 +121,54 @@ def test_a_failed_installation_changes_nothing(
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(f"error: pip could not install acme-one, {name}; nothing was changed\n  ")
     assert not list(with_pip.site.glob("acme*"))
+
+
+@pytest.fixture
+def torch_index(tmp_path: Path) -> str:
+    """Return an index with a plugin that requires torch, one that leaves it to an extra, and an empty torch."""
+    wheels = tmp_path / "wheels"
+    own = [
+        tiny_wheels.plugin(wheels, "acme-net", "1.0.0", requires="torch>=2"),
+        tiny_wheels.plugin(wheels, "acme-optional", requires='torch>=2; extra == "torch"\nProvides-Extra: torch'),
+        tiny_wheels.empty(wheels, "torch", "2.9.0"),
+    ]
+    return write_index(tmp_path, own)
+
+
+@needs_pip
+def test_uv_chooses_the_build_of_torch(with_pip: HamiEnvironment, torch_index: str, tmp_path: Path) -> None:
+    uv = tmp_path / "bin" / "uv"
+    uv.parent.mkdir()
+    uv.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\necho " + torch==2.9.0+cu128" >&2\n')
+    uv.chmod(0o755)
+    done = with_pip.hami("install", "acme-net", PIP_INDEX_URL=torch_index, PATH=f"{uv.parent}:{os.environ['PATH']}")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("install  torch  2.9.0+cu128\n")
+    plan, install = (tmp_path / "calls").read_text().splitlines()
+    assert plan.endswith("--dry-run --torch-backend=auto acme-net")
+    assert install.endswith("--quiet --no-deps --torch-backend=auto torch==2.9.0+cu128")
+
+
+@needs_pip
+@pytest.mark.parametrize("uv", ["missing", "without the index"])
+def test_without_uv_the_command_for_a_build_of_torch_is_printed(
+    with_pip: HamiEnvironment, torch_index: str, tmp_path: Path, uv: str
+) -> None:
+    if uv != "missing":
+        (tmp_path / "uv").write_text("#!/bin/sh\nexit 1\n")
+        (tmp_path / "uv").chmod(0o755)
+    done = with_pip.hami("install", "acme-net", PIP_INDEX_URL=torch_index, PATH=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.endswith("\n  uv pip install --torch-backend=auto acme-net\n")
+    assert "acme-net provides AcmeNet" in done.stdout
+
+
+@needs_pip
+def test_a_plugin_that_leaves_torch_to_an_extra_names_it(with_pip: HamiEnvironment, torch_index: str) -> None:
+    done = with_pip.hami("install", "acme-optional", "--index", torch_index)
+    assert "torch is not installed, which acme-optional needs: hami install 'acme-optional[torch]'\n" in done.stdout
+    again = with_pip.hami("install", "acme-optional[torch]", "--index", torch_index)
+    assert (again.stderr, again.stdout.partition("\n")[0]) == ("", "install  torch  2.9.0")
 
 
 @needs_pip

@@ -25,6 +25,10 @@ from hami._plugins import catalog, policy
 from hami._plugins.distributions import GROUPS
 from hami._plugins.plugin import CORE, normalised
 
+TORCH_NOTE = """\
+note: torch is the build of your package index; uv chooses that for the driver of this machine:
+  uv pip install --torch-backend=auto {}"""
+
 
 def install(arguments: argparse.Namespace) -> int:
     """Show what an installation changes, and install it unless it is only a preview."""
@@ -41,6 +45,13 @@ def install(arguments: argparse.Namespace) -> int:
     rules.require([_name_of(name) for name in wanted])
     installer, sources = installers.find(), Sources(arguments.index, folder)
     changes = installer.plan(wanted, sources, place, upgrade=arguments.upgrade)
+    if "torch" in {change.name for change in changes} and not (arguments.index or folder or place.user or place.target):
+        try:
+            with_uv, for_driver = installers.Uv(), Sources(torch_backend="auto")
+            changes = with_uv.plan(wanted, for_driver, place, upgrade=arguments.upgrade)
+            installer, sources = with_uv, for_driver
+        except PluginError:  # no uv, or one that has no access to the index of pip
+            print(TORCH_NOTE.format(shlex.join(wanted)), file=sys.stderr)
     rules.require([change.name for change in changes if change.name in rules.block])
     catalog.require_grades(map(_name_of, wanted), [change.name for change in changes])
     if changes and not arguments.dry_run:
@@ -77,10 +88,21 @@ def _report(
     for change in changes:
         if names := _backends_of(change.name, place):
             print(f"{change.name} provides {', '.join(names)}")
+    if without_torch := [change.name for change in changes if _lacks_torch(change.name)]:
+        print(f"torch is not installed, which {without_torch[0]} needs: hami install '{without_torch[0]}[torch]'")
     if os.path.realpath(place.folder) not in map(os.path.realpath, sys.path):
         print(f"to use it: export PYTHONPATH={shlex.quote(place.folder)}")
     if note := environment.tool_note([_name_of(name) for name in wanted]):
         print(note)
+
+
+def _lacks_torch(name: str) -> bool:
+    """Return whether a distribution leaves torch to an extra, because of its many builds, and there is none."""
+    try:
+        extras = metadata.metadata(name).get_all("Provides-Extra") or ()
+    except Exception:  # not in the path of this Python
+        return False
+    return "torch" in extras and not installers.installed_version("torch")
 
 
 def _name_of(requirement: str) -> str:

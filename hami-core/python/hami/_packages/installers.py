@@ -46,6 +46,7 @@ class Sources(NamedTuple):
 
     indexes: Sequence[str] = ()  # instead of the index in the settings of the installer
     folder: str = ""  # a folder of wheels, instead of any index
+    torch_backend: str = ""  # of uv: "auto" takes the build of torch for the driver of this machine
 
     def options(self) -> list[str]:
         if self.folder:
@@ -84,12 +85,7 @@ def find() -> Installer:
     """Return the installer for this environment. Raises PluginError if there is none."""
     if importlib.util.find_spec("pip"):
         return Pip()
-    if uv := shutil.which("uv"):
-        return Uv(uv)
-    raise PluginError(
-        f"{sys.prefix} contains no pip, and uv is not in PATH; "
-        f"run {sys.executable} -m ensurepip, or install uv (https://docs.astral.sh/uv)"
-    )
+    return Uv()
 
 
 class Pip:
@@ -149,13 +145,20 @@ class Pip:
 class Uv:
     """uv, for an environment without pip."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self) -> None:
+        """Raise PluginError if uv is not in PATH."""
+        found = shutil.which("uv")
+        if not found:
+            raise PluginError(
+                f"{sys.prefix} contains no pip, and uv is not in PATH; "
+                f"run {sys.executable} -m ensurepip, or install uv (https://docs.astral.sh/uv)"
+            )
+        self._path = found
 
     def plan(
         self, requirements: Sequence[str], sources: Sources, environment: Environment, *, upgrade: bool
     ) -> list[Change]:
-        options = ["--dry-run"]
+        options = ["--dry-run", *self._torch(sources)]
         for requirement in requirements if upgrade else ():
             options += ["--upgrade-package", re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]]
         done = _run([*self._install(environment), *options, *sources.options(), *requirements])
@@ -164,7 +167,7 @@ class Uv:
         return [_change(name, version) for name, version in _UV_CHANGE.findall(done.stderr)]
 
     def install(self, changes: Sequence[Change], sources: Sources, environment: Environment) -> None:
-        options = ["--quiet", "--no-deps", *sources.options()]
+        options = ["--quiet", "--no-deps", *self._torch(sources), *sources.options()]
         if environment.target:
             options += ["--target", environment.folder]
         pinned = [f"{change.name}=={change.new}" for change in changes]
@@ -179,6 +182,9 @@ class Uv:
     def uninstall(self, names: Sequence[str]) -> None:
         command = [self._path, "pip", "uninstall", "--quiet", "--python", sys.executable]
         _check("uv", "uninstall", names, _run([*command, *names]))
+
+    def _torch(self, sources: Sources) -> list[str]:
+        return [f"--torch-backend={sources.torch_backend}"] if sources.torch_backend else []
 
     def _install(self, environment: Environment) -> list[str]:
         if environment.user:
