@@ -44,6 +44,8 @@ class Course {
     scheduler_.set_aging(aging_);
     reserve_ = pick(2) ? pick(count) : 0;
     scheduler_.set_reserve(reserve_);
+    is_auto_ = pick(2) == 0;
+    if (is_auto_) scheduler_.set_auto_instances();
     scheduler_.set_max_wait(pick(2) ? static_cast<Nanoseconds>(1 + pick(400'000)) : 0);
     drops_ = pick(3) == 0;
     scheduler_.set_admission(pick(3) == 0);
@@ -163,10 +165,11 @@ class Course {
     const Ref<Request> request = request_of(1 + pick(policy_.max));
     if (has_classes_) request->priority = any_priority();
     const LaneName lane = lane_of(request->priority);
-    const std::optional<Index> instance = scheduler_.acquire_inline(request->items, lane, lane);
+    const std::optional<Index> instance = scheduler_.acquire_inline(request->items, lane, lane, now_);
     if (!instance) return;
     if (scheduler_.waiting() > 0) problem("out of turn");
-    begin(*instance, {request}, [this, instance = *instance] {
+    begin(*instance, {request}, [this, instance = *instance, items = request->items] {
+      if (is_auto_) scheduler_.complete_inline(instance, items, now_);
       scheduler_.mark_idle(instance);
       if (const std::optional<Index> next = scheduler_.dispatch_idle()) work(*next, 0);
     });
@@ -255,9 +258,12 @@ class Course {
     normal_batches_ += normal;
     if (normal && normal_batches_ + reserve_ > ranges_.size()) problem("normal requests on a reserved instance");
     if (working_[instance]++) problem("two batches on one instance");
+    if (runs_now_++ >= ranges_.size()) problem("more batches than instances");
+    if (is_auto_ && runs_now_ > scheduler_.instances_in_use()) problem("more batches than instances in use");
     const Nanoseconds took = fixed_ + item_ * static_cast<Nanoseconds>(items) + static_cast<Nanoseconds>(pick(1000));
     at(now_ + took, [this, instance, items, took, afterwards, batch, normal] {
       --working_[instance];
+      --runs_now_;
       normal_batches_ -= normal;
       for (const Ref<Request>& request : batch)
         if (calls_of_.count(request->index)) ++outcomes_[request->index];
@@ -308,8 +314,8 @@ class Course {
   std::map<std::size_t, std::uint64_t> calls_of_;
   std::map<std::size_t, bool> started_;
   Requests waiting_;
-  bool has_classes_ = false, drops_ = false;
-  std::size_t reserve_ = 0, normal_batches_ = 0, dropped_ = 0, unreachable_ = 0;
+  bool has_classes_ = false, drops_ = false, is_auto_ = false;
+  std::size_t reserve_ = 0, normal_batches_ = 0, runs_now_ = 0, dropped_ = 0, unreachable_ = 0;
   Nanoseconds aging_ = kNever;
   std::size_t ids_ = 0, runs_ = 0, refused_ = 0, steps_ = 0;
   std::uint64_t calls_ = 0, trace_ = 0;

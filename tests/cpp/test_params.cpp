@@ -260,6 +260,11 @@ TEST_CASE("choices and ranges are enforced and named") {
 }
 
 TEST_CASE("an int whose range ends with auto takes that word too") {
+  CHECK_EQ(show_param(spec("n: int = auto {1..8,auto}")), "n: int = \"auto\" {1..8,auto}");
+  CHECK_EQ(coerced("n: int = auto {1..8,auto}", "auto").as_text(), "auto");
+  CHECK_EQ(coerced("n: int = auto {1..8,auto}", 8).as_int(), 8);
+  CHECK_EQ(refusal("n: int = auto {1..8,auto}", 9),
+           "parameter \"n\" of Owner takes int from 1 to 8 or \"auto\", got 9");
   CHECK_EQ(show_param(spec("max: int? {1..auto}")), "max: int = None {1..auto}");
   CHECK_EQ(coerced("max: int? {1..auto}", "auto").as_text(), "auto");
   CHECK_EQ(coerced("max: int? {1..auto}", "16").as_int(), 16);

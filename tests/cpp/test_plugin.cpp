@@ -1,9 +1,11 @@
 // Native plugins: valid ones, invalid tables, and ABI versions that are older or newer than the core's.
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <stdexcept>
 #include <thread>
 
+#include "base/cores.hpp"
 #include "observe/log.hpp"
 #include "pipes.hpp"
 #include "plugin/handles.hpp"
@@ -276,6 +278,11 @@ TEST_CASE("an invalid table is rejected with the reason") {
       rejection(cls) ==
       "class \"NativeEcho\" of plugin \"forged\" is non-blocking, which needs HAMI_THREAD_SERIALIZED or HAMI_THREAD_CONCURRENT; it is "
       "HAMI_THREAD_DEDICATED");
+  cls.flags = HAMI_LIGHTWEIGHT;
+  CHECK(
+      rejection(cls) ==
+      "class \"NativeEcho\" of plugin \"forged\" is lightweight, but each instance has a thread: HAMI_LIGHTWEIGHT needs "
+      "HAMI_THREAD_SERIALIZED or HAMI_THREAD_CONCURRENT; it is HAMI_THREAD_DEDICATED");
   cls = echo_class();
   cls.params = "step int";
   CHECK(
@@ -331,6 +338,28 @@ TEST_CASE("HAMI_AUTO reaches the node and a parent, and 0 stays no limit") {
   TestPipe pipe({{"backend", text("NativeParent[NativeAuto]")}, {"max", text("auto")}});
   CHECK_EQ(seen, HAMI_AUTO);
   CHECK(pipe.call(Value(7)).number() == 7);
+}
+
+TEST_CASE("only a class with HAMI_LIGHTWEIGHT has an instance for each core") {
+  static std::atomic<int> created{0};
+  const auto instances_of = [](std::uint32_t flags) {
+    hami_backend_class cls = echo_class("NativeLight");
+    cls.flags = flags;
+    cls.create = [](hami_context*, const hami_dict*, hami_dict*, hami_backend* const*, std::size_t,
+                    void**) -> hami_error* {
+      ++created;
+      return nullptr;
+    };
+    define_native(cls);
+    created = 0;
+    TestPipe pipe({{"backend", text("S[NativeLight]")}});
+    CHECK(pipe.call(Value(7)).number() == 7);
+    return created.load();
+  };
+  CHECK_EQ(instances_of(HAMI_THREAD_CONCURRENT | HAMI_LIGHTWEIGHT), usable_cores());
+  CHECK_EQ(instances_of(HAMI_THREAD_SERIALIZED | HAMI_LIGHTWEIGHT), usable_cores());
+  CHECK_EQ(instances_of(HAMI_THREAD_CONCURRENT), 1);         // as a class of 1.0
+  CHECK_EQ(instances_of(HAMI_THREAD_CONCURRENT | 128u), 1);  // a flag of a later version
 }
 
 TEST_CASE("a range with min above max fails the build of the pipe") {

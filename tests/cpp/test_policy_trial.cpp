@@ -1,4 +1,4 @@
-// PolicyTrial: keeps the policy with the lower latency.
+// PolicyTrial: adopts the alternative with the lower latency.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -10,10 +10,20 @@ using namespace hami;
 
 namespace {
 
+// A trial of one alternative, whether batches are held, and what the node has adopted.
+struct Holds {
+  PolicyTrial trial;
+  bool adopted = false;
+  bool use_alternative() const { return adopted != trial.tries(Alternative::kHold); }
+  void record_batch(Nanoseconds latency, std::size_t requests) {
+    if (trial.record_batch({latency, requests, requests, latency})) adopted = !adopted;
+  }
+};
+
 // Runs batches whose latency is 100 with the baseline and as given with the alternative, varied by `chance`.
 class Course {
  public:
-  Course(PolicyTrial& trial, double alternative, double chance = 0, bool differ = true)
+  Course(Holds& trial, double alternative, double chance = 0, bool differ = true)
       : trial_(trial), alternative_(alternative), chance_(chance), differ_(differ) {}
 
   // Of so many batches those that ran with the alternative.
@@ -21,7 +31,7 @@ class Course {
     std::size_t by_alternative = 0;
     for (std::size_t i = 0; i < batches; ++i) {
       by_alternative += trial_.use_alternative();
-      if (differ_) trial_.note_difference();
+      if (differ_) trial_.trial.note_difference(Alternative::kHold);
       const double latency = (trial_.use_alternative() ? alternative_ : 100) * (1 + chance_ * by_chance());
       trial_.record_batch(static_cast<Nanoseconds>(1000 * latency), 16);
     }
@@ -32,7 +42,7 @@ class Course {
   // Of standard deviation 1, and the same numbers with every library, as those of std::normal_distribution are not.
   double by_chance() { return std::sqrt(3.0) * (2 * static_cast<double>(random_()) / 4294967295.0 - 1); }
 
-  PolicyTrial& trial_;
+  Holds& trial_;
   const double alternative_, chance_;
   const bool differ_;
   std::mt19937 random_{1};
@@ -43,7 +53,7 @@ class Course {
 TEST_CASE("a trial starts with the baseline and keeps the policy with the lower latency") {
   for (const double chance : {0.0, 0.1, 0.3}) {
     CAPTURE(chance);
-    PolicyTrial faster;
+    Holds faster;
     CHECK_FALSE(faster.use_alternative());
     Course course(faster, 80, chance);
     course.run(1'000);
@@ -51,7 +61,7 @@ TEST_CASE("a trial starts with the baseline and keeps the policy with the lower 
     CHECK_GT(kept, 19'500U);
     CHECK_LT(kept, 20'000U);  // the other one is tried now and then
 
-    PolicyTrial slower;
+    Holds slower;
     Course back(slower, 125, chance);
     back.run(1'000);
     const std::size_t left = back.run(20'000);
@@ -61,14 +71,14 @@ TEST_CASE("a trial starts with the baseline and keeps the policy with the lower 
 }
 
 TEST_CASE("a clear difference is decided within two comparisons") {
-  PolicyTrial trial;
+  Holds trial;
   Course course(trial, 80);
   course.run(120);  // five rounds of 24
   CHECK(trial.use_alternative());
 }
 
 TEST_CASE("a trial notices that the other policy has become better") {
-  PolicyTrial trial;
+  Holds trial;
   Course(trial, 80).run(20'000);
   CHECK(trial.use_alternative());
   Course(trial, 125).run(20'000);
@@ -76,27 +86,50 @@ TEST_CASE("a trial notices that the other policy has become better") {
 }
 
 TEST_CASE("a gain below two percent changes nothing") {
-  PolicyTrial trial;
+  Holds trial;
   CHECK_LT(Course(trial, 98.5).run(20'000), 1'000U);
 }
 
 TEST_CASE("rounds in which the policies did not differ are not compared") {
-  PolicyTrial trial;
+  Holds trial;
   CHECK_EQ(Course(trial, 50, 0.5, false).run(10'000), 0U);
 }
 
 TEST_CASE("chance seldom changes the policy") {
   for (const double chance : {0.1, 0.3, 0.5}) {
     CAPTURE(chance);
-    PolicyTrial trial;
+    Holds trial;
     CHECK_LT(Course(trial, 103, chance).run(20'000), 5'000U);
   }
 }
 
 TEST_CASE("one round in which everything stood still decides nothing") {
-  PolicyTrial trial;
+  Holds trial;
   Course course(trial, 115);
   course.run(5'000);
   trial.record_batch(1'000'000'000, 16);
   CHECK_LT(course.run(5'000), 400U);
+}
+
+TEST_CASE("alternatives are tried in turn, and the way back from an adopted one is not tried at once") {
+  PolicyTrial trial;
+  std::size_t instances = 1, tried_holds = 0, tried_more = 0, tried_fewer = 0;
+  for (std::size_t i = 0; i < 24 * 12; ++i) {
+    const bool holds = trial.tries(Alternative::kHold), more = trial.tries(Alternative::kMoreInstances);
+    const bool fewer = trial.tries(Alternative::kFewerInstances);
+    tried_holds += holds;
+    tried_more += more;
+    tried_fewer += fewer;
+    trial.note_difference(Alternative::kHold);
+    trial.note_difference(instances == 1 ? Alternative::kMoreInstances : Alternative::kFewerInstances);
+    const bool two = (instances == 2) != (more || fewer);
+    const std::optional<Alternative> adopted =
+        trial.record_batch({100'000 + 10'000 * holds, 1, 1, two ? 50'000 : 100'000});
+    if (adopted == Alternative::kMoreInstances) instances = 2;
+    CHECK((!adopted || adopted == Alternative::kMoreInstances));
+  }
+  CHECK_EQ(instances, 2U);
+  CHECK_EQ(tried_more, 48U);
+  CHECK_EQ(tried_holds, 48U);
+  CHECK_EQ(tried_fewer, 0U);
 }

@@ -147,6 +147,7 @@ def test_a_class_description_contains_its_doc_traits_and_brackets() -> None:
         "thread": "concurrent",
         "non_blocking": True,
         "idempotent": False,
+        "lightweight": False,
         "child_count": (1, None),
     }
     described = describe_class(Valid)
@@ -158,6 +159,7 @@ def test_a_class_description_contains_its_doc_traits_and_brackets() -> None:
         "thread": "dedicated",
         "non_blocking": False,
         "idempotent": True,
+        "lightweight": False,
         "child_count": (0, 0),
     }
 
@@ -226,6 +228,11 @@ def bad(**members: Any) -> type:
         (
             bad(non_blocking=True),
             'Bad: non_blocking = True requires thread = "serialized" or "concurrent"; the class has "dedicated"',
+        ),
+        (bad(lightweight=1, thread="serialized"), "Bad: lightweight must be True or False, got 1"),
+        (
+            bad(lightweight=True),
+            'Bad: lightweight = True requires thread = "serialized" or "concurrent"; the class has "dedicated"',
         ),
         (bad(idempotent=None), "Bad: idempotent must be True or False, got None"),
         (bad(max=0), 'Bad: max must be an int of at least 1, "auto", a property or a method, got 0'),

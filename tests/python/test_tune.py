@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,17 +59,22 @@ class Known(Trial):
         pass
 
 
-def found_by(rate: Rate, refuse: Callable[[Mapping[str, Any]], bool] = lambda _: False, budget: float = 60.0) -> Tuning:
+def found_by(
+    rate: Rate,
+    refuse: Callable[[Mapping[str, Any]], bool] = lambda _: False,
+    budget: float = 60.0,
+    parameters: Sequence[Parameter] = PARAMETERS,
+) -> Tuning:
     opened: list[Built] = []
 
     def build(settings: Settings) -> Any:
-        values = {parameter.key: parameter.value for parameter in PARAMETERS}
+        values = {parameter.key: parameter.value for parameter in parameters}
         values.update({key: value for (_, key), value in settings.items()})
         if refuse(values):
             raise hami.ConfigError("not with this device\nmore")
         return Built(values, opened)
 
-    found = search(Known(build, [{"data": 1}], Load(), None, 0.1, rate), PARAMETERS, budget)
+    found = search(Known(build, [{"data": 1}], Load(), None, 0.1, rate), parameters, budget)
     assert opened == []
     return found
 
@@ -109,6 +114,20 @@ def test_a_change_that_gains_less_than_2_percent_is_not_kept() -> None:
     assert found.steps == []
     assert found.settings == {}
     assert found.before == found.after == 100.1
+
+
+def test_numbers_replace_auto_only_if_they_gain() -> None:
+    automatic = [Parameter("n", "instance_num", "auto", (1, 2, 4, 8)), Parameter("n", "max", "auto", (1, 2, 4))]
+    assert found_by(lambda values: 8 if values["max"] == "auto" else 7, parameters=automatic).settings == {}
+    found = found_by(
+        lambda values: 1 if values["instance_num"] == "auto" else values["instance_num"] * (values["max"] == "auto"),
+        parameters=automatic,
+    )
+    assert found.settings == {("n", "instance_num"): 8}
+    assert [step.changes for step in found.steps] == [
+        {("n", "instance_num"): ("auto", 4)},
+        {("n", "instance_num"): (4, 8)},
+    ]
 
 
 def test_settings_with_which_the_pipe_cannot_be_built_are_reported() -> None:
@@ -153,6 +172,15 @@ def test_the_parameters_are_those_of_the_nodes(monkeypatch: pytest.MonkeyPatch) 
         ("batching_timeout", 3.0, (0.0, 1.0, 2.0, 3.0)),
     ]
     assert found[2].neighbours(6) == [8, 4]
+    hami.register("TestTuneLight")(type("TestTuneLight", (Threaded,), {"thread": "concurrent", "lightweight": True}))
+    with hami.pipe({"a": {"backend": "TestTuneLight", "max": "auto"}}) as pipe:
+        light = parameters_of(pipe.describe(), slo_s=None, clients=4)
+    assert [(parameter.key, parameter.value, parameter.values) for parameter in light[:3]] == [
+        ("instance_num", "auto", (1, 2, 4)),
+        ("threads", 0, (0, 1, 2)),
+        ("max", "auto", (1, 2, 4)),
+    ]
+    assert light[0].neighbours("auto") == [2]
     assert found[2].neighbours(16) == [8]
     assert list(joint_changes(found)) == [{("a", "instance_num"): 2, ("a", "threads"): 1}]
     assert powers(6) == [1, 2, 4, 6]

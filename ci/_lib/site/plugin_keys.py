@@ -19,7 +19,7 @@ from . import declarations
 from .declarations import Declaration
 
 # Attributes of hami.Backend that declare traits, not parameters.
-TRAITS = frozenset({"max", "min", "thread", "non_blocking", "idempotent", "child_count", "children"})
+TRAITS = frozenset({"max", "min", "thread", "non_blocking", "idempotent", "lightweight", "child_count", "children"})
 TYPES = {"Path": "path", "Duration": "duration", "ByteSize": "bytesize"}
 _REGISTER = re.compile(r"HAMI_REGISTER\((.*?)\);", re.DOTALL)
 _LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"')

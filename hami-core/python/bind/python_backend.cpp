@@ -294,7 +294,7 @@ ParamSpec spec_of(const py::dict& given) {
 ClassHandle python_class(py::object cls, const std::string& name, const std::string& owner, const std::string& doc,
                          const std::string& batch_range, const std::vector<py::dict>& params,
                          const std::map<std::string, std::string>& attributes, const std::string& thread,
-                         bool non_blocking, bool idempotent,
+                         bool non_blocking, bool idempotent, bool lightweight,
                          const std::pair<std::size_t, std::optional<std::size_t>>& child_count, bool takes_all_keys,
                          bool is_instance) {
   BackendClass result;
@@ -306,6 +306,7 @@ ClassHandle python_class(py::object cls, const std::string& name, const std::str
   result.traits.thread = *thread_mode_of(thread);
   result.traits.non_blocking = non_blocking;
   result.traits.idempotent = idempotent;
+  result.traits.lightweight = lightweight;
   result.takes_all_keys = takes_all_keys;
   result.is_instance = is_instance;
   const auto [min_children, max_children] = child_count;
@@ -418,8 +419,9 @@ void register_python_backends(py::module_& module) {
 
   module.def("python_class", python_class, py::arg("cls"), py::arg("name"), py::kw_only(), py::arg("owner"),
              py::arg("doc"), py::arg("range"), py::arg("params"), py::arg("attributes"), py::arg("thread"),
-             py::arg("non_blocking"), py::arg("idempotent"), py::arg("child_count"), py::arg("takes_all_keys") = false,
-             py::arg("is_instance") = false, "Return a handle of a backend class written in Python.");
+             py::arg("non_blocking"), py::arg("idempotent"), py::arg("lightweight"), py::arg("child_count"),
+             py::arg("takes_all_keys") = false, py::arg("is_instance") = false,
+             "Return a handle of a backend class written in Python.");
   module.def("generated_class",
              [](const std::string& name, const std::string& text, std::string owner, const py::dict& defaults) {
     GeneratedBody body{name, text, {}};

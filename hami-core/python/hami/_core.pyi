@@ -914,6 +914,7 @@ def python_class(
     thread: str,
     non_blocking: bool,
     idempotent: bool,
+    lightweight: bool,
     child_count: tuple[int, int | None],
     takes_all_keys: bool = False,
     is_instance: bool = False,

@@ -18,6 +18,8 @@ struct Plan;
 class PlanContext;
 
 // Which instances a planned backend registers and calls by name, so that a wrong name is found before anything is built.
+inline constexpr const char* kInstanceNum = "instance_num";  // the parameter of a class that makes copies
+
 class NameDeclarations {
  public:
   static constexpr std::int64_t kAnyCount = INT64_MAX;  // known only when the pipe is built
@@ -72,8 +74,8 @@ struct BackendClass {
   bool reads_settings = false;  // may have key=value among its bracket items
   bool schedules = false;       // allowed only in a node's init expression
   bool owns_threads = false;    // provides the threads of its children
-  bool makes_copies = false;    // builds `instance_num` copies of its item
-  bool binds_names = false;     // the items of its first phase are visible in all later ones
+  bool makes_copies = false;  // builds `instance_num` copies of its item; "auto" reaches it only if that is lightweight
+  bool binds_names = false;   // the items of its first phase are visible in all later ones
   // The reason why a backend that is copied must not contain it, and what to do instead; empty: it may.
   std::string refuses_copies = {};
   // The key of a node whose value makes this class wrap the node's backend: Class[value, backend]. Empty: none does.

@@ -13,6 +13,16 @@ void InstanceTable::add(const std::string& name, BackendPtr backend) {
   instances_.emplace_back(name, std::move(backend));
 }
 
+void InstanceTable::mark_auto(const std::string& node) {
+  MutexLock lock(mutex_);
+  auto_nodes_.insert(node);
+}
+
+bool InstanceTable::is_auto(const std::string& node) const noexcept {
+  MutexLock lock(mutex_);
+  return auto_nodes_.count(node) > 0;
+}
+
 Backend* InstanceTable::find(const std::string& name) const noexcept {
   MutexLock lock(mutex_);
   return find_locked(name);

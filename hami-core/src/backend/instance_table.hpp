@@ -4,6 +4,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,7 +22,10 @@ class InstanceTable {
   void add(const std::string& name, BackendPtr backend);  // Error(kAlreadyExists)
   Backend* find(const std::string& name) const noexcept;  // a node also by its bare name
   Backend& get(const std::string& name) const;            // Error(kNotFound) with near names
-  void clear() noexcept;                                  // destroys the instances in reverse order
+  // The number of instances of a node is "auto": the node may have more than it uses.
+  void mark_auto(const std::string& node);
+  bool is_auto(const std::string& node) const noexcept;
+  void clear() noexcept;  // destroys the instances in reverse order
 
   // False once the table is cleared: a pointer that was found by name may dangle.
   std::shared_ptr<const std::atomic<bool>> is_alive() const noexcept { return is_alive_; }
@@ -47,6 +51,7 @@ class InstanceTable {
   mutable Mutex mutex_;
   std::vector<std::pair<std::string, BackendPtr>> instances_ HAMI_GUARDED_BY(mutex_);
   std::map<std::string, Backend*> by_name_ HAMI_GUARDED_BY(mutex_);
+  std::set<std::string> auto_nodes_ HAMI_GUARDED_BY(mutex_);
   const std::shared_ptr<std::atomic<bool>> is_alive_ = std::make_shared<std::atomic<bool>>(true);
   std::vector<std::pair<std::string, std::string>> expected_ HAMI_GUARDED_BY(mutex_);  // name and node
   bool visits_ended_ HAMI_GUARDED_BY(mutex_) = false;

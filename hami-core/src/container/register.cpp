@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "backend/plan.hpp"
+#include "base/cores.hpp"
 #include "container/forwarding.hpp"
 
 namespace hami {
@@ -24,7 +25,10 @@ class InstancesRegister final : public Backend {
 
  private:
   void init_(Init& init) override {
-    const auto count = init.params().get<std::int64_t>("instance_num");
+    const Value& given = *init.params().find(kInstanceNum);
+    const bool is_auto = given.kind() == Kind::kStr;
+    const std::int64_t count = is_auto ? usable_cores() : given.as_int();
+    if (is_auto) init.context().instances.mark_auto(init.node());
     const auto timeout = init.params().get<std::optional<double>>("init_timeout");
     const Nanoseconds until = timeout ? after(from_milliseconds(*timeout)) : kNever;
     for (std::int64_t i = 0; i < count; ++i) {
@@ -66,15 +70,17 @@ void register_registers(Registry& registry) {
   instances.name = "InstancesRegister";
   instances.doc = "Builds `instance_num` copies of its item and registers them as `<node_name>.<i>`; has no forward.";
   instances.params = parse_param_specs(
-      "instance_num: int = 1 {1..65536} 'number of instances';"
+      "instance_num: int = auto {1..65536,auto} 'number of instances; auto: one for each core if the classes are `lightweight`, of which as many run as pay, else 1';"
       "init_timeout: duration? 'time limit for the init of all instances together'");
   instances.brackets = {true, {Phase{}}};
   instances.schedules = true;
   instances.owns_threads = true;
   instances.makes_copies = true;
+  instances.traits.lightweight = true;  // as its item
   instances.declare_names = [](const Plan& plan, NameDeclarations& names) {
-    const Value* count = plan.params.find("instance_num");
-    names.register_instances(names.node(), count ? count->as_int() : NameDeclarations::kAnyCount);
+    const Value* count = plan.params.find(kInstanceNum);
+    const bool is_auto = count && count->kind() == Kind::kStr;  // only the first exists on every machine
+    names.register_instances(names.node(), !count ? NameDeclarations::kAnyCount : is_auto ? 1 : count->as_int());
   };
   instances.create = [] { return std::make_shared<InstancesRegister>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(instances)));

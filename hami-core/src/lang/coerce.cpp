@@ -154,8 +154,9 @@ std::string expected(const ParamSpec& spec) {
   std::string type = param_type_name(spec.type);
   const std::string least = spec.least ? bound(spec.type, *spec.least) : "";
   const std::string most = spec.most ? bound(spec.type, *spec.most) : "";
-  if (spec.least && spec.most) return type + " from " + least + " to " + most;
-  if (spec.least) return type + " of at least " + least + (spec.takes_auto ? " or " + in_quotes(kAutoWord) : "");
+  const std::string or_auto = spec.takes_auto ? " or " + in_quotes(kAutoWord) : "";
+  if (spec.least && spec.most) return type + " from " + least + " to " + most + or_auto;
+  if (spec.least) return type + " of at least " + least + or_auto;
   if (spec.most) return type + " of at most " + most;
   switch (spec.type) {
     case ParamType::kBool: return type + " (true, false, yes, no, on, off, 1 or 0)";

@@ -95,15 +95,17 @@ class SpecReader {
       spec.choices.push_back(choice.value);
     } while (in_.take(","));
     if (!in_.take("}")) fail("the choices of " + in_quotes(spec.name) + " are never closed");
-    const std::string only = spec.choices.size() == 1 ? spec.choices[0] : "";
+    const bool or_auto = spec.choices.size() == 2 && spec.choices[1] == kAutoWord;
+    const std::string only = spec.choices.size() == 1 || or_auto ? spec.choices[0] : "";
     const std::size_t dots = only.find("..");
     const bool is_text = spec.type == ParamType::kStr || is_path(spec.type);
     if (dots != std::string::npos && !is_text) {
       spec.choices.clear();
       spec.least = read_bound(spec, only.substr(0, dots));
       const std::string most = only.substr(dots + 2);
-      spec.takes_auto = spec.type == ParamType::kInt && most == kAutoWord;
-      if (!spec.takes_auto) spec.most = read_bound(spec, most);
+      const bool is_auto = most == kAutoWord;
+      spec.takes_auto = spec.type == ParamType::kInt && (is_auto || or_auto);
+      if (!spec.takes_auto || !is_auto) spec.most = read_bound(spec, most);
       return;
     }
     for (const std::string& choice : spec.choices) {
@@ -178,7 +180,11 @@ std::string show_param(const ParamSpec& spec) {
       const bool whole = spec.type == ParamType::kInt || spec.type == ParamType::kByteSize;
       return show_value(spec.type, whole ? Value(static_cast<std::int64_t>(*value)) : Value(*value));
     };
-    shown += " {" + bound(spec.least) + ".." + (spec.takes_auto ? kAutoWord : bound(spec.most)) + "}";
+    shown += " {" + bound(spec.least) + ".." +
+             (!spec.takes_auto ? bound(spec.most)
+              : spec.most      ? bound(spec.most) + "," + kAutoWord
+                               : kAutoWord) +
+             "}";
   }
   return shown;
 }

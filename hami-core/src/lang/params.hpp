@@ -34,7 +34,7 @@ struct ParamSpec {
   std::vector<std::string> choices;  // empty: anything
   std::optional<double> least;       // of a number, a duration or a bytesize
   std::optional<double> most;
-  bool takes_auto = false;  // the upper end of the range is `auto`: also the text "auto" is valid, and stays text
+  bool takes_auto = false;  // the range is `{1..auto}` or `{1..8,auto}`: also the text "auto" is valid, and stays text
   std::string help;
 
   // The name, then the aliases.
@@ -42,7 +42,7 @@ struct ParamSpec {
 };
 
 // Parses "model: path 'the file'; max: int = 1 {1..64}; device: str = 'cpu' {cpu,cuda} 'where it runs'": name, type,
-// default, choices or a range (either end may be missing; the upper end of an int may be `auto`), and in quotes a help text.
+// default, choices or a range (either end may be missing; that of an int may be `1..auto` or `1..8,auto`), and in quotes a help text.
 // `|` separates aliases from the name ("width|resize_w: int"). `?` after the type makes the default None ("post: str?"). Defaults and choices are read as in an expression, with white space before the "{". Throws
 // Error(kInternal): the text comes from the backend's author, not from a user.
 std::vector<ParamSpec> parse_param_specs(std::string_view text);

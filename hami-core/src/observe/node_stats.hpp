@@ -43,6 +43,7 @@ struct NodeStats : RequestStats {
   Counter batch_overhead_ns{0};
   Counter per_item_ns{0};
   Counter target_batch_size{0};
+  Counter instances_in_use{0};  // how many run at a time, if that is learned; else 0
 };
 
 }  // namespace hami

@@ -49,6 +49,7 @@ void for_each_statistic(const NodeStats& node, const Visit& visit) {
     visit("batch_overhead_ms", in_milliseconds(node.batch_overhead_ns));
     visit("per_item_ms", in_milliseconds(node.per_item_ns));
   }
+  if (const std::uint64_t instances = node.instances_in_use) visit("instances_in_use", instances);
 }
 
 inline bool uses_lanes(const NodeStats& node) noexcept {

@@ -36,6 +36,16 @@ struct Explanation {
     std::string expression;
     std::string key;  // the key of the expression; empty: it is the default
     std::vector<ExplainedBackend> backends;
+
+    // What a scheduling parameter without a number stands for.
+    void settle(const std::string& name, const Value& value) {
+      for (ExplainedBackend& backend : backends)
+        for (ExplainedParam& param : backend.params)
+          if (backend.schedules && param.name == name && param.value.kind() != Kind::kInt) {
+            param.value = value;
+            param.text = show_value(param.type, value);
+          }
+    }
   };
   std::vector<Part> nodes;  // in the order of the configuration
   Part entry;

@@ -29,18 +29,22 @@ void add_traits(Traits& whole, const Traits& part) {
   whole.thread = std::min(whole.thread, part.thread);
   whole.non_blocking = whole.non_blocking && part.non_blocking;
   whole.idempotent = whole.idempotent && part.idempotent;
+  whole.lightweight = whole.lightweight && part.lightweight;
   whole.on_device = whole.on_device || part.on_device;
 }
 
 constexpr const char* kDevice = "device";
 
-// Whether the parameter `device` names one other than the CPU.
+// Whether the parameter `device` or `provider` names one other than the CPU.
 bool is_on_device(const Params& params) {
-  const Value* device = params.find(kDevice);
-  if (!device || device->kind() != Kind::kStr) return false;
-  std::string name(device->as_text().substr(0, 3));
-  for (char& letter : name) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
-  return !name.empty() && name != "cpu";
+  for (const char* const key : {kDevice, "provider"}) {
+    const Value* device = params.find(key);
+    if (!device || device->kind() != Kind::kStr) continue;
+    std::string name(device->as_text().substr(0, 3));
+    for (char& letter : name) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+    if (!name.empty() && name != "cpu") return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -347,8 +351,8 @@ void ExprPlanner::check_when(const Item& item, const Phase& phase, const Backend
 void ExprPlanner::plan_items(const Expr& expr, const BackendClass& cls, Plan& plan) {
   const std::size_t outer_scope = scope_.size();
   const std::int64_t copies = planning_.copies;
-  if (const Value* count = cls.makes_copies ? plan.params.find("instance_num") : nullptr)
-    planning_.copies = count->as_int();
+  const Value* const count = cls.makes_copies ? plan.params.find(kInstanceNum) : nullptr;
+  if (count) planning_.copies = count->kind() == Kind::kInt ? count->as_int() : 1;
   for (std::size_t i = 0; i < expr.phases.size(); ++i) {
     const Phase& phase = cls.brackets.phases[i];
     plan.phases.emplace_back();
@@ -375,6 +379,10 @@ void ExprPlanner::plan_items(const Expr& expr, const BackendClass& cls, Plan& pl
     }
   }
   planning_.copies = copies;
+  if (count && count->kind() != Kind::kInt && !(plan.traits.lightweight && !plan.traits.on_device)) {
+    plan.params.set(kInstanceNum, Value(std::int64_t{1}));
+    if (planning_.explanation) planning_.explanation->part->settle(kInstanceNum, Value(std::int64_t{1}));
+  }
   scope_.resize(outer_scope);
   if (cls.owns_threads) plan.traits.thread = ThreadMode::kConcurrent;
 }

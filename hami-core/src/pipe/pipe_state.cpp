@@ -140,6 +140,17 @@ void PipeState::discard(PipeState* state) {
   }
 }
 
+// The maximum that the instances declare, where the configuration has none.
+void PipeState::explain_max() {
+  for (std::size_t i = 0; i < explanation_.nodes.size(); ++i) {
+    const Backend* const node = context_->instances.find("node." + context_->graph[i].name);
+    if (!node || !node->range().declared()) continue;
+    const Range range = node->range();
+    explanation_.nodes[i].settle("max",
+                                 range.is_auto() ? Value(kAutoWord) : Value(static_cast<std::int64_t>(range.max)));
+  }
+}
+
 void PipeState::make() {
   generation_ = fork_generation();
   context_->shutdown.set_pipe(weak_from_this());
@@ -147,6 +158,7 @@ void PipeState::make() {
   interpreter_->make(*plan_, context_);
   entry_ = interpreter_->entrypoint();
   context_->instances.check_expected();
+  explain_max();
   for_each_service([](Service& service) { service.start(); });
   context_->shutdown.set_opened();
   opened_at_ = now();

@@ -75,6 +75,7 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   PipeState() = default;
   static void discard(PipeState* state);
   void make();
+  void explain_max();
   void destroy() noexcept;
   bool end_visits(Nanoseconds until);
   template <class Use>

@@ -109,6 +109,11 @@ ClassPtr class_of(const hami_backend_class* given, std::size_t number, const std
     reject(
         what +
         " is non-blocking, which needs HAMI_THREAD_SERIALIZED or HAMI_THREAD_CONCURRENT; it is HAMI_THREAD_DEDICATED");
+  cls.traits.lightweight = (native.flags & HAMI_LIGHTWEIGHT) != 0;
+  if (cls.traits.lightweight && cls.traits.thread == ThreadMode::kDedicated)
+    reject(what +
+           " is lightweight, but each instance has a thread: HAMI_LIGHTWEIGHT needs HAMI_THREAD_SERIALIZED or "
+           "HAMI_THREAD_CONCURRENT; it is HAMI_THREAD_DEDICATED");
   cls.traits.idempotent = (native.flags & HAMI_NOT_IDEMPOTENT) == 0;
   std::string origin = "backend " + cls.name + " of plugin " + plugin + (library.empty() ? "" : " (" + library + ")");
   cls.create = [native, origin = std::move(origin)] { return make_native_backend(native, origin); };

@@ -62,7 +62,7 @@ std::optional<InstanceDispatcher::Index> InstanceDispatcher::acquire_inline(Batc
     for (const Request* request : batch)
       if (request->deadline != kNever && scheduler_->earliest_end(*request, now()) > request->deadline)
         return std::nullopt;
-  return scheduler_->acquire_inline(batch.items(), first, last);
+  return scheduler_->acquire_inline(batch.items(), first, last, scheduler_->learns_instances() ? now() : 0);
 }
 
 // Fails each request whose wait would complete a deadlock cycle. The others count as queued here from now on.
@@ -224,6 +224,7 @@ void InstanceDispatcher::wait_for_capacity(const Request& request, Dispatched& d
                                              ")");
   }
   const bool is_inside = ExecutionFrame::on_this_thread() != nullptr;
+  if (is_inside && full()) scheduler_->use_all_instances();
   while (full()) {
     if (NoWaitScope::active())
       throw Error(ErrorCode::kReentrantCall,

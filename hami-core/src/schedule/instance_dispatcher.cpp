@@ -94,6 +94,7 @@ void InstanceDispatcher::set_classes(const Params& params, NodeScheduler& schedu
                                         (instances_.size() == 1 ? " instance" : " instances") +
                                         "; at least one must run normal requests: lower reserve or raise instance_num");
   scheduler.set_reserve(reserve);
+  if (context_->instances.is_auto(node_)) scheduler.set_auto_instances();
   max_wait_ = from_milliseconds(params.get<double>("max_wait"));
   scheduler.set_max_wait(max_wait_);
   by_deadline_ = params.get<std::string>("admission") == "deadline";
@@ -103,7 +104,7 @@ void InstanceDispatcher::set_classes(const Params& params, NodeScheduler& schedu
 void InstanceDispatcher::set_probes() {
   context_->resources.set_free_instance_probe(node_, [this] {
     MutexLock lock(mutex_);
-    return !scheduler_->idle().empty();
+    return scheduler_->free_instances() > 0;
   });
   context_->resources.set_queue_probe(node_, [this]() -> std::optional<Value> {
     MutexLock lock(mutex_);
@@ -234,6 +235,7 @@ void InstanceDispatcher::finish_inline(Index instance, std::size_t items, Nanose
   {
     MutexLock lock(mutex_);
     record_batch(instance, items, took);
+    if (scheduler_->learns_instances()) scheduler_->complete_inline(instance, items, now());
     scheduler_->mark_idle(instance);
     next = scheduler_->dispatch_idle();
     if (!next && scheduler_->stopping()) all_idle_.notify_all();
@@ -352,6 +354,7 @@ void InstanceDispatcher::warn_of_max_wait(Nanoseconds least) noexcept {
 
 void InstanceDispatcher::record_batch(Index instance, std::size_t items, Nanoseconds took) noexcept {
   scheduler_->record_batch(instance, items, took);
+  if (scheduler_->learns_instances()) stats_->instances_in_use = scheduler_->instances_in_use();
   const std::optional<ServiceTime> service_time = scheduler_->service_time();
   if (!service_time) return;
   stats_->batch_overhead_ns = static_cast<std::uint64_t>(service_time->overhead);

@@ -23,6 +23,18 @@ void NodeScheduler::add_instance(const Range& range, bool any_thread) {
   instances_.push_back({range, any_thread});
 }
 
+std::size_t NodeScheduler::instances_in_use() const noexcept {
+  if (!auto_instances_) return instances_.size();
+  if (trial_.tries(Alternative::kMoreInstances)) return more_instances();
+  return trial_.tries(Alternative::kFewerInstances) ? fewer_instances() : limit_;
+}
+
+// A batch starts: with fewer instances, some would have to wait.
+void NodeScheduler::note_instances() noexcept {
+  if (auto_instances_ && fewer_instances() < limit_ && busy() > fewer_instances())
+    trial_.note_difference(Alternative::kFewerInstances);
+}
+
 bool NodeScheduler::start_waiting(bool below_min) noexcept {
   if (!forming_ || (!below_min && queue_.items() < min_items(*forming_))) return false;
   return nobody_comes_ = true;
@@ -79,9 +91,9 @@ bool NodeScheduler::suits(Index instance, Takes which) const noexcept {
   return true;
 }
 
-std::optional<NodeScheduler::Index> NodeScheduler::acquire_inline(std::size_t items, LaneName first,
-                                                                  LaneName last) noexcept {
-  if (stopping_ || !queue_.empty() || forming_) return std::nullopt;
+std::optional<NodeScheduler::Index> NodeScheduler::acquire_inline(std::size_t items, LaneName first, LaneName last,
+                                                                  Nanoseconds moment) noexcept {
+  if (stopping_ || !queue_.empty() || forming_ || free_instances() == 0) return std::nullopt;
   const bool normal = last == kNormalLane;
   if (normal && free_for_normal() == 0) return std::nullopt;
   for (std::size_t i = idle_.size(); i-- > 0;) {
@@ -91,8 +103,13 @@ std::optional<NodeScheduler::Index> NodeScheduler::acquire_inline(std::size_t it
       continue;
     normal_.record_arrival(first);
     if (normal) start_normal(instance);
+    if (auto_instances_) {
+      begin_work(moment);
+      instances_[instance].queued_at = moment;
+    }
     idle_.erase(idle_.begin() + static_cast<std::ptrdiff_t>(i));
     instances_[instance].contended = others_work();
+    note_instances();
     return instance;
   }
   return std::nullopt;
@@ -100,7 +117,7 @@ std::optional<NodeScheduler::Index> NodeScheduler::acquire_inline(std::size_t it
 
 // The smallest instance that can take the whole queue, else the largest; among equals the most recently idle one.
 std::optional<NodeScheduler::Index> NodeScheduler::dispatch_idle() noexcept {
-  if (queue_.empty() || forming_) return std::nullopt;
+  if (queue_.empty() || forming_ || free_instances() == 0) return std::nullopt;
   std::size_t best = idle_.size();
   for (std::size_t i = idle_.size(); i-- > 0;) {
     const std::optional<Takes> which = takes_next(idle_[i]);
@@ -127,7 +144,7 @@ std::size_t NodeScheduler::items_per_instance(std::size_t items, std::size_t han
 }
 
 std::size_t NodeScheduler::instances_for(std::size_t items) const noexcept {
-  const std::size_t hands = queue_.has_high() ? idle_.size() : std::min(idle_.size(), free_for_normal());
+  const std::size_t hands = queue_.has_high() ? free_instances() : std::min(free_instances(), free_for_normal());
   if (hands == 0 || items == 0) return 0;
   return std::min(hands, quotient(items, items_per_instance(items, hands, policy_.max)));
 }
@@ -147,7 +164,8 @@ NodeScheduler::BatchSize NodeScheduler::next_batch_size(Index instance, Takes wh
   smallest_ = std::min(std::max(floor, front), cap);  // smaller batches are not possible
   const TargetSize target = current_target(cap);
   const bool samples = batches_ >= last_sample_ + (target.settled ? kMemory : kSmooths);
-  const std::size_t hands = which == Takes::kHigh ? idle_.size() + 1 : std::min(idle_.size() + 1, free_for_normal());
+  const std::size_t free = free_instances() + 1,
+                    hands = which == Takes::kHigh ? free : std::min(free, free_for_normal());
   std::size_t size = target.items, sample = 0;
   if (target.items == 0 && policy_.is_auto)
     size = smallest_;
@@ -185,8 +203,8 @@ Hold NodeScheduler::returns_worth_waiting(Index instance, Nanoseconds moment, co
     return model.line() ? *model.of(static_cast<std::size_t>(items + 0.5)) : line.of(items);
   });
   if (hold.items == 0) return {};
-  trial_.note_difference();
-  return trial_.use_alternative() ? hold : Hold{};
+  trial_.note_difference(Alternative::kHold);
+  return holds_ != trial_.tries(Alternative::kHold) ? hold : Hold{};
 }
 
 NodeScheduler::Action NodeScheduler::hold(Index instance, Forming why, std::size_t ready_items,
@@ -203,11 +221,24 @@ NodeScheduler::Action NodeScheduler::idle(Index instance) noexcept {
 }
 
 // The batch of an instance has ended, and its callers were answered.
-void NodeScheduler::complete(Instance& instance, Nanoseconds moment) noexcept {
+void NodeScheduler::complete(Instance& instance, std::size_t items, Nanoseconds moment) noexcept {
   const std::size_t requests = std::exchange(instance.requests, 0);
-  if (requests == 0 || !learns_returns()) return;
-  returns_.answer(moment, requests);
-  trial_.record_batch(moment - instance.queued_at, requests);
+  if (requests == 0 || !learns_latency()) return;
+  if (learns_returns()) returns_.answer(moment, requests);
+  record_trial(instance, requests, items, moment);
+}
+
+void NodeScheduler::record_trial(const Instance& instance, std::size_t requests, std::size_t items,
+                                 Nanoseconds moment) noexcept {
+  const Nanoseconds worked = moment - std::exchange(worked_until_, moment);
+  const std::optional<Alternative> better = trial_.record_batch({moment - instance.queued_at, requests, items, worked},
+                                                                auto_instances_ ? instances_in_use() : 1);
+  if (!better) return;
+  switch (*better) {
+    case Alternative::kHold: holds_ = !holds_; break;
+    case Alternative::kMoreInstances: limit_ = more_instances(); break;
+    case Alternative::kFewerInstances: limit_ = fewer_instances(); break;
+  }
 }
 
 // Until when requests are held so that others can join them: batching_timeout, for fewer than `min` items or several requests.
@@ -233,7 +264,8 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
     forming_.reset();
   else
     instances_[instance].free_since = moment;
-  if (completed_items > 0) complete(instances_[instance], moment);
+  if (completed_items > 0) complete(instances_[instance], completed_items, moment);
+  if (!formed && busy() > instances_in_use()) return idle(instance);  // the others take the queue
   const std::size_t cap = max_items(instance);
   queue_.age(moment);
   queue_.remove_expired(moment, removed, cap, free_for_normal() > 0 ? Takes::kAll : Takes::kHigh);
@@ -266,7 +298,7 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
   if (!enough) return refuse(batch, *which, min_items(instance), at_once, removed);
   if (shared_device_ && others_work() && !was_paced && !starts && !full()) {
     if (forming_) return idle(instance);  // the forming instance starts first
-    if (const Nanoseconds start = pacer_.next_start(instances_.size()); moment < start)
+    if (const Nanoseconds start = pacer_.next_start(instances_in_use()); moment < start)
       return hold(instance, Forming::kPaced, kNoItems, start);
   }
   pacer_.record_start(moment);
@@ -292,7 +324,8 @@ NodeScheduler::Action NodeScheduler::take(Index instance, const Cut& batch, Take
   Instance& state = instances_[instance];
   state.contended = others_work();
   state.requests = batch.count;
-  if (learns_returns()) {
+  note_instances();
+  if (learns_latency()) {
     const Nanoseconds first = taken.first()->queued_at;
     Nanoseconds later = 0;
     for (const Request* request = taken.first(); request; request = RequestChain::after(*request))
@@ -317,6 +350,10 @@ NodeScheduler::Action NodeScheduler::refuse(const Cut& batch, Takes which, std::
   for (Request* request = refused.first(); request; request = RequestChain::after(*request)) request->fail(error);
   removed.append(std::move(refused));
   return {Action::kAgain};
+}
+
+void NodeScheduler::complete_inline(Index instance, std::size_t items, Nanoseconds moment) noexcept {
+  record_trial(instances_[instance], 1, items, moment);
 }
 
 void NodeScheduler::record_batch(Index instance, std::size_t items, Nanoseconds took) noexcept {

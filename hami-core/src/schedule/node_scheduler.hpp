@@ -45,6 +45,7 @@
 //   8. kRun
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -88,6 +89,11 @@ class NodeScheduler {
   void set_policy(const BatchingConfig& policy) { policy_ = policy; }
   // The instances share a device, so their batches start evenly spaced.
   void set_shared_device(bool shared) noexcept { shared_device_ = shared; }
+  // As many instances run at a time as are measured to pay, at first one that runs normal requests. Call it after set_reserve.
+  void set_auto_instances() noexcept {
+    auto_instances_ = instances_.size() > 1;
+    limit_ = least_instances();
+  }
   void set_capacity(std::size_t requests) { capacity_ = requests; }  // of each lane
   void set_aging(Nanoseconds aging) { queue_.set_aging(aging); }
   void set_reserve(std::size_t instances) noexcept { normal_.set_reserve(instances); }  // fewer than there are
@@ -138,10 +144,21 @@ class NodeScheduler {
   }
   // Removes and returns an idle instance for a caller's own thread; empty: the items must queue.
   // `first` and `last`: the lanes of its first and last request in the order of the lanes.
-  std::optional<Index> acquire_inline(std::size_t items, LaneName first = kNormalLane,
-                                      LaneName last = kNormalLane) noexcept;
+  // `moment`: needed only where the number of instances is learned.
+  std::optional<Index> acquire_inline(std::size_t items, LaneName first = kNormalLane, LaneName last = kNormalLane,
+                                      Nanoseconds moment = 0) noexcept;
+  // That batch has ended: as next_action says it of others.
+  void complete_inline(Index instance, std::size_t items, Nanoseconds moment) noexcept;
   // Removes and returns the best idle instance for the queue; empty: there is none, or one is forming a batch already.
   std::optional<Index> dispatch_idle() noexcept;
+  // How many instances may run at a time; and how many idle ones may start.
+  std::size_t instances_in_use() const noexcept;
+  std::size_t free_instances() const noexcept {
+    return instances_in_use() > busy() ? std::min(idle_.size(), instances_in_use() - busy()) : 0;
+  }
+  bool learns_instances() const noexcept { return auto_instances_; }
+  // For a node for which backends wait: a limit that is raised later would be too late for the detection of deadlocks.
+  void use_all_instances() noexcept { auto_instances_ = false; }
   // How many idle instances should work on `items` that just arrived.
   std::size_t instances_for(std::size_t items) const noexcept;
 
@@ -221,10 +238,16 @@ class NodeScheduler {
   }
   bool suits(Index instance, Takes which) const noexcept;
   // How many instances may start batches of normal requests.
-  std::size_t free_for_normal() const noexcept { return normal_.free(instances_.size()); }
+  std::size_t free_for_normal() const noexcept { return normal_.free(instances_in_use()); }
   // Whether a batch starts at once, because a request of a higher class waits for it.
   bool hurries(Index instance) const noexcept { return queue_.has_high() && queue_.items() >= min_items(instance); }
-  bool others_work() const noexcept { return instances_.size() - idle_.size() > 1; }
+  std::size_t busy() const noexcept { return instances_.size() - idle_.size(); }
+  bool others_work() const noexcept { return busy() > 1; }
+  // The alternatives to `limit_`: twice and half of it.
+  std::size_t more_instances() const noexcept { return std::min(2 * limit_, instances_.size()); }
+  std::size_t fewer_instances() const noexcept { return std::max((limit_ + 1) / 2, least_instances()); }
+  std::size_t least_instances() const noexcept { return normal_.reserve() + 1; }
+  void note_instances() noexcept;
   std::size_t items_per_instance(std::size_t items, std::size_t hands, std::size_t max_items) const noexcept;
   TargetSize current_target(std::size_t cap) const noexcept;
   BatchSize next_batch_size(Index instance, Takes which) noexcept;
@@ -233,9 +256,14 @@ class NodeScheduler {
     return policy_.max > 1 && (policy_.mode == BatchingMode::kAdaptive ||
                                (policy_.mode == BatchingMode::kGreedy && policy_.batching_timeout > 0));
   }
+  bool learns_latency() const noexcept { return auto_instances_ || learns_returns(); }
   Hold returns_worth_waiting(Index instance, Nanoseconds moment, const Cut& batch, std::size_t max_items) noexcept;
   Nanoseconds filled_until(const Cut& batch, bool enough) const noexcept;
-  void complete(Instance& instance, Nanoseconds moment) noexcept;
+  void complete(Instance& instance, std::size_t items, Nanoseconds moment) noexcept;
+  void record_trial(const Instance& instance, std::size_t requests, std::size_t items, Nanoseconds moment) noexcept;
+  void begin_work(Nanoseconds moment) noexcept {
+    if (all_idle() && queue_.empty()) worked_until_ = moment;
+  }
   // What the forming instance waits for.
   enum class Forming { kFilling, kReturns, kPaced };
   static constexpr std::size_t kNoItems = SIZE_MAX;  // it waits for a moment, not for items
@@ -265,7 +293,11 @@ class NodeScheduler {
 
   ServiceTimeModel solo_, contended_;  // without and with other instances running
   ReturnTimes returns_;
-  PolicyTrial trial_;  // baseline: starts at once; alternative: holds for returning callers
+  PolicyTrial trial_;
+  bool holds_ = false;           // batches are held for returning callers
+  bool auto_instances_ = false;  // `limit_` is how many instances run at a time
+  std::size_t limit_ = 0;
+  Nanoseconds worked_until_ = 0;  // when the last batch ended, or the node had work again
   Pacer pacer_;
   bool shared_device_ = false;
   std::uint64_t batches_ = 0;

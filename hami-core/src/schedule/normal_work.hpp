@@ -14,6 +14,7 @@ namespace hami {
 class NormalWork {
  public:
   void set_reserve(std::size_t instances) noexcept { reserve_ = instances; }
+  std::size_t reserve() const noexcept { return reserve_; }
   void set_max_wait(Nanoseconds longest) noexcept { max_wait_ = longest; }  // 0: any
   Nanoseconds max_wait() const noexcept { return max_wait_; }
 

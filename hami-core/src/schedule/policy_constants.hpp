@@ -17,9 +17,9 @@ constexpr std::size_t kSmooths = 8;
 // Observations that are remembered: return times; runs of other sizes after which a size counts half; batches between two
 // samples of another size; rounds between two trials. The cost of what happens once in so many is below kNegligible.
 constexpr std::size_t kMemory = 64;
-// Weights of a batch that was faster or slower than usual in the estimate of its size. A machine that is busy with other work
-// makes batches slower and never faster, so the estimate stays near the fastest.
-constexpr double kFaster = 0.25, kSlower = 0.05;
+// Weight of a batch that was slower than usual in the estimate of its size; of a faster one it is 2 / kSmooths. A machine that is
+// busy with other work makes batches slower and never faster, so the estimate stays near the fastest.
+constexpr double kSlower = 0.05;
 // Runs that make a size known: the first allocates, compiles or captures and is ignored, and two agree.
 constexpr std::size_t kKnown = 3;
 // Items of the largest batch while nothing is known: a batch may gain nothing, and engines keep the memory that they allocate

@@ -8,13 +8,17 @@
 namespace hami {
 
 void NodeScheduler::push(Ref<Request> request, Nanoseconds moment, std::uint64_t call) noexcept {
+  begin_work(moment);
   if (learns_returns()) returns_.arrive(moment);
   normal_.record_arrival(lane_of(request->priority));
+  if (auto_instances_ && !forming_ && free_instances() == 0 && !idle_.empty())  // one more would take it at once
+    trial_.note_difference(Alternative::kMoreInstances);
   queue_.push(std::move(request), moment, call);
 }
 
 bool NodeScheduler::begin_arrival(const Request& request) {
   asked_inside_ = true;
+  use_all_instances();
   arriving_.push_back(&request);
   const bool may_start = lane_of(request.priority) != kNormalLane || free_for_normal() > 0;
   const auto is_for_it = [&](Index instance) { return may_start && takes(instance, request); };
@@ -27,11 +31,11 @@ Nanoseconds NodeScheduler::earliest_end(const Request& request, Nanoseconds mome
   if (!own) return 0;
   const bool normal = lane_of(request.priority) == kNormalLane, reserved = normal && free_for_normal() == 0;
   Nanoseconds start = kNever;
-  if (!idle_.empty() && !reserved) start = moment;
+  if (free_instances() > 0 && !reserved) start = moment;
   for (const Instance& instance : instances_)
     if (instance.normal || !reserved) start = std::min(start, std::max(moment, instance.ends));
   const std::size_t full = std::max<std::size_t>(1, target_batch_size() > 0 ? target_batch_size() : policy_.max);
-  const std::size_t hands = normal ? normal_.free(instances_.size(), 0) : instances_.size();
+  const std::size_t hands = normal ? normal_.free(instances_in_use(), 0) : instances_in_use();
   const double rounds = static_cast<double>(queue_.items_ahead(request) / full / hands);
   return after(start, static_cast<Nanoseconds>(rounds * predicted(full).value_or(0) + *own));
 }

@@ -32,7 +32,7 @@ void ServiceTimeModel::add(std::size_t items, Nanoseconds took) noexcept {
   double weight = 1;
   if (size.runs > 2) {
     const double usual = size.each() * count;  // a slower run counts at most as a multiple of it
-    weight = time > usual ? kSlower : size.runs > kKnown ? kFaster : 1;
+    weight = time > usual ? kSlower : size.runs > kKnown ? 2.0 / kSmooths : 1;
     time = std::min(time, kUncertain * usual);
   }
   size.items += weight * (count - size.items);

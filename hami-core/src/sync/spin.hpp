@@ -1,10 +1,10 @@
 // Spin: checks a condition for a moment before the thread sleeps. Waking a sleeping core costs more than most hand-offs take.
 #pragma once
 
-#include <sched.h>
-
 #include <algorithm>
 #include <atomic>
+
+#include "base/cores.hpp"
 
 namespace hami {
 
@@ -12,7 +12,7 @@ namespace hami {
 class Spin {
  public:
   // Never spins where the constructing thread may run on one core only.
-  Spin() noexcept : several_cores_(cores() > 1) {}
+  Spin() noexcept : several_cores_(usable_cores() > 1) {}
 
   // True if `ready` became true.
   template <class Ready>
@@ -40,11 +40,6 @@ class Spin {
   // Every 64th wait spins for the maximum, so that the limit recovers after a time of unsuccessful checks.
   static constexpr unsigned kProbeEvery = 64;
 
-  static int cores() noexcept {
-    cpu_set_t allowed;
-    CPU_ZERO(&allowed);
-    return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 2;
-  }
   static void pause() noexcept {
 #if defined(__x86_64__)
     __builtin_ia32_pause();

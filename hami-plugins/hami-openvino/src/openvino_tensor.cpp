@@ -58,7 +58,8 @@ hami::Value announce(const Model& model) {
 class OpenvinoTensor : public hami::Backend {
  public:
   static constexpr std::uint32_t kFlags =
-      HAMI_THREAD_SERIALIZED;  // the infer request of an instance runs once at a time
+      HAMI_THREAD_SERIALIZED |
+      HAMI_LIGHTWEIGHT;  // the infer request of an instance runs once at a time; all share a model
 
  private:
   void init_(const hami::Params& params) override {

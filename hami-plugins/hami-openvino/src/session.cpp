@@ -9,7 +9,7 @@ void Session::attach(std::shared_ptr<CompiledModel> compiled) {
 }
 
 bool Session::run(const std::function<void()>& set_inputs) {
-  if (compiled_->poisoned) attach(model_->compiled());
+  if (!compiled_ || compiled_->poisoned) attach(model_->compiled());
   set_inputs();
   const unsigned own_number = ++compiled_->started_runs;
   const bool started_alone = compiled_->active_runs++ == 0;

@@ -13,7 +13,7 @@ namespace hami_openvino {
 
 class Session {
  public:
-  explicit Session(std::shared_ptr<const Model> model) : model_(std::move(model)) { attach(model_->compiled()); }
+  explicit Session(std::shared_ptr<const Model> model) : model_(std::move(model)) {}
 
   const Model& model() const noexcept { return *model_; }
   ov_infer_request_t* request() const noexcept { return request_.get(); }
@@ -27,7 +27,7 @@ class Session {
   bool infer();
 
   std::shared_ptr<const Model> model_;
-  std::shared_ptr<CompiledModel> compiled_;
+  std::shared_ptr<CompiledModel> compiled_;  // null until the first run: an instance that is not used has no buffers
   Owned<ov_infer_request_t> request_;  // of compiled_; declared after it, so that it is freed first
 };
 

@@ -7,6 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 from _works import Work
@@ -73,6 +74,11 @@ def limit(work: Work) -> Call:
 def hami(work: Work) -> Call:
     pipe = hami_pipe(work)
     return lambda payload: work.answer(pipe({"data": payload})["result"])
+
+
+def best(work: Work) -> Call:
+    """HAMi with the settings that were found to be the fastest by hand."""
+    return hami(replace(work, node={**work.node, **work.best}))
 
 
 def default(work: Work) -> Call:

@@ -21,6 +21,7 @@ class Work:
     node: dict[str, Any] = field(
         default_factory=dict
     )  # of HAMi; without a backend it is a Python backend around the model
+    best: dict[str, Any] = field(default_factory=dict)  # keys of the fastest node, where `node` is as its peers are
     answer: Callable[[Any], Any] = lambda result: result  # from HAMi's `result`
     max_batch: int = 1
     instances: int = 1
@@ -49,6 +50,7 @@ def works(data: Path) -> dict[str, Work]:
                 "instance_num": 1,
                 **scheduling,
             },
+            best={"threads": 0},
             answer=indices,
             max_batch=32,
             wait=0.002,

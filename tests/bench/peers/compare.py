@@ -47,6 +47,7 @@ CELLS = [
     ("mlp", "limit", "1"),
     ("mlp", "batcher", "64"),
     ("mlp", "hami", "64"),
+    ("mlp", "best", "64"),
     ("mlp", "default", "64"),
     ("mlp", "omniback", "64"),
     ("fake", "limit", "1"),

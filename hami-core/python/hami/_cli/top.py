@@ -14,6 +14,7 @@ from hami._cli.show import aligned, json_of
 from hami._cli.terminal import print_table
 from hami._errors import ConfigError
 from hami._text import printable
+from hami.observe.description import instances_of
 from hami.observe.live import LivePipe, processes, read
 from hami.observe.node_stats import NodeStats
 
@@ -67,15 +68,15 @@ def _earlier(before: list[LivePipe], pipe: LivePipe) -> LivePipe | None:
 def _compared(pipe: LivePipe, before: LivePipe | None) -> dict[str, Any]:
     """Return the figures of a pipe since its earlier state, or since it was built."""
     nodes = {
-        name: _node(stats, before.stats[name] if before else NodeStats({}), _instances(pipe, name))
+        name: _node(stats, before.stats[name] if before else NodeStats({}), _instances(pipe, name, stats))
         for name, stats in pipe.stats.items()
     }
     return {"uptime_s": pipe.uptime_s, "nodes": nodes, "threads": [vars(thread) for thread in pipe.threads]}
 
 
-def _instances(pipe: LivePipe, node: str) -> int:
+def _instances(pipe: LivePipe, node: str, stats: NodeStats) -> int:
     described = pipe.description["nodes"].get(node, {})
-    return int(described.get("batching", {}).get("instance_num") or 1)
+    return instances_of(described.get("batching", {}), stats)
 
 
 def _node(after: NodeStats, before: NodeStats, instances: int) -> dict[str, Any]:

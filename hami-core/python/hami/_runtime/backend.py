@@ -160,6 +160,9 @@ class Backend:
     """Whether `forward` takes a few microseconds and never blocks, so that it may run on any caller's thread."""
     idempotent: bool = True
     """Whether a failed batch may run again, request by request."""
+    lightweight: bool = False
+    """Whether another instance costs nearly nothing, for example because all share one model. A node of such classes
+    has as many instances as pay, unless `instance_num` says otherwise."""
     child_count: tuple[int, int | None] = (0, 0)
     """The minimum and maximum number of backends in the brackets; a maximum of None means any number."""
     children: tuple[BackendHandle, ...] = ()

@@ -38,6 +38,7 @@ def describe_class(cls: Any) -> dict[str, Any]:
         "thread": _thread(cls),
         "non_blocking": _flag(cls, "non_blocking"),
         "idempotent": _flag(cls, "idempotent"),
+        "lightweight": _flag(cls, "lightweight"),
         "child_count": _child_count(cls),
     }
 
@@ -73,11 +74,12 @@ def _thread(cls: type[Backend]) -> str:
         raise PluginError(
             f'{cls.__qualname__}: thread must be "dedicated", "serialized" or "concurrent", got {thread!r}'
         )
-    if thread == "dedicated" and _flag(cls, "non_blocking"):
-        raise PluginError(
-            f'{cls.__qualname__}: non_blocking = True requires thread = "serialized" or "concurrent"; '
-            'the class has "dedicated"'
-        )
+    for name in ("non_blocking", "lightweight"):
+        if thread == "dedicated" and _flag(cls, name):
+            raise PluginError(
+                f'{cls.__qualname__}: {name} = True requires thread = "serialized" or "concurrent"; '
+                'the class has "dedicated"'
+            )
     return str(thread)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hami._runtime.backend import PYTHON_CLASSES
+from hami.observe.description import instances_of
 
 if TYPE_CHECKING:
     from hami.observe.description import BackendDescription, NodeDescription, PipeDescription
@@ -54,7 +55,7 @@ class NodeView:
         self._before = before
         self.backends = node["backends"]
         self.settings: Mapping[str, Any] = node["batching"]
-        self.instances = int(self.settings.get("instance_num") or 1)
+        self.instances = instances_of(self.settings, after)
         limit = self.settings.get("max")
         self.max = limit if isinstance(limit, int) else None  # None: no number is set
         self.batches = self.grew("batches")

@@ -42,6 +42,7 @@ class NodeStats:
         "expired",
         "failed",
         "inline_batches",
+        "instances_in_use",
         "lanes",
         "latency_ms",
         "model_calls",
@@ -105,6 +106,8 @@ class NodeStats:
     """Learned time of a batch that does not depend on its size; None until batches of two sizes were measured."""
     per_item_ms: float | None
     """Learned time of each item; None until batches of two sizes were measured."""
+    instances_in_use: int | None
+    """Number of instances that run at a time, of a node that learns it (`instance_num = "auto"`); else None."""
     uptime_s: float
     """Time since the pipe was built."""
     queue_ms: Histogram
@@ -181,7 +184,7 @@ def rounded(value: Any) -> str:
     return str(round(value, 3) if isinstance(value, float) else value)
 
 
-_LEARNED = frozenset({"target_batch_size", "batch_overhead_ms", "per_item_ms"})
+_LEARNED = frozenset({"target_batch_size", "batch_overhead_ms", "per_item_ms", "instances_in_use"})
 _HISTOGRAMS = ("queue_ms", "batch_ms", "latency_ms", "batch_sizes")
 _DICTS = ("backend_ms", "counters")
 _LINES = {
@@ -189,7 +192,7 @@ _LINES = {
     "requests now": ("waiting", "running", "queued_bytes"),
     "batches": ("batches", "batch_items", "inline_batches", "retried", "model_calls"),
     "why batches started": ("closed_full", "closed_target_size", "closed_timeout", "closed_queue_empty"),
-    "learned": ("target_batch_size", "batch_overhead_ms", "per_item_ms"),
+    "learned": ("target_batch_size", "batch_overhead_ms", "per_item_ms", "instances_in_use"),
     "time": ("compute_ms", "uptime_s"),
     "time in the queue": ("queue_ms",),
     "time of a batch": ("batch_ms",),

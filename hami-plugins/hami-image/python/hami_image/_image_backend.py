@@ -16,6 +16,7 @@ class ImageBackend(hami.Backend):
 
     max = 1
     thread = "concurrent"
+    lightweight = True
 
     def forward(self, batch: list[Any]) -> None:
         for item in batch:

@@ -26,6 +26,7 @@ class CropLines(hami.Backend):
 
     max = 1
     thread = "concurrent"
+    lightweight = True
 
     def forward(self, batch: list[Any]) -> None:
         for item in batch:

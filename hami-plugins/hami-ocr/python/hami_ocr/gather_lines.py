@@ -21,6 +21,7 @@ class GatherLines(hami.Backend):
 
     max = 1
     thread = "concurrent"
+    lightweight = True
 
     text_score: Annotated[float | None, "lowest accepted score of a line, 0 to 1; default: that of rapidocr"] = None
 

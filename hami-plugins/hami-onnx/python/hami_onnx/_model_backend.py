@@ -15,6 +15,7 @@ class OnnxModelBackend(OnnxLimits):
     """Opens the model that its parameters describe. Any number of threads may run a session; a run releases the GIL."""
 
     thread = "concurrent"
+    lightweight = True  # all instances share one session
 
     model: Annotated[FilePath, "path of the ONNX file"]
     provider: Annotated[str, "execution provider: cpu, cuda, tensorrt, openvino, … or its full name in onnxruntime"] = (

@@ -20,6 +20,7 @@ class OnnxInferTensor(hami.Backend):
     """
 
     thread = "concurrent"
+    lightweight = True
 
     _model: Model | None = None
 

@@ -21,6 +21,7 @@ class ImageBackend(TensorBackend):
     """
 
     max = "auto"
+    lightweight = True  # on a CPU
 
     def run(self, batch: Batch) -> None:
         if not self._run_as_one_tensor(batch):

@@ -32,6 +32,8 @@ class CatTensor(TensorBackend):
     core has a backend of the same name for the CPU.
     """
 
+    lightweight = True  # on a CPU
+
     stack: Annotated[bool, "add axis 0 to each tensor first, for requests of one item"] = False
 
     def run(self, batch: Batch) -> None:

@@ -17,6 +17,7 @@ class ContiguousTensor(TensorBackend):
     """
 
     max = "auto"
+    lightweight = True  # on a CPU
 
     def run(self, batch: Batch) -> None:
         for item, value in self.read(batch, self._tensors):

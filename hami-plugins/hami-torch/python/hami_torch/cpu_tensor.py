@@ -24,6 +24,7 @@ class CpuTensor(hami.Backend):
 
     max = "auto"
     thread = "concurrent"
+    lightweight = True
 
     def forward(self, batch: Batch) -> None:
         rows = rows_of_batch(batch)

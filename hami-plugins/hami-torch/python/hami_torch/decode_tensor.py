@@ -43,6 +43,7 @@ class DecodeTensor(TensorBackend):
     """
 
     max = "auto"
+    lightweight = True  # on a CPU
 
     color: Annotated[Literal["rgb", "bgr", "gray"], "format of the result"] = "rgb"
     max_pixels: Annotated[int, "maximum of width x height; checked in the header, before decoding"] = 80_000_000

@@ -55,6 +55,8 @@ class FixTensor(TensorBackend):
     tensors; without an engine, on the device. The core has a backend of the same name for the CPU.
     """
 
+    lightweight = True  # on a CPU
+
     shape: Annotated[list[Any] | None, "size of each axis; -1 matches any size"] = None
     dtype: Annotated[str | None, "a dtype of torch, for example float32, float16 or uint8"] = None
     exact: Annotated[

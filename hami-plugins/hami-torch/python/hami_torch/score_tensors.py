@@ -15,6 +15,7 @@ class ScoreTensor(TensorBackend):
     """Base class: maps each tensor along `axis`."""
 
     max = "auto"
+    lightweight = True  # on a CPU
 
     axis: Annotated[int, "negative: from the end"] = -1
 

@@ -31,6 +31,8 @@ class SplitTensor(TensorBackend):
     list or dict of tensors. The core has a backend of the same name for the CPU.
     """
 
+    lightweight = True  # on a CPU
+
     stack: Annotated[bool, "remove axis 0 from each result, for requests of one item"] = False
 
     def run(self, batch: Batch) -> None:

@@ -34,6 +34,8 @@ class TorchModel(TensorBackend):
     result has the structure of the model's output, a tensor, a list or a dict, with the rows of the request.
     """
 
+    lightweight = True  # on a CPU, where all instances share one program
+
     model: Annotated[
         hami.FilePath | None, "file of torch.export.save (.pt2), AOTInductor package (.pt2), or TorchScript"
     ] = None

@@ -8,6 +8,7 @@ from typing import Any
 
 from hami._runtime.pipe import Pipe
 from hami.observe.bench.point import Stats
+from hami.observe.description import instances_of
 from hami.observe.throughput import core_load
 
 PLATEAU = 0.95  # of the best rate; the smallest batch that reaches it is the plateau
@@ -80,7 +81,7 @@ def measure_ceilings(pipe: Pipe, inputs: Sequence[Mapping[str, Any]], seconds: f
         inputs: Requests, chosen at random.
         seconds: Time of all measurements together.
     """
-    instances = {name: _setting(node["batching"], "instance_num", 1) for name, node in pipe.describe()["nodes"].items()}
+    instances = {name: instances_of(node["batching"]) for name, node in pipe.describe()["nodes"].items()}
     most = max(_setting(node["batching"], "max", MAX_BATCH) for node in pipe.describe()["nodes"].values())
     times: dict[str, dict[float, float]] = {name: {} for name in instances}
     items_per_request: dict[str, float] = {}

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hami.observe.description import AUTO
 from hami.observe.machine import cpus
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ Settings = dict[Setting, Any]
 
 @dataclass(frozen=True)
 class Parameter:
-    """A setting, its present value, and all values in ascending order."""
+    """A setting, its present value, and the numbers that it may have, in ascending order."""
 
     node: str
     key: str
@@ -35,7 +36,9 @@ class Parameter:
         return self.node, self.key
 
     def neighbours(self, value: Any) -> list[Any]:
-        """Return the next larger and the next smaller value."""
+        """Return the next larger and the next smaller value; for "auto", the number in the middle."""
+        if value == AUTO:
+            return [self.values[len(self.values) // 2]]
         at = self.values.index(value)
         return [*self.values[at + 1 : at + 2], *self.values[max(0, at - 1) : at]]
 
@@ -59,13 +62,15 @@ def parameters_of(description: PipeDescription, slo_s: float | None, clients: in
 def _of_node(name: str, node: NodeDescription, slo_s: float | None, clients: int) -> Iterator[Parameter]:
     batching = node["batching"]
     cores = math.ceil(cpus())
-    instances = int(batching["instance_num"] or 1)
+    instances = batching["instance_num"]
     yield Parameter(name, "instance_num", instances, _with(instances, powers(max(MIN_INSTANCES, 2 * cores))))
     threads = _threads(node["backends"])
     if threads is not None:
         yield Parameter(name, "threads", threads, _with(threads, (0, *powers(cores))))
     largest = batching.get("max")
-    if isinstance(largest, int) or largest is None:
+    if largest == AUTO:
+        yield Parameter(name, "max", AUTO, tuple(powers(min(MAX_BATCH, clients))))
+    elif isinstance(largest, int) or largest is None:
         most = min(MAX_BATCH, max(clients, largest or 1))
         yield Parameter(name, "max", largest or 1, _with(largest or 1, powers(most)))
     if "batching_timeout" in batching:
@@ -91,7 +96,7 @@ def powers(most: int) -> list[int]:
 
 
 def _with(value: Any, values: Iterable[Any]) -> tuple[Any, ...]:
-    return tuple(sorted({value, *values}))
+    return tuple(sorted({value, *values} - {AUTO}))
 
 
 def _threads(backends: Iterable[BackendDescription]) -> int | None:
