@@ -138,6 +138,7 @@ def plugin(root: Path, path: str) -> Selection:
 
 
 smoke = files(*SMOKE_FILES)
+serving = note("the tests of hami-serve with other systems need their environments: ci/test serving")
 abi = files("tests/abi")
 configurations = files("tests/ci/test_configurations.py")
 
@@ -153,6 +154,8 @@ TABLE: tuple[tuple[str, tuple[Effect, ...]], ...] = (
     ("hami-core/mkdocs.yml", (files("tests/ci/test_site.py"),)),
     ("hami-core/docs/*.md", (page,)),
     ("hami-core/docs/*", (cpp, pages_beside)),
+    ("hami-plugins/hami-serve/tests/conformance/*", (serving,)),
+    ("hami-plugins/hami-serve/python/hami_serve/ray.py", (plugin, serving)),
     ("hami-plugins/*/tests/test_*.py", (itself,)),
     ("hami-plugins/*/tests/gpu/*", (note("the GPU tests of plugins need a GPU: ci/gpu"),)),
     ("hami-plugins/*/bench/*", (nothing,)),
@@ -173,6 +176,7 @@ TABLE: tuple[tuple[str, tuple[Effect, ...]], ...] = (
     ("tests/bench/*", (nothing,)),
     ("tests/gpu/*", (nothing,)),
     ("tests/*.md", (nothing,)),
+    ("ci/requirements/serving-*", (configurations, serving)),
     ("ci/requirements/*", (configurations,)),
     ("ci/*", (command,)),
     (".ci/*", (nothing,)),

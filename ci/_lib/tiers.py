@@ -23,6 +23,7 @@ from . import (
     rebuilt,
     sanitized,
     sanitized_core,
+    serving_systems,
     static,
     wheel_env,
 )
@@ -128,6 +129,13 @@ def plugins(totals: Totals, options: Options) -> None:
     for plugin in plugin_wheels.folders():
         print(f"-- {plugin.name}", flush=True)
         pytest(plugin_environment(plugin, interpreter), [plugin / "tests"], plugin.name, totals, options)
+
+
+def serving(totals: Totals, options: Options) -> None:
+    """hami-serve with Ray Serve and other systems, if it has changed since this passed; each has an environment."""
+    interpreter = build_current()
+    for system in serving_systems.systems():
+        serving_systems.check(system, interpreter, totals, options)
 
 
 def pythons(totals: Totals, options: Options) -> None:
@@ -317,12 +325,13 @@ def coverage(totals: Totals, options: Options) -> None:
 ALWAYS = (lint, types, ci, cpp, wheels, python, abi, installed, plugins)
 WITH_ALL = (
     *(dev, asan, plugins_asan, python_asan, tsan, python_tsan, thread_safety, docs, pythons, systems, edges, again),
+    serving,
 )
 ON_REQUEST = (containers, coverage)
 # Long tiers start first. The first one builds the wheels, which most tiers need.
 START_ORDER = (
-    *(plugins, asan, tsan, pythons, wheels, python, systems, again, abi, ci, installed, plugins_asan, python_tsan),
-    *(python_asan, edges, cpp),
+    *(plugins, asan, tsan, pythons, serving, wheels, python, systems, again, abi, ci, installed, plugins_asan),
+    *(python_tsan, python_asan, edges, cpp),
     *(dev, types, thread_safety, docs, lint, containers, coverage),
 )
 

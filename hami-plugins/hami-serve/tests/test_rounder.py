@@ -253,3 +253,12 @@ def test_a_closed_rounder_takes_no_models():
         rounder.submit("b", say("b"))
     with pytest.raises(hami.NotFound):
         rounder.infer({"data": 1}, ["a"])
+
+
+def test_a_lazy_all_rounder_loads_each_model_by_its_first_request():
+    with AllRounder({"first": say("one"), "broken": "TestBroken", "second": say("two")}, lazy=True) as rounder:
+        assert set(states(rounder).values()) == {"unloaded"}
+        assert words(rounder.infer({"data": 1}, ["second"])) == {"second": "two"}
+        assert states(rounder) == {"first:1": "unloaded", "broken:1": "unloaded", "second:1": "ready"}
+        with pytest.raises(RuntimeError, match="the file of the model is damaged"):
+            rounder.infer({"data": 1}, ["broken"])

@@ -74,12 +74,16 @@ def index(rounder: AllRounder, *, only_ready: bool = False) -> list[dict[str, st
 
 
 def statistics(model: Model) -> dict[str, Any]:
-    """Return the statistics of a model, in the form of Triton's statistics extension."""
+    """Return the statistics of a model, in the form of Triton's statistics extension.
+
+    Clients such as perf_analyzer expect the same count for every step of the computation. The time is that of batches.
+    """
     nodes = model.pipe.stats().values() if model.pipe is not None else ()
     batches = sum(node.model_calls for node in nodes)
     compute_ns = int(sum(node.compute_ms for node in nodes) * 1e6)
     succeeded = model.calls - model.failures
     nothing = {"count": 0, "ns": 0}
+    without_time = {"count": succeeded, "ns": 0}
     queue_ns = max(0, model.success_ns + model.failure_ns - compute_ns)
     return {
         "name": model.handle.component,
@@ -91,9 +95,9 @@ def statistics(model: Model) -> dict[str, Any]:
             "success": {"count": succeeded, "ns": model.success_ns},
             "fail": {"count": model.failures, "ns": model.failure_ns},
             "queue": {"count": model.calls, "ns": queue_ns},
-            "compute_input": nothing,
-            "compute_infer": {"count": batches, "ns": compute_ns},
-            "compute_output": nothing,
+            "compute_input": without_time,
+            "compute_infer": {"count": succeeded, "ns": compute_ns},
+            "compute_output": without_time,
             "cache_hit": nothing,
             "cache_miss": nothing,
         },

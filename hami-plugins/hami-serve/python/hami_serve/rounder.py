@@ -49,6 +49,7 @@ class AllRounder:
         max_loaded: int | None = None,
         memory_budget: int | None = None,
         drain_timeout: float = DRAIN_S,
+        lazy: bool = False,
     ) -> None:
         """Load all components of a source.
 
@@ -59,6 +60,7 @@ class AllRounder:
                 unloaded for a new one, and loaded again by the next request for it.
             memory_budget: Maximum sum of the `memory` of the ready models, in bytes, in the same way.
             drain_timeout: Time limit in seconds for the requests of a model that is replaced or removed.
+            lazy: Load each model by the first request for it.
 
         Raises:
             ConfigError: The source is wrong.
@@ -69,10 +71,18 @@ class AllRounder:
         self.registry = Registry()
         self._changes = Changes(self.registry, max_loaded, memory_budget, drain_timeout)
         try:
-            self.update(read_components(source))
+            (self._describe if lazy else self.update)(read_components(source))
         except BaseException:
             self.close()
             raise
+
+    def _describe(self, components: Mapping[str, ComponentSpec]) -> None:
+        """Show components whose models are unloaded, for the first request to load."""
+        check_routing(components)
+        for name, spec in components.items():
+            for version, what in spec.versions.items():
+                self.registry.unloaded(self.registry.new(name, version, what), on_demand=True)
+            self._route(name, spec)
 
     # ---- requests ----
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,17 @@ from hami_serve.source import INDEX, NAME, ComponentSpec, read_components
 class Serving:
     """The models of one source. A source that the caller has not loaded is loaded by `start`."""
 
-    def __init__(self, source: Any, *, allow_control: bool = False, peers: Peers | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        source: Any,
+        *,
+        allow_control: bool = False,
+        peers: Peers | None = None,
+        make: Callable[..., AllRounder] = AllRounder,
+        **options: Any,
+    ) -> None:
         self._own = not isinstance(source, AllRounder)
+        self._make = make
         self._source = source
         self._options = options
         self._allow_control = allow_control
@@ -50,7 +59,7 @@ class Serving:
     def start(self) -> None:
         """Load all models."""
         if self._rounder is None:
-            self._rounder = AllRounder(components_of(self._source), **self._options)
+            self._rounder = self._make(components_of(self._source), **self._options)
 
     def drain(self, seconds: float) -> None:
         """Be not ready from now on, and let `stop` wait at most for the rest of the time."""
