@@ -19,7 +19,7 @@ TOP = """\
 
 A plugin runs with the version of `hami-core` in its row and with every later version. A native plugin runs with every
 `hami-core` that serves the same major version of the plugin ABI and at least the same minor version. `hami doctor`
-lists the installed versions.
+lists the installed versions. [Tested versions](tested-versions.md) shows which were run with each other.
 
 `python ci/compatibility.py` writes this page from the metadata of the packages.
 

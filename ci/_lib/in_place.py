@@ -6,7 +6,6 @@ written into the package folders, and wheels are built without it.
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import sys
@@ -15,8 +14,9 @@ from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
 
-from hami_build import zig
-from hami_build.steps import Failure, environment, run, step
+from hami_build import development, project
+from hami_build.development import compiler_settings, place
+from hami_build.steps import Failure, run, step
 
 from . import headers, interpreters, plugin_wheels
 from .paths import CACHE, REQUIREMENTS, ROOT, pyproject
@@ -29,23 +29,9 @@ PACKAGE = ROOT / "hami-core" / "python" / "hami"
 PTH = "hami-in-place.pth"
 
 
-def compiler_settings() -> list[str]:
-    """The system's C++ compiler where there is one, else that of the wheels; ccache where it is installed."""
-    settings = []
-    if shutil.which("ccache"):
-        settings += [f"-DCMAKE_{language}_COMPILER_LAUNCHER=ccache" for language in ("C", "CXX")]
-    if not (shutil.which("c++") and shutil.which("cc")):
-        settings += [f"-DCMAKE_TOOLCHAIN_FILE={zig.TOOLCHAIN}", f"-DHAMI_ZIG_TARGET={zig.TARGET}"]
-    return settings
-
-
 def build_environment() -> dict[str, str]:
-    """cmake and ninja of this environment; zig only where there is no other compiler."""
-    if shutil.which("c++") and shutil.which("cc"):
-        path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '/usr/bin:/bin')}"
-        return environment(PATH=path, CCACHE_BASEDIR=str(ROOT), CCACHE_NOHASHDIR="1")
-    zig.warm_up()
-    return zig.build_environment()
+    """Return the environment for cmake, in which ccache shares objects between checkouts."""
+    return development.build_environment(CCACHE_BASEDIR=str(ROOT), CCACHE_NOHASHDIR="1")
 
 
 def configure(folder: Path, flags: str, compiler: Sequence[str]) -> None:
@@ -91,33 +77,13 @@ def module_in(folder: Path) -> Path:
 
 def build_plugin(folder: Path) -> None:
     """Compile a native plugin; its library goes into its package folder."""
-    work = CACHE / "build" / f"in-place-{folder.name}"
-    version = pyproject(folder)["project"]["version"]
-    command = [
-        *("cmake", "-S", folder, "-B", work, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Debug"),
-        *(f"-Dhami_DIR={plugin_wheels.CMAKE_PACKAGE}", f"-DSKBUILD_PROJECT_VERSION={version}", *compiler_settings()),
-    ]
-    env = build_environment()
     with step(f"compiling {folder.name}"):
-        if not (work / "build.ninja").is_file():
-            run(command, log=f"{work.name}-configure", env=env)
-        run(["cmake", "--build", work], log=f"{work.name}-build", env=env)
-    for library in work.glob("*.so"):
-        place(library, package_of(folder))
+        work = CACHE / "build" / f"in-place-{folder.name}"
+        development.build_in_place(project.read(folder), work, plugin_wheels.CMAKE_PACKAGE)
 
 
 def package_of(plugin: Path) -> Path:
     return plugin / "python" / plugin.name.replace("-", "_")
-
-
-def place(module: Path, folder: Path) -> None:
-    """Copy a module into a package in one step: a process that has loaded the old one keeps it."""
-    target = folder / module.name
-    if target.is_file() and target.stat().st_mtime_ns == module.stat().st_mtime_ns:
-        return
-    work = folder / f".{module.name}.new.so"
-    shutil.copy2(module, work)
-    os.replace(work, target)
 
 
 def usable_plugins(installed: Sequence[str]) -> tuple[list[Path], dict[str, str]]:

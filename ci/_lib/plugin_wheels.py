@@ -18,7 +18,10 @@ PLUGINS = ROOT / "hami-plugins"
 CMAKE_PACKAGE = ROOT / "hami-core" / "cmake"
 INPUTS = [
     *(ROOT / "ci" / "_lib" / name for name in ("backend.py", "plugin_wheels.py")),
-    *(PACKAGING / name for name in ("pep517.py", "platforms.py", "sbom.py", "wheel_file.py", "wheels.py")),
+    *(
+        PACKAGING / name
+        for name in ("pep517.py", "platforms.py", "project.py", "sbom.py", "wheel_file.py", "wheels.py")
+    ),
     REQUIREMENTS / "backend.txt",
 ]
 # Inputs of a native plugin, in addition to its own folder.

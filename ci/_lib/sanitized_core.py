@@ -12,6 +12,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hami_build.development import compiler_settings, place
 from hami_build.steps import Failure, environment, guarded
 
 from . import in_place
@@ -72,14 +73,14 @@ def why_unusable(python: Path, env: dict[str, str]) -> str:
 
 def main() -> int:
     sanitizer = next(each for each in (ADDRESS, THREAD) if each.flags == sys.argv[1])
-    compiler = [*in_place.compiler_settings(), f"-DCMAKE_CXX_COMPILER={COMPILER}", f"-DHAMI_SANITIZE={sanitizer.flags}"]
+    compiler = [*compiler_settings(), f"-DCMAKE_CXX_COMPILER={COMPILER}", f"-DHAMI_SANITIZE={sanitizer.flags}"]
     compiler += ["-DCMAKE_UNITY_BUILD=ON"]  # compiles in half the time
     in_place.compile_targets(["_core"], sanitizer.folder, FLAGS, compiler)
     site = sanitizer.folder / "site"
     shutil.rmtree(site, ignore_errors=True)
     ignored = shutil.ignore_patterns("*.so", "__pycache__")
     shutil.copytree(in_place.PACKAGE, site / "hami", ignore=ignored)
-    in_place.place(in_place.module_in(sanitizer.folder), site / "hami")
+    place(in_place.module_in(sanitizer.folder), site / "hami")
     in_place.write_metadata(ROOT, site)
     return 0
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from hami_build import zig
+from hami_build import project, sanitizers, zig
 from hami_build.steps import Failure, environment, run, step
 
 from . import (
@@ -21,7 +21,6 @@ from . import (
     old_systems,
     plugin_wheels,
     rebuilt,
-    sanitized,
     sanitized_core,
     serving_systems,
     static,
@@ -244,15 +243,18 @@ def asan(totals: Totals, options: Options) -> None:
 
 def plugins_asan(totals: Totals, options: Options) -> None:
     """The tests of native plugins, compiled under AddressSanitizer and UndefinedBehaviorSanitizer."""
-    runtime = sanitized.runtime()
-    if runtime is None:
-        totals.skip("plugins-asan", f"clang's runtime is missing (Debian, Ubuntu: apt install {sanitized.PACKAGES})")
+    sanitizer = sanitizers.find()
+    if sanitizer is None:
+        totals.skip("plugins-asan", f"no runtime of AddressSanitizer; install {sanitizers.PACKAGES}")
         return
     interpreter = build_current()
     reports = Options((*options.pytest, "--capture=sys"))  # the sanitizer writes to the standard error and ends all
     for plugin in filter(plugin_wheels.is_native, plugin_wheels.folders()):
         print(f"-- {plugin.name}", flush=True)
-        env = sanitized.test_environment(sanitized.build(plugin), runtime)
+        work = CACHE / "build" / f"asan-{plugin.name}"
+        with step(f"compiling {plugin.name} under AddressSanitizer"):
+            site = sanitizers.build(project.read(plugin), work, plugin_wheels.CMAKE_PACKAGE, sanitizer)
+        env = environment(PYTHONPATH=str(site), **sanitizer.variables())
         tests = [plugin / "tests"]
         pytest(plugin_environment(plugin, interpreter), tests, f"{plugin.name} asan", totals, reports, env)
 

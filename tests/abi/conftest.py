@@ -6,6 +6,7 @@ import os
 import platform
 import shutil
 import subprocess
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -108,9 +109,36 @@ def golden_headers() -> list[tuple[Path, Path]]:
     return [*((folder, folder / "include") for folder in versions), (versions[-1], INCLUDE)]
 
 
-@pytest.fixture(params=golden_headers(), ids=lambda pair: "current" if pair[1] == INCLUDE else pair[0].name)
-def golden(request: pytest.FixtureRequest, build: Callable[..., Path]) -> Callable[..., str]:
+def kept_wheels() -> list[Path]:
+    """Return the wheels in the museum for this machine, which were built when their ABI was current."""
+    return sorted((HERE / "museum").glob(f"*_{platform.machine()}.whl"))
+
+
+def name_of(golden: Path | tuple[Path, Path]) -> str:
+    """Return the name of a parameter of the fixture `golden`."""
+    if isinstance(golden, Path):
+        return f"kept-{golden.name.split('-')[1]}"
+    return "current" if golden[1] == INCLUDE else golden[0].name
+
+
+@pytest.fixture(
+    params=[*golden_headers(), *kept_wheels()],
+    ids=lambda it: (
+        f"kept-{it.name.split('-')[1]}" if isinstance(it, Path) else "current" if it[1] == INCLUDE else it[0].name
+    ),
+)
+def golden(
+    request: pytest.FixtureRequest, build: Callable[..., Path], unpacked: Callable[[Path], Path]
+) -> Callable[..., str]:
     """Return a function that registers a golden plugin and returns the prefix of its backends."""
+    if isinstance(request.param, Path):
+        folder = unpacked(request.param)
+
+        def kept(toolchain: Toolchain, name: str = "full.cpp") -> str:
+            hami.register_plugin(folder / "hami_golden" / f"{name.partition('.')[0]}.so")
+            return f"Golden{request.param.name.split('-')[1].replace('.', '')}"
+
+        return kept
     sources, include = request.param
 
     def golden(toolchain: Toolchain, name: str = "full.cpp") -> str:
@@ -119,6 +147,21 @@ def golden(request: pytest.FixtureRequest, build: Callable[..., Path]) -> Callab
         return toolchain.prefix
 
     return golden
+
+
+@pytest.fixture(scope="session")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
+    """Return a function that unpacks a wheel once, as its libraries are loaded once, and returns the folder."""
+    made: dict[Path, Path] = {}
+
+    def unpacked(wheel: Path) -> Path:
+        if wheel not in made:
+            made[wheel] = tmp_path_factory.mktemp("museum")
+            with zipfile.ZipFile(wheel) as archive:
+                archive.extractall(made[wheel])
+        return made[wheel]
+
+    return unpacked
 
 
 @pytest.fixture

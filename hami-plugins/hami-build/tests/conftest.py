@@ -5,13 +5,14 @@ from __future__ import annotations
 import platform
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from email.parser import Parser
 from pathlib import Path
 
+import hami
 import pytest
 
-from hami_build import checks, grades, sbom, wheel_file
+from hami_build import cache, checks, development, grades, sbom, unpacked, wheel_file
 
 METADATA = """\
 Metadata-Version: 2.4
@@ -107,17 +108,77 @@ def compiled(tmp_path: Path) -> Compile:
 
 
 @pytest.fixture
-def finding(tmp_path: Path) -> Callable[[Path, str], grades.Finding]:
-    """finding(wheel, check) -> what this check says; the others do not run."""
+def finding(tmp_path: Path) -> Callable[..., grades.Finding]:
+    """finding(wheel, check, cores, source) -> what this check says; the others do not run."""
 
-    def run(wheel: Path, name: str) -> grades.Finding:
-        import zipfile
-
-        with zipfile.ZipFile(wheel) as archive:
-            archive.extractall(tmp_path / "unpacked")
+    def run(wheel: Path, name: str, cores: Sequence[str] = (), source: Path | None = None) -> grades.Finding:
         level, check = next(
             (grade, each[1]) for grade, group in checks.CHECKS.items() for each in group if each[0] == name
         )
-        return grades.finding(checks.Wheel(wheel, tmp_path / "unpacked"), level, name, check)
+        return grades.finding(unpacked.unpack(wheel, tmp_path / "unpacked", cores, source), level, name, check)
 
     return run
+
+
+CMAKE = """\
+cmake_minimum_required(VERSION 3.21)
+project(acme_inc LANGUAGES CXX)
+find_package(hami CONFIG REQUIRED)
+hami_add_plugin(acme src/acme.cpp)
+install(TARGETS acme DESTINATION acme_inc)
+"""
+NATIVE_PLUGIN = """\
+import pluggy
+from pathlib import Path
+
+@pluggy.HookimplMarker("hami")
+def hami_register(registry):
+    registry.add_library(Path(__file__).with_name("acme.so"))
+"""
+SOURCE = """\
+#include <hami/backend.hpp>
+
+class AcmeInc : public hami::Backend {
+  void forward_(hami::Batch batch) override {
+    for (hami::Dict& item : batch) {
+      try {
+        item["result"] = item["data"].as_int() + 1;
+      } catch (const hami::Error& error) {
+        item.fail(error);
+      }
+    }
+  }
+};
+HAMI_REGISTER(AcmeInc, "AcmeInc", "", "Adds one.");
+HAMI_PLUGIN("acme-inc", "1.0")
+"""
+
+
+@pytest.fixture
+def native_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of a native project whose builds are cached in a temporary folder."""
+    for tool in ("c++", "cmake", "ninja"):
+        if not shutil.which(tool, path=development.search_path()):
+            pytest.skip(f"{tool} is not installed")
+    if not Path(hami.get_include()).is_dir():  # a development build of the core, in its checkout
+        headers = str(Path(__file__).resolve().parents[3] / "hami-core" / "include")
+        monkeypatch.setattr(hami, "get_include", lambda: headers)
+    monkeypatch.setattr(cache, "_chosen", tmp_path / "cache")
+    folder = tmp_path / "native"
+    for name, text in {
+        "pyproject.toml": (
+            '[build-system]\nrequires = ["scikit-build-core"]\nbuild-backend = "scikit_build_core.build"\n'
+            '[project]\nname = "acme-inc"\nversion = "1.0"\ndependencies = ["hami-core"]\n'
+            '[project.entry-points."hami.backends"]\nAcmeInc = "acme_inc.plugin"\n'
+            '[project.entry-points."hami"]\ninc = "acme_inc.plugin"\n'
+            '[tool.scikit-build]\nwheel.py-api = "py3"\nwheel.packages = ["python/acme_inc"]\n'
+        ),
+        "CMakeLists.txt": CMAKE,
+        "src/acme.cpp": SOURCE,
+        "python/acme_inc/__init__.py": "",
+        "python/acme_inc/plugin.py": NATIVE_PLUGIN,
+        "python/acme_inc/quality.toml": QUALITY,
+    }.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder

@@ -14,7 +14,7 @@ from hami_build import binary, grades, tools
 from hami_build.commands import main
 from hami_build.errors import Failure
 
-Find = Callable[[Path, str], grades.Finding]
+Find = Callable[..., grades.Finding]
 
 
 def native(make: Make, binary: bytes, name: str = "acme_inc/acme.so", tag: str = PLATFORM) -> Path:
@@ -187,6 +187,11 @@ def test_names_that_differ_only_in_case_are_found(make: Make, finding: Find) -> 
     text = f"{ENTRY_POINTS}Acme_inc = acme_inc.plugin\n"
     found = finding(make(info={"entry_points.txt": text}), "names")
     assert found.detail == "AcmeInc, Acme_inc differ only in case or _; rename all but one"
+
+
+def test_a_name_of_another_plugin_is_found(make: Make, finding: Find) -> None:
+    found = finding(make(info={"entry_points.txt": f"{ENTRY_POINTS}Onnx_Tensor = acme_inc.plugin\n"}), "names")
+    assert found.detail == "Onnx_Tensor is the name of a backend of hami-onnx but for case and _; rename it"
 
 
 def test_a_heavy_import_at_discovery_is_found(make: Make, finding: Find) -> None:

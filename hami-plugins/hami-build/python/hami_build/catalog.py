@@ -6,7 +6,6 @@ import hashlib
 import html
 import json
 import tempfile
-import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,9 @@ from typing import Any
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
-from hami_build import binary, checks, grades, integrity, wheel_file
+from hami_build import binary, grades, integrity, wheel_file
 from hami_build.errors import Failure
+from hami_build.unpacked import Skipped, Wheel, Wrong, unpack
 
 FORMAT = 1
 OWNED = ("backends", "pipelines", "devices")
@@ -56,7 +56,7 @@ def entry(version: str, wheels: Sequence[Path], *, with_grades: bool) -> dict[st
         if not complete:
             raise Failure(f"{wheel} is not a complete wheel: {detail}; build or download it again")
     with tempfile.TemporaryDirectory() as folder:
-        opened = [unpacked(wheel, Path(folder, str(number))) for number, wheel in enumerate(wheels)]
+        opened = [unpack(wheel, Path(folder, str(number))) for number, wheel in enumerate(wheels)]
         chosen = next((wheel for wheel in opened if wheel.runs_here), opened[0])
         metadata, known = wheel_file.metadata(chosen.files), code(chosen)
         found: dict[str, Any] = {
@@ -76,28 +76,21 @@ def entry(version: str, wheels: Sequence[Path], *, with_grades: bool) -> dict[st
     return found
 
 
-def unpacked(wheel: Path, folder: Path) -> checks.Wheel:
-    """Return a wheel, unpacked into a folder."""
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder)
-    return checks.Wheel(wheel, folder)
-
-
-def code(wheel: checks.Wheel) -> dict[str, dict[str, Any]]:
+def code(wheel: Wheel) -> dict[str, dict[str, Any]]:
     """Return summary and parameters of each backend, if the code of the wheel can run here."""
     try:
         found: dict[str, dict[str, Any]] = wheel.run("registered", wheel.name)["backends"]
-    except (checks.Skipped, checks.Wrong):
+    except (Skipped, Wrong):
         return {}
     return found
 
 
-def abi(wheel: checks.Wheel) -> dict[str, str]:
+def abi(wheel: Wheel) -> dict[str, str]:
     """Return the oldest plugin ABI that a native plugin runs with, and the one it was built with."""
     libraries = [wheel.folder / each.name for each in wheel.binaries if binary.ENTRY in each.symbols.exported]
     try:
         built = wheel.run("abi", list(map(str, libraries))) if libraries else {}
-    except (checks.Skipped, checks.Wrong):
+    except (Skipped, Wrong):
         return {}
     if not built or not all(built.values()):
         return {}

@@ -4,108 +4,28 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import re
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from hami_build import archive, binary, quality, tools, wheel_file
+from hami_build import archive, binary, cores, project, quality, sanitizers, tools, wheel_file
+from hami_build.errors import Failure
+from hami_build.unpacked import Run, Skipped, Wheel, Wrong
+from hami_build.wheels import installed_cmake_dir
 
-CHILD = Path(__file__).with_name("child.py")
-CHILD_TIMEOUT_S = 120
 GROUPS = ("hami", "hami.backends", "hami.pipelines", "hami.devices")
 DISCOVERY_LIMIT_S = 0.2  # processor time; `hami plugins` imports the entry modules of every plugin
 LIGHT = {"hami", "pluggy", "packaging"}  # modules of the core and of its requirements
 NAME = re.compile(r"[A-Za-z_]\w*")
-
-
-class Skipped(Exception):
-    """A check that does not apply here; the text says why."""
-
-
-class Wrong(Exception):
-    """A check that fails; the text says what is wrong and what to do."""
-
-
-@dataclass
-class Wheel:
-    """A wheel that is complete, unpacked into `folder`."""
-
-    path: Path
-    folder: Path
-
-    @cached_property
-    def files(self) -> dict[str, bytes]:
-        return wheel_file.read(self.path)
-
-    @cached_property
-    def name(self) -> str:
-        return str(wheel_file.metadata(self.files)["Name"])
-
-    @cached_property
-    def package(self) -> str:
-        return canonicalize_name(self.name).replace("-", "_")
-
-    @cached_property
-    def binaries(self) -> list[binary.Binary]:
-        return binary.read_all(self.folder, binary.shared_objects(self.path))
-
-    @cached_property
-    def platforms(self) -> list[str]:
-        return self.path.stem.split("-")[-1].split(".")
-
-    @cached_property
-    def entry_points(self) -> dict[str, dict[str, str]]:
-        return archive.entry_points(self.files)
-
-    @cached_property
-    def backends(self) -> dict[str, str]:
-        return self.entry_points.get("hami.backends", {})
-
-    @cached_property
-    def quality(self) -> quality.Quality:
-        name = f"{self.package}/{quality.NAME}"
-        text = self.files.get(name)
-        return (
-            quality.parse(text.decode("utf-8", "replace"), f"{self.path.name}: {name}") if text else quality.Quality()
-        )
-
-    @property
-    def runs_here(self) -> bool:
-        return all(each == "any" or each.endswith(f"_{platform.machine()}") for each in self.platforms)
-
-    def run(self, task: str, argument: object) -> Any:
-        """Run a task of child.py with the wheel first on its path."""
-        if not self.runs_here:
-            raise Skipped(f"the wheel is for {self.platforms[0]}, this machine is {platform.machine()}")
-        path = os.pathsep.join([str(self.folder), *filter(None, [os.environ.get("PYTHONPATH")])])
-        command = [sys.executable, CHILD, task, self.folder, json.dumps(argument)]
-        try:
-            done = subprocess.run(
-                list(map(str, command)),
-                env={**os.environ, "PYTHONPATH": path},
-                capture_output=True,
-                text=True,
-                timeout=CHILD_TIMEOUT_S,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise Wrong(f"its code did not end within {CHILD_TIMEOUT_S} s") from None
-        if done.returncode < 0:
-            raise Wrong(f"its code ended the process with signal {-done.returncode}")
-        if done.returncode:
-            said = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            raise Wrong(f"{said}; install what the wheel requires into this environment, or correct the code")
-        return json.loads(done.stdout.splitlines()[-1])
 
 
 def of(check: tuple[str, bool, str], remedy: str) -> str:
@@ -140,10 +60,30 @@ def names(wheel: Wheel) -> str:
         raise Wrong(f'"{wheel.name}" is not a canonical name; write {canonicalize_name(wheel.name)} in pyproject.toml')
     if wrong := [name for name in wheel.backends if not NAME.fullmatch(name)]:
         raise Wrong(f'"{wrong[0]}" is not the name of a backend; use letters, digits and _')
-    counted = Counter(name.lower().replace("_", "") for name in wheel.backends)
-    if twice := [name for name in wheel.backends if counted[name.lower().replace("_", "")] > 1]:
+    counted = Counter(map(plain, wheel.backends))
+    if twice := [name for name in wheel.backends if counted[plain(name)] > 1]:
         raise Wrong(f"{', '.join(twice)} differ only in case or _; rename all but one")
+    for name in wheel.backends:
+        if (owners := owners_of(name)) and wheel.name not in owners:
+            raise Wrong(f"{name} is the name of a backend of {', '.join(sorted(owners))} but for case and _; rename it")
     return ", ".join(found)
+
+
+def owners_of(backend: str) -> set[str]:
+    """Return the plugins in the catalogue that have a backend of that name, but for case and _."""
+    return {each["name"] for each in catalogue() if plain(backend) in map(plain, each["backends"])}
+
+
+@cache
+def catalogue() -> list[dict[str, Any]]:
+    """Return what `hami search` lists; nothing if the catalogue cannot be read."""
+    command = [sys.executable, "-m", "hami", "search", "--json"]
+    said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    return list(json.loads(said)) if said else []
+
+
+def plain(name: str) -> str:
+    return name.lower().replace("_", "")
 
 
 def metadata(wheel: Wheel) -> str:
@@ -245,14 +185,20 @@ def targets(wheel: Wheel) -> str:
 
 
 def core(wheel: Wheel) -> str:
+    found = core_requirement(wheel)
+    operators = {each.operator for each in found.specifier}
+    if operators != {">="}:
+        raise Wrong(f"it requires {found}; write hami-core>=X without an upper bound: later versions run it")
+    return str(found)
+
+
+def core_requirement(wheel: Wheel) -> Requirement:
+    """Return what the wheel requires of hami-core; raises Wrong if it requires nothing."""
     lines = wheel_file.metadata(wheel.files).get_all("Requires-Dist") or []
-    found = [each for each in map(Requirement, lines) if canonicalize_name(each.name) == "hami-core"]
+    found = [each for each in map(Requirement, lines) if canonicalize_name(each.name) == cores.NAME]
     if not found:
         raise Wrong("the wheel does not require hami-core; add hami-core>=X, the oldest version that you test with")
-    operators = {each.operator for each in found[0].specifier}
-    if operators != {">="}:
-        raise Wrong(f"it requires {found[0]}; write hami-core>=X without an upper bound: later versions run it")
-    return str(found[0])
+    return found[0]
 
 
 # ---- silver: it does what it promises ----
@@ -271,7 +217,12 @@ def discovery(wheel: Wheel) -> str:
 
 
 def registration(wheel: Wheel) -> str:
-    found = wheel.run("registered", wheel.name)
+    return ", ".join(registered(wheel, wheel.run)) or "no backends"
+
+
+def registered(wheel: Wheel, run: Run) -> list[str]:
+    """Return the backends that the plugin registers; raises Wrong if it promises others."""
+    found = run("registered", wheel.name)
     if found["errors"]:
         raise Wrong(f"{found['errors'][0]}; correct the plugin's hook hami_register")
     if gone := sorted(set(wheel.backends) - set(found["backends"])):
@@ -280,7 +231,7 @@ def registration(wheel: Wheel) -> str:
         raise Wrong(
             f"the plugin registers {', '.join(extra)}, which the entry points hami.backends do not name: add them"
         )
-    return ", ".join(found["backends"]) or "no backends"
+    return list(found["backends"])
 
 
 def plugin_abi(wheel: Wheel) -> str:
@@ -302,10 +253,58 @@ def conformance(wheel: Wheel) -> str:
     missing = sorted(set(wheel.backends) - set(wheel.quality.samples))
     if missing:
         raise Wrong(f"no sample for {', '.join(missing)}; add [samples.{missing[0]}] to {wheel.package}/{quality.NAME}")
-    found = wheel.run("conformance", {name: wheel.quality.samples[name] for name in wheel.backends})
+    return ", ".join(conforming(wheel, wheel.run))
+
+
+def conforming(wheel: Wheel, run: Run) -> list[str]:
+    """Return the backends with a sample; raises Wrong if one fails the conformance suite."""
+    found = run("conformance", {name: each for name, each in wheel.quality.samples.items() if name in wheel.backends})
     if failed := {name: text for name, text in found.items() if text}:
         raise Wrong("; ".join(f"{name}: {text}" for name, text in failed.items()))
-    return ", ".join(found)
+    return list(found)
+
+
+def core_versions(wheel: Wheel) -> str:
+    """The plugin registers its backends, and these pass the conformance suite, with every other core that is given."""
+    if not wheel.cores:
+        raise Skipped("only the installed hami-core; --core names others")
+    core(wheel)
+    said = []
+    with tempfile.TemporaryDirectory() as work:
+        for each in cores.find(wheel.cores, core_requirement(wheel).specifier, Path(work)):
+            run = partial(wheel.run, first=each.folder)
+            try:
+                registered(wheel, run)
+                conforming(wheel, run)
+            except Wrong as error:
+                raise Wrong(f"with hami-core {each.version}: {error}") from None
+            said.append(str(each.version))
+    if not said:
+        raise Wrong(f"none of the given cores is {core_requirement(wheel)}; correct the requirement, or give others")
+    return f"runs with {', '.join(said)}"
+
+
+def sanitized(wheel: Wheel) -> str:
+    """The same, compiled from the sources under AddressSanitizer and UndefinedBehaviorSanitizer."""
+    native(wheel)
+    if wheel.source is None:
+        raise Skipped("sources not given; --source names the folder of the project")
+    sources = project.read(wheel.source)
+    if canonicalize_name(sources.name) != canonicalize_name(wheel.name):
+        raise Skipped(f"{wheel.source} has the sources of {sources.name}")
+    tool = sanitizers.find()
+    if tool is None:
+        raise Failure(f"no compiler with the runtime of AddressSanitizer; install {sanitizers.PACKAGES}")
+    variables = tool.variables()
+    started = subprocess.run(
+        [sys.executable, "-c", ""], env={**os.environ, **variables}, capture_output=True, check=False
+    )
+    if started.returncode:
+        raise Skipped(f"Python does not start with {', '.join(each.name for each in tool.runtimes)} loaded first")
+    site = sanitizers.build(sources, sources.cached / "sanitized", installed_cmake_dir(), tool)
+    run = partial(wheel.run, first=site, variables=variables)
+    registered(wheel, run)
+    return f"{tool.compiler}: {', '.join(conforming(wheel, run)) or 'no samples'}"
 
 
 # ---- gold: users can read about it, and know what is inside ----
@@ -368,6 +367,8 @@ CHECKS: Mapping[str, Sequence[tuple[str, Check]]] = {
         ("registration", registration),
         ("plugin ABI", plugin_abi),
         ("conformance", conformance),
+        ("hami-core versions", core_versions),
+        ("sanitizers", sanitized),
     ),
     "gold": (
         ("licence", licence),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -12,6 +13,13 @@ from typing import Any
 from hami_build.errors import Failure
 
 Command = Callable[[argparse.Namespace], int]
+OTHER_CORES: dict[str, Any] = {
+    "action": "append",
+    "default": [],
+    "metavar": "WHEEL",
+    "help": "also run the backends with another hami-core: a wheel, or the oldest and the newest suitable version of a "
+    "folder or a package index",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,6 +39,10 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     check.add_argument("wheel", nargs="+", type=Path, metavar="WHEEL", help="the wheel of a plugin")
     check.add_argument("--require", choices=("bronze", "silver", "gold"), default="bronze", help="default: bronze")
     check.add_argument("--badge", type=Path, metavar="FILE", help="write a badge as SVG, with the lowest of the grades")
+    check.add_argument("--core", **OTHER_CORES)
+    check.add_argument(
+        "--source", type=Path, metavar="FOLDER", help="also compile the project in FOLDER with sanitizers and run it"
+    )
     wheel = _add(commands, "wheel", "build the wheels of a plugin, as they are published", run_wheel)
     wheel.add_argument(
         "project", nargs="?", type=Path, default=Path(), metavar="PROJECT", help="folder of the project; default: ."
@@ -44,6 +56,16 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
         "default: the oldest with the architecture of this machine",
     )
     wheel.add_argument("--to", type=Path, default=Path("dist"), metavar="FOLDER", help="where to write; default: dist")
+    develop = _add(
+        commands, "develop", "install a plugin from its sources, and compile it again when they change", run_develop
+    )
+    develop.add_argument(
+        "project", nargs="?", type=Path, default=Path(), metavar="PROJECT", help="folder of the project; default: ."
+    )
+    develop.add_argument("--watch", action="store_true", help="compile again whenever a source is saved, until Ctrl-C")
+    matrix = _add(commands, "matrix", "run plugins with several versions of hami-core, and print a table", run_matrix)
+    matrix.add_argument("wheel", nargs="+", type=Path, metavar="WHEEL", help="a wheel of a plugin")
+    matrix.add_argument("--core", **OTHER_CORES)
     catalog = _add(commands, "catalog", "write a catalogue of plugins as JSON, and a page for readers", run_catalog)
     catalog.add_argument("folder", type=Path, metavar="FOLDER", help="folder with wheels, also of several versions")
     catalog.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="where to write the two files")
@@ -76,7 +98,7 @@ def run_check(parsed: argparse.Namespace) -> int:
     """Print a report for each wheel; the status is 1 if one does not reach the grade of --require."""
     from hami_build import grades
 
-    reports = [grades.grade(wheel) for wheel in parsed.wheel]
+    reports = [grades.grade(wheel, parsed.core, parsed.source) for wheel in parsed.wheel]
     lowest = min((report.grade for report in reports), key=grades.GRADES.index)
     if parsed.json:
         print(json.dumps([report.as_json() for report in reports], indent=1))
@@ -93,6 +115,35 @@ def run_wheel(parsed: argparse.Namespace) -> int:
 
     chosen = [platforms.parse(name) for name in parsed.platform or ()] or [platforms.default()]
     return _print_files(parsed, "wheels", wheels.build(parsed.project, chosen, parsed.to))
+
+
+def run_develop(parsed: argparse.Namespace) -> int:
+    """Install the project, and with --watch compile it whenever a source changes."""
+    from hami_build import develop
+
+    def say(text: str) -> None:
+        print(json.dumps({"message": text}) if parsed.json else text, flush=True)
+
+    say(develop.install(parsed.project))
+    if parsed.watch:
+        with contextlib.suppress(KeyboardInterrupt):
+            for text in develop.watch(parsed.project):
+                say(text)
+    return 0
+
+
+def run_matrix(parsed: argparse.Namespace) -> int:
+    """Print the table; the status is 1 if a plugin does not run with a core that it accepts."""
+    from hami_build import matrix
+
+    rows = matrix.measure(parsed.wheel, parsed.core)
+    if not rows:
+        raise Failure("none of the wheels is for this machine")
+    print(json.dumps([each.as_json() for each in rows], indent=1) if parsed.json else matrix.markdown(rows).rstrip())
+    failed = matrix.failures(rows)
+    for text in failed:
+        print(f"error: {text}", file=sys.stderr)
+    return 1 if failed else 0
 
 
 def run_catalog(parsed: argparse.Namespace) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 
 from hami_build import checks, integrity
 from hami_build.errors import Failure
+from hami_build.unpacked import Skipped, Wheel, Wrong
 
 GRADES = ("none", *checks.CHECKS)
 COLOURS = {"none": "#9f9f9f", "bronze": "#a97142", "silver": "#8a9597", "gold": "#c9a227"}
@@ -50,8 +51,13 @@ class Report:
         return {**asdict(self), "findings": [asdict(each) for each in self.findings]}
 
 
-def grade(wheel: Path) -> Report:
+def grade(wheel: Path, cores: Sequence[str] = (), source: Path | None = None) -> Report:
     """Check a wheel. Its code runs in child processes of this environment, which must contain what it requires.
+
+    Args:
+        wheel: The wheel of a plugin.
+        cores: Other versions of hami-core to run it with: wheels, folders of wheels, addresses of package indexes.
+        source: The folder of the project that it was built from, to run it under sanitizers.
 
     Raises:
         Failure: The file does not exist, or its quality.toml is not valid.
@@ -65,11 +71,14 @@ def grade(wheel: Path) -> Report:
     else:
         with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(wheel) as archive:
             archive.extractall(folder)
-            found = [Finding("bronze", "archive", "passed", detail), *findings(checks.Wheel(wheel, Path(folder)))]
+            found = [
+                Finding("bronze", "archive", "passed", detail),
+                *findings(Wheel(wheel, Path(folder), cores, source)),
+            ]
     return Report(wheel.name, grade_of(found), round(time.monotonic() - start, 3), found)
 
 
-def findings(wheel: checks.Wheel) -> list[Finding]:
+def findings(wheel: Wheel) -> list[Finding]:
     """Return the finding of every check."""
     exempt = wheel.quality.exempt
     known = {name for group in checks.CHECKS.values() for name, _ in group}
@@ -78,13 +87,13 @@ def findings(wheel: checks.Wheel) -> list[Finding]:
     return [finding(wheel, level, name, check) for level, group in checks.CHECKS.items() for name, check in group]
 
 
-def finding(wheel: checks.Wheel, level: str, name: str, check: checks.Check) -> Finding:
+def finding(wheel: Wheel, level: str, name: str, check: checks.Check) -> Finding:
     """Run one check."""
     try:
         return Finding(level, name, "passed", check(wheel))
-    except checks.Skipped as reason:
+    except Skipped as reason:
         return Finding(level, name, "skipped", str(reason))
-    except (checks.Wrong, Failure) as reason:
+    except (Wrong, Failure) as reason:
         if name in wheel.quality.exempt:
             return Finding(level, name, "exempt", f"{wheel.quality.exempt[name]} ({reason})")
         return Finding(level, name, "failed", str(reason))

@@ -30,7 +30,7 @@ def build(
     settings: Mapping[str, str] | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Path:
-    """Call `hook` ("build_wheel" or "build_sdist") of a backend for the project in `source`; return the file it wrote.
+    """Call `hook`, such as "build_wheel", of a backend for the project in `source`; return the file or folder it wrote.
 
     `backends` is a folder with build backends for a Python that has none; else they are those of this environment.
     """
@@ -49,4 +49,4 @@ def build(
     path = {"PYTHONPATH": str(backends)} if backends else {}
     whole = {**(environment() if env is None else env), **path, "SOURCE_DATE_EPOCH": EPOCH}
     run(command, log=log, env=whole, cwd=source)
-    return next(file for file in destination.iterdir() if file.is_file())
+    return next(path for path in destination.iterdir() if path.is_file() or path.suffix == ".dist-info")
