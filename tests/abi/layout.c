@@ -132,8 +132,10 @@ SLOT(70, device_tensor_of);
 SLOT(71, device_tensor_view);
 SLOT(72, ctx_stream_get);
 SLOT(73, ctx_stream_set);
-SIZE(hami_backend_class, 112);
+SIZE(hami_backend_class, 128);
 AT(hami_backend_class, expression, 104);
+AT(hami_backend_class, absorbs, 112);
+AT(hami_backend_class, absorb, 120);
 #endif
 
 SIZE(hami_plugin, 40);

@@ -409,20 +409,21 @@ def test_a_description_has_nodes_backends_parameters_batching_and_graph() -> Non
         described = pipe.describe()
     assert json.loads(json.dumps(described)) == described
     assert pipe.describe() == described  # also after the close
-    identity = {"name": "Identity", "class": "Identity", "distribution": "hami-core", "params": {}, "children": []}
+    of_core = {"distribution": "hami-core", "params": {}, "absorbed": False}
+    identity = {"name": "Identity", "class": "Identity", **of_core, "children": []}
     a, b = described["nodes"]["a"], described["nodes"]["b"]
     assert a["backends"] == [
         {
             "name": "S",
             "class": "Sequential",
-            "distribution": "hami-core",
-            "params": {},
+            **of_core,
             "children": [
                 {
                     "name": "TestDescribed",
                     "class": "TestDescribed",
                     "distribution": None,
                     "params": {"limit": 0.02, "names": ["x"]},
+                    "absorbed": False,
                     "children": [identity],
                 },
                 identity,
@@ -450,13 +451,7 @@ def test_a_description_has_nodes_backends_parameters_batching_and_graph() -> Non
     assert (a["next"], a["map"], a["or"], a["accept_skipped"]) == (["b"], [], False, False)
     assert (b["batching"]["batching_timeout"], b["backends"], b["next"]) == (0.005, [identity], [])
     assert b["map"] == [{"node": "a", "from": "result", "to": "data"}]
-    entry = {
-        "name": "DagDispatcher",
-        "class": "DagDispatcher",
-        "distribution": "hami-core",
-        "params": {},
-        "children": [],
-    }
+    entry = {"name": "DagDispatcher", "class": "DagDispatcher", **of_core, "children": []}
     assert described["entrypoint"] == {"expression": "DagDispatcher", "backends": [entry]}
 
 

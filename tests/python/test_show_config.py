@@ -119,7 +119,14 @@ def test_json_contains_the_same_values(files: None, hami_command: Run) -> None:
         "written": "${root}/${node_name}",
     }
     assert node["keys"]["node_entrypoint"] == {"value": NODE_ENTRYPOINT, "from": "default"}
-    assert node["backends"][2] == {"name": "S", "class": "Sequential", "owner": "hami-core", "depth": 2, "params": []}
+    assert node["backends"][2] == {
+        "name": "S",
+        "class": "Sequential",
+        "owner": "hami-core",
+        "depth": 2,
+        "params": [],
+        "absorbed": False,
+    }
     params = {param["name"]: param for backend in node["backends"] for param in backend["params"]}
     assert params["max"] == {"name": "max", "value": 8, "text": "8", "from": "--set"}
     assert params["batching_timeout"] == {

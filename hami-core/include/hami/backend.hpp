@@ -82,6 +82,12 @@ class Backend {
   static constexpr std::uint32_t kMaxChildren = 0;
   static constexpr Range kRange{0, 0};  // the same for every instance; {0, 0}: as range_ returns, else any number
 
+#if HAMI_ABI_USE_MINOR >= 1
+  // Names of classes of this plugin, separated by commas. A backend of one of them that directly follows this one in a Sequential is
+  // given to absorb_, and only this one runs. Needs the parameter "fuse: bool = true".
+  static constexpr const char* kAbsorbs = nullptr;
+#endif
+
   Backend() = default;
   Backend(const Backend&) = delete;
   Backend& operator=(const Backend&) = delete;
@@ -132,6 +138,10 @@ class Backend {
   virtual void inject_dependency_(const Child&) {
     throw Error(HAMI_UNIMPLEMENTED, std::string(view(host().context_label(context_))) + " takes no dependency");
   }
+#if HAMI_ABI_USE_MINOR >= 1
+  // From now on, forward_ also does the work of `next`, after its own. `next` exists as long as this backend.
+  virtual void absorb_(Backend&) {}
+#endif
   template <class Class>
   friend struct Thunks;
 
@@ -185,6 +195,11 @@ struct Thunks {
   static hami_error* inject_dependency(void* self, hami_backend* dependency) {
     return guard([&] { object(self).inject_dependency_(Child(dependency)); });
   }
+#if HAMI_ABI_USE_MINOR >= 1
+  static hami_error* absorb(void* self, void* next) {
+    return guard([&] { object(self).absorb_(object(next)); });
+  }
+#endif
 };
 
 // Whether a class overrides range_. Only the name of an override that is private is inaccessible here, so failure means true.
@@ -225,6 +240,10 @@ HAMI_SDK_OWN_ bool register_class(const char* name, const char* params, const ch
   cls.range = overrides_range<Class>::value ? Thunk::range : nullptr;
   cls.forward_with_dep = Thunk::forward_with_dep;
   cls.inject_dependency = Thunk::inject_dependency;
+#if HAMI_ABI_USE_MINOR >= 1
+  cls.absorbs = Class::kAbsorbs;
+  cls.absorb = Thunk::absorb;
+#endif
   return register_table(cls);
 }
 

@@ -62,6 +62,7 @@ py::dict to_dict(const Explanation::Part& part) {
     entry["owner"] = backend.owner;
     entry["depth"] = backend.depth;
     entry["params"] = params;
+    entry["absorbed"] = backend.is_absorbed;
     backends.append(entry);
   }
   py::dict explained;

@@ -62,6 +62,7 @@ py::list tree(const Backends& backends, std::size_t& first, std::size_t depth) {
     entry["class"] = backend.cls;
     entry["distribution"] = backend.owner.empty() ? py::object(py::none()) : py::object(py::str(backend.owner));
     entry["params"] = params;
+    entry["absorbed"] = backend.is_absorbed;
     entry["children"] = tree(backends, first, backend.depth + 1);
     list.append(entry);
   }

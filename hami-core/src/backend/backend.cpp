@@ -126,6 +126,10 @@ void Backend::inject_dependency_(const BackendPtr&) {
   throw Error(ErrorCode::kConfig, label_ + " takes no dependency");
 }
 
+void Backend::absorb_(BackendPtr next) {
+  throw Error(ErrorCode::kPlugin, label_ + " cannot do the work of " + next->label());
+}
+
 void Backend::post_(Batch batch, InlinePolicy) {
   forward_with_retry(batch, traits_.idempotent, [this](Batch part) { forward(part); });
   complete_requests(batch);

@@ -72,6 +72,8 @@ class Backend {
   void forward(Batch batch);
   void forward_with_dep(Batch batch, Backend& dependency) { forward_with_dep_(batch, dependency); }
   void inject_dependency(const BackendPtr& dependency) { inject_dependency_(dependency); }
+  // From now on, forward also does the work of `next`, after its own. Both are initialised.
+  void absorb(BackendPtr next) { absorb_(std::move(next)); }
 
   // Starts the batch. Each request reaches its sink exactly once, possibly before this returns. The requests are borrowed for
   // the call.
@@ -116,6 +118,7 @@ class Backend {
 
   virtual void forward_with_dep_(Batch batch, Backend& dependency);
   virtual void inject_dependency_(const BackendPtr& dependency);
+  virtual void absorb_(BackendPtr next);
 
  private:
   void forward_part(Batch part);

@@ -51,6 +51,7 @@ BackendPtr Init::make(const Plan& plan) {
     backend->describe(plan.label, plan.traits);
     backend->measure(time_of(plan));
     backend->init(init);
+    for (const Plan& next : plan.absorbed) backend->absorb(init.make(next));
   } catch (...) {
     Error error = current_error();
     // The event will hold this error, whose traceback may hold the options, which hold the event: a reference cycle that

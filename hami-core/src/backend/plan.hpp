@@ -19,10 +19,11 @@ struct Plan {
   Params params;
   std::vector<Arg> args;  // of a class with free_args
   std::vector<std::vector<PlanItem>> phases;
-  std::size_t binding = 0;  // > 0: the number of a backend that an enclosing IoC binds
-  std::string instance;     // the name of a registered instance
-  Traits traits;            // its own combined with those of its children
-  std::string label;        // the name as written, for messages
+  std::vector<Plan> absorbed;  // backends whose work this one does too, in their order
+  std::size_t binding = 0;     // > 0: the number of a backend that an enclosing IoC binds
+  std::string instance;        // the name of a registered instance
+  Traits traits;               // its own combined with those of its children
+  std::string label;           // the name as written, for messages; with the names of those that it absorbed
 };
 
 struct PlanItem {

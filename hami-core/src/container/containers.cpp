@@ -58,6 +58,7 @@ void register_containers(Registry& registry) {
   sequential.brackets = {true, {Phase{1, Phase::kMany, ItemKind::kBackend, {"or"}}}};
   sequential.traits.non_blocking = true;
   sequential.traits.lightweight = true;
+  sequential.runs_in_order = true;
   sequential.create = [] { return std::make_shared<Sequential>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(sequential)));
 

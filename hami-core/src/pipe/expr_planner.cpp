@@ -35,6 +35,24 @@ void add_traits(Traits& whole, const Traits& part) {
 
 constexpr const char* kDevice = "device";
 
+bool same_device(const Plan& a, const Plan& b) {
+  const Value* one = a.params.find(kDevice);
+  const Value* other = b.params.find(kDevice);
+  return one && other ? show_value(*one) == show_value(*other) : one == other;
+}
+
+// Whether `next`, which directly follows `last`, may be absorbed together with it.
+bool absorbs(const Plan& last, const PlanItem& item) {
+  if (!last.cls || !item.plan || !item.plan->cls || !item.when.empty()) return false;
+  const Plan& next = *item.plan;
+  const std::vector<std::string>& names = last.cls->absorbs;
+  if (next.cls->owner != last.cls->owner || std::find(names.begin(), names.end(), next.cls->name) == names.end())
+    return false;
+  const Value* fuse = last.params.find(kFuse);
+  return fuse && fuse->as_bool() && next.phases.empty() && next.cls->traits.thread == last.cls->traits.thread &&
+         same_device(last, next);
+}
+
 // Whether the parameter `device` or `provider` names one other than the CPU.
 bool is_on_device(const Params& params) {
   for (const char* const key : {kDevice, "provider"}) {
@@ -348,6 +366,17 @@ void ExprPlanner::check_when(const Item& item, const Phase& phase, const Backend
   }
 }
 
+// Moves an item into the one before it, if that one can do the work of both.
+bool ExprPlanner::absorb(std::vector<PlanItem>& before, PlanItem& item) {
+  if (before.empty() || !before.back().plan) return false;
+  Plan& first = *before.back().plan;
+  if (!absorbs(first.absorbed.empty() ? first : first.absorbed.back(), item)) return false;
+  add_traits(first.traits, item.plan->traits);
+  first.label += "+" + item.plan->label;
+  first.absorbed.push_back(std::move(*item.plan));
+  return true;
+}
+
 void ExprPlanner::plan_items(const Expr& expr, const BackendClass& cls, Plan& plan) {
   const std::size_t outer_scope = scope_.size();
   const std::int64_t copies = planning_.copies;
@@ -359,6 +388,7 @@ void ExprPlanner::plan_items(const Expr& expr, const BackendClass& cls, Plan& pl
     for (const Item& item : expr.phases[i]) {
       PlanItem planned;
       planned.when = item.expr->when;
+      const std::size_t explained = planning_.explanation ? planning_.explanation->part->backends.size() : 0;
       if (phase.kind == ItemKind::kBackend) {
         ++planning_.depth;
         planned.plan = std::make_unique<Plan>(plan_expr(*item.expr));
@@ -374,6 +404,10 @@ void ExprPlanner::plan_items(const Expr& expr, const BackendClass& cls, Plan& pl
       if (cls.binds_names && i == 0) {
         planned.binding = ++planning_.last_binding;
         scope_.push_back({item.alias.empty() ? item.expr->name : item.alias, planned.binding, planned.plan->traits});
+      }
+      if (cls.runs_in_order && absorb(plan.phases.back(), planned)) {
+        if (planning_.explanation) planning_.explanation->part->backends[explained].is_absorbed = true;
+        continue;
       }
       plan.phases.back().push_back(std::move(planned));
     }

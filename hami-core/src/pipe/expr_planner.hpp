@@ -100,6 +100,7 @@ class ExprPlanner final : public PlanContext {
   bool check_brackets(const Expr& expr, const BackendClass& cls);
   void check_when(const Item& item, const Phase& phase, const BackendClass& cls);
   void plan_items(const Expr& expr, const BackendClass& cls, Plan& plan);
+  static bool absorb(std::vector<PlanItem>& before, PlanItem& item);
   void read_params(const Expr& expr, const BackendClass& cls, Plan& plan);
   void read_param(const Expr& expr, const BackendClass& cls, const ParamSpec& spec, const Arg* arg, bool args_good,
                   Plan& plan);

@@ -150,6 +150,18 @@ class NativeBackend final : public Backend {
     call("inject_dependency", [&] { return cls_.inject_dependency(self_, injected_.back().get()); });
   }
 
+  // The planner absorbs only classes of the same plugin.
+  void absorb_(BackendPtr next) override {
+    auto* const native = dynamic_cast<NativeBackend*>(next.get());
+    if (!native || !cls_.absorb) return Backend::absorb_(std::move(next));
+    {
+      const GlobalLock lock = lock_language();
+      call("absorb", [&] { return cls_.absorb(self_, native->self_); });
+    }
+    range_value_ = narrowest({range_value_, native->range_value_});
+    absorbed_.push_back(std::move(next));
+  }
+
   Range range_() const override { return range_value_; }
 
   const hami_backend_class cls_;
@@ -157,6 +169,7 @@ class NativeBackend final : public Backend {
   hami_context context_;
   std::vector<std::unique_ptr<hami_backend>> children_;
   std::vector<std::unique_ptr<hami_backend>> injected_;
+  std::vector<BackendPtr> absorbed_;
   void* self_ = nullptr;
   bool created_ = false;
   Range range_value_;

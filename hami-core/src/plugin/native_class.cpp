@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstring>
 #include <set>
+#include <sstream>
 #include <utility>
 
 #include "lang/chars.hpp"
@@ -83,6 +84,20 @@ ClassPtr name_for_expression(const hami_backend_class& cls, const std::string& w
   }
 }
 
+// BackendClass::absorbs of the class.
+std::vector<std::string> absorbs_of(const hami_backend_class& native, const BackendClass& cls,
+                                    const std::string& what) {
+  std::vector<std::string> names;
+  std::istringstream text(native.absorbs ? native.absorbs : "");
+  for (std::string name; std::getline(text, name, ',');) names.push_back(name);
+  if (names.empty()) return names;
+  if (!native.absorb) reject(what + " has absorbs, and no function absorb");
+  const auto is_fuse = [](const ParamSpec& spec) { return spec.name == kFuse && spec.type == ParamType::kBool; };
+  if (std::none_of(cls.params.begin(), cls.params.end(), is_fuse))
+    reject(what + " has absorbs, so it needs the parameter \"fuse: bool = true\", which turns it off");
+  return names;
+}
+
 ClassPtr class_of(const hami_backend_class* given, std::size_t number, const std::string& plugin,
                   const std::string& owner, const std::string& library) {
   std::string what = "class " + std::to_string(number) + " of plugin " + in_quotes(plugin);
@@ -115,6 +130,7 @@ ClassPtr class_of(const hami_backend_class* given, std::size_t number, const std
            " is lightweight, but each instance has a thread: HAMI_LIGHTWEIGHT needs HAMI_THREAD_SERIALIZED or "
            "HAMI_THREAD_CONCURRENT; it is HAMI_THREAD_DEDICATED");
   cls.traits.idempotent = (native.flags & HAMI_NOT_IDEMPOTENT) == 0;
+  cls.absorbs = absorbs_of(native, cls, what);
   std::string origin = "backend " + cls.name + " of plugin " + plugin + (library.empty() ? "" : " (" + library + ")");
   cls.create = [native, origin = std::move(origin)] { return make_native_backend(native, origin); };
   return std::make_shared<BackendClass>(std::move(cls));
@@ -146,6 +162,11 @@ NativePlugin read_plugin(const hami_plugin& given, const std::string& owner, con
     if (!names.insert(read.classes.back()->name).second)
       reject("plugin " + in_quotes(read.name) + " has two classes " + in_quotes(read.classes.back()->name));
   }
+  for (const ClassPtr& cls : read.classes)
+    for (const std::string& name : cls->absorbs)
+      if (names.count(name) == 0)
+        reject("class " + in_quotes(cls->name) + " of plugin " + in_quotes(read.name) + " absorbs " + in_quotes(name) +
+               ", which is not a class of this plugin");
   return read;
 }
 

@@ -1,55 +1,9 @@
 // Kernels for images: each launch handles a whole batch, also when the sizes of its images differ.
 // NVRTC compiles this file to PTX when the wheel is built. Tests compile it for the CPU with host_kernel.cpp.
+#include "half.h"
 #include "image.h"
 
 namespace {
-
-// NVRTC has no cuda_fp16.h, and the CPU no half precision: conversions on bits.
-union Bits {
-  float value;
-  unsigned bits;
-};
-
-__device__ float from_half(unsigned short half) {
-  const unsigned exponent = half >> 10 & 31u;
-  const unsigned fraction = half & 1023u;
-  Bits out;
-  if (exponent == 0) {  // a subnormal number: fraction * 2^-24
-    out.value = static_cast<float>(fraction) * 5.9604644775390625e-8f;
-  } else {
-    out.bits = (exponent == 31 ? 255u : exponent + 112u) << 23 | fraction << 13;
-  }
-  out.bits |= static_cast<unsigned>(half & 0x8000u) << 16;
-  return out.value;
-}
-
-// To the nearest number; halves to the even one.
-__device__ unsigned short to_half(float value) {
-  Bits in;
-  in.value = value;
-  const unsigned sign = in.bits >> 16 & 0x8000u;
-  in.bits &= 0x7fffffffu;
-  if (in.bits > 0x7f800000u) return static_cast<unsigned short>(sign | 0x7e00u);   // not a number
-  if (in.bits >= 0x477ff000u) return static_cast<unsigned short>(sign | 0x7c00u);  // rounds to infinity
-  if (in.bits < 0x38800000u) {                                                     // below 2^-14: a subnormal number
-    return static_cast<unsigned short>(sign | static_cast<unsigned>(rintf(in.value * 16777216.0f)));
-  }
-  in.bits += 0xfffu + (in.bits >> 13 & 1u);
-  return static_cast<unsigned short>(sign | (in.bits - 0x38000000u) >> 13);
-}
-
-__device__ float from_bfloat16(unsigned short half) {
-  Bits out;
-  out.bits = static_cast<unsigned>(half) << 16;
-  return out.value;
-}
-
-__device__ unsigned short to_bfloat16(float value) {
-  Bits in;
-  in.value = value;
-  if ((in.bits & 0x7fffffffu) > 0x7f800000u) return 0x7fc0u;  // not a number
-  return static_cast<unsigned short>((in.bits + 0x7fffu + (in.bits >> 16 & 1u)) >> 16);
-}
 
 __device__ float load(const void* data, long long index, int type) {
   switch (type) {
@@ -164,7 +118,7 @@ __device__ float filtered(const hami_cuda_image& image, const hami_cuda_job& job
 __device__ Sample sample_at(int out, int in_size, int out_size, const hami_cuda_job& job) {
   if (job.sampling >= HAMI_CUDA_CUBIC) return window_at(out, in_size, out_size, job);
   Sample sample = {};
-  if (job.sampling == HAMI_CUDA_SAME || in_size == out_size) {
+  if (in_size == out_size) {
     sample.first = sample.second = out;
     return sample;
   }
@@ -188,12 +142,68 @@ __device__ Sample sample_at(int out, int in_size, int out_size, const hami_cuda_
   return sample;
 }
 
-__device__ float resized(const hami_cuda_image& image, const hami_cuda_job& job, int channel, const Sample& y,
-                         const Sample& x) {
-  if (job.sampling >= HAMI_CUDA_CUBIC) {
-    const float value = filtered(image, job, channel, y, x);
-    return job.rounded ? rounded_to(value, job.in_type) : value;
+// Where a pixel of the result comes from.
+struct Place {
+  bool is_outside;  // of the image: it has the value of the border
+  bool is_pixel;    // it is the pixel `across.first`, `down.first`: the image keeps its size
+  Sample across;
+  Sample down;
+  float x;  // of a warp
+  float y;
+};
+
+__device__ Place place_of(int x, int y, const hami_cuda_image& image, const hami_cuda_job& job) {
+  Place place = {};
+  if (job.sampling >= HAMI_CUDA_WARP_NEAREST) {
+    const float column = static_cast<float>(x);
+    const float row = static_cast<float>(y);
+    const float* const source = image.source;
+    place.x = source[0] * column + source[1] * row + source[2];
+    place.y = source[3] * column + source[4] * row + source[5];
+    // Also false for a place that is not a number.
+    place.is_outside = !(place.x > -1.0f && place.y > -1.0f && place.x < static_cast<float>(image.width) &&
+                         place.y < static_cast<float>(image.height));
+    return place;
   }
+  const int column = x - image.left;
+  const int row = y - image.top;
+  place.is_outside = column < 0 || row < 0 || column >= image.fitted_width || row >= image.fitted_height;
+  if (place.is_outside) return place;
+  place.is_pixel =
+      job.sampling == HAMI_CUDA_SAME || (image.width == image.fitted_width && image.height == image.fitted_height);
+  if (place.is_pixel) {
+    place.across.first = column;
+    place.down.first = row;
+    return place;
+  }
+  place.across = sample_at(column, image.width, image.fitted_width, job);
+  place.down = sample_at(row, image.height, image.fitted_height, job);
+  return place;
+}
+
+__device__ float pixel_or_pad(const hami_cuda_image& image, const hami_cuda_job& job, int channel, int x, int y) {
+  if (x < 0 || y < 0 || x >= image.width || y >= image.height) return job.pad[channel];
+  const long long index = channel * image.channel_stride + y * image.row_stride + x * image.pixel_stride;
+  return load(image.data, index, job.in_type);
+}
+
+__device__ float warped(const hami_cuda_image& image, const hami_cuda_job& job, int channel, const Place& place) {
+  if (job.sampling == HAMI_CUDA_WARP_NEAREST)
+    return pixel_or_pad(image, job, channel, static_cast<int>(floorf(place.x + 0.5f)),
+                        static_cast<int>(floorf(place.y + 0.5f)));
+  const int x = static_cast<int>(floorf(place.x));
+  const int y = static_cast<int>(floorf(place.y));
+  const float right = place.x - static_cast<float>(x);
+  const float lower = place.y - static_cast<float>(y);
+  const float above =
+      (1.0f - right) * pixel_or_pad(image, job, channel, x, y) + right * pixel_or_pad(image, job, channel, x + 1, y);
+  const float below = (1.0f - right) * pixel_or_pad(image, job, channel, x, y + 1) +
+                      right * pixel_or_pad(image, job, channel, x + 1, y + 1);
+  return (1.0f - lower) * above + lower * below;
+}
+
+__device__ float sampled(const hami_cuda_image& image, const hami_cuda_job& job, int channel, const Sample& y,
+                         const Sample& x) {
   const long long start = channel * image.channel_stride;
   const long long top = start + y.first * image.row_stride;
   const float corner = load(image.data, top + x.first * image.pixel_stride, job.in_type);
@@ -203,23 +213,30 @@ __device__ float resized(const hami_cuda_image& image, const hami_cuda_job& job,
       (1.0f - x.weight) * corner + x.weight * load(image.data, top + x.second * image.pixel_stride, job.in_type);
   const float below = (1.0f - x.weight) * load(image.data, bottom + x.first * image.pixel_stride, job.in_type) +
                       x.weight * load(image.data, bottom + x.second * image.pixel_stride, job.in_type);
-  const float value = (1.0f - y.weight) * above + y.weight * below;
+  return (1.0f - y.weight) * above + y.weight * below;
+}
+
+__device__ float resized(const hami_cuda_image& image, const hami_cuda_job& job, int channel, const Place& place) {
+  const float value = place.is_outside                         ? job.pad[channel]
+                      : job.sampling >= HAMI_CUDA_WARP_NEAREST ? warped(image, job, channel, place)
+                      : place.is_pixel ? pixel_or_pad(image, job, channel, place.across.first, place.down.first)
+                      : job.sampling >= HAMI_CUDA_CUBIC ? filtered(image, job, channel, place.down, place.across)
+                                                        : sampled(image, job, channel, place.down, place.across);
   return job.rounded ? rounded_to(value, job.in_type) : value;
 }
 
 // The value of a channel of the result before normalization.
-__device__ float colored(const hami_cuda_image& image, const hami_cuda_job& job, int channel, const Sample& y,
-                         const Sample& x) {
+__device__ float colored(const hami_cuda_image& image, const hami_cuda_job& job, int channel, const Place& place) {
   if (job.color == HAMI_CUDA_GRAY || job.color == HAMI_CUDA_GRAY_OF_BGR) {
     const float first = job.color == HAMI_CUDA_GRAY ? 0.299f : 0.114f;
-    const float value = first * resized(image, job, 0, y, x) + 0.587f * resized(image, job, 1, y, x) +
-                        (0.413f - first) * resized(image, job, 2, y, x);
+    const float value = first * resized(image, job, 0, place) + 0.587f * resized(image, job, 1, place) +
+                        (0.413f - first) * resized(image, job, 2, place);
     return job.rounded ? rounded_to(value, job.in_type) : value;
   }
   const int source = job.color == HAMI_CUDA_REVERSE  ? job.channels - 1 - channel
                      : job.color == HAMI_CUDA_REPEAT ? 0
                                                      : channel;
-  return resized(image, job, source, y, x);
+  return resized(image, job, source, place);
 }
 
 }  // namespace
@@ -230,12 +247,11 @@ extern "C" __global__ void hami_image(const hami_cuda_image* images, hami_cuda_j
   const int x = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   const int y = static_cast<int>(blockIdx.y * blockDim.y + threadIdx.y);
   if (x >= image.out_width || y >= image.out_height) return;
-  const Sample across = sample_at(x, image.width, image.out_width, job);
-  const Sample down = sample_at(y, image.height, image.out_height, job);
+  const Place place = place_of(x, y, image, job);
   const long long pixel = static_cast<long long>(y) * image.out_width + x;
   const long long plane = static_cast<long long>(image.out_width) * image.out_height;
   for (int channel = 0; channel < job.channels; ++channel) {
-    float value = colored(image, job, channel, down, across);
+    float value = colored(image, job, channel, place);
     if (job.normalize) value = value * job.factor[channel] + job.offset[channel];
     store(image.result, channel * plane + pixel, job.out_type, value);
   }

@@ -13,7 +13,9 @@ enum hami_cuda_sampling {
   HAMI_CUDA_CUBIC, /* from here on, the result is a weighted sum over a window of pixels */
   HAMI_CUDA_AREA,
   HAMI_CUDA_LINEAR_ANTIALIAS,
-  HAMI_CUDA_CUBIC_ANTIALIAS
+  HAMI_CUDA_CUBIC_ANTIALIAS,
+  HAMI_CUDA_WARP_NEAREST, /* of the place that `source` of the image gives */
+  HAMI_CUDA_WARP_LINEAR
 };
 enum hami_cuda_color {
   HAMI_CUDA_KEEP,
@@ -34,6 +36,13 @@ struct hami_cuda_image {
   int height;
   int out_width;
   int out_height;
+  /* Where the resized image is in the result; around it is `pad` of the job. */
+  int left;
+  int top;
+  int fitted_width;
+  int fitted_height;
+  float source
+      [6]; /* of a warp: the place (s[0] x + s[1] y + s[2], s[3] x + s[4] y + s[5]) of the pixel (x, y) of the result */
 };
 
 /* The steps that a launch does for each image: resize, convert colors, normalize. Each value is rounded to `in_type`
@@ -46,7 +55,8 @@ struct hami_cuda_job {
   int align_corners;
   int rounded; /* 0: the resized value is not rounded */
   int color;
-  int normalize; /* 1: value * factor + offset per channel of the result */
+  int normalize;                     /* 1: value * factor + offset per channel of the result */
+  float pad[HAMI_CUDA_MAX_CHANNELS]; /* per channel of the image */
   float factor[HAMI_CUDA_MAX_CHANNELS];
   float offset[HAMI_CUDA_MAX_CHANNELS];
 };

@@ -39,6 +39,7 @@ constexpr int kReleaseThreshold = 4;        // attribute of a pool: bytes that i
   X(CUresult, cuDeviceGetDefaultMemPool, default_pool, (CUmemoryPool * pool, CUdevice device))                        \
   X(CUresult, cuMemPoolSetAttribute, set_pool_attribute, (CUmemoryPool pool, int attribute, void* value))             \
   X(CUresult, cuMemPoolTrimTo, trim_pool, (CUmemoryPool pool, std::size_t kept))                                      \
+  X(CUresult, cuMemGetAddressRange_v2, allocation_of, (CUdeviceptr * start, std::size_t* size, CUdeviceptr within))   \
   X(CUresult, cuCtxPushCurrent_v2, context_push, (CUcontext context))                                                 \
   X(CUresult, cuCtxPopCurrent_v2, context_pop, (CUcontext * context))                                                 \
   X(CUresult, cuCtxSynchronize, context_synchronize, ())                                                              \

@@ -2,6 +2,7 @@
 #include "cuda_backend.hpp"
 
 #include <charconv>
+#include <cstring>
 
 namespace hami_cuda {
 namespace {
@@ -18,6 +19,17 @@ int device_index(const std::string& device, const std::string& owner) {
   throw CudaError(HAMI_FAILED_PRECONDITION,
                   owner + ": \"device\" must be cuda or cuda:N, got \"" + device +
                       (device == "cpu" ? "\"; the form for the CPU is in hami-torch: pip install hami-torch" : "\""));
+}
+
+// Copies the elements of a tensor in CPU memory in row-major order.
+void gather(const DLTensor& view, int axis, const char* from, std::size_t size, char*& to) {
+  if (axis == view.ndim) {
+    std::memcpy(to, from, size);
+    to += size;
+    return;
+  }
+  for (std::int64_t i = 0; i < view.shape[axis]; ++i)
+    gather(view, axis + 1, from + i * view.strides[axis] * static_cast<std::int64_t>(size), size, to);
 }
 
 }  // namespace
@@ -78,6 +90,37 @@ hami::Tensor CudaBackend::any_tensor(const hami::Value& value) {
     throw hami::Error(HAMI_DATA_TYPE,
                       name_ + " takes a tensor, an array or another object with DLPack: " + error.what());
   }
+}
+
+void CudaBackend::upload(const hami::Tensor& tensor, CUdeviceptr to) {
+  const std::size_t size = tensor.nbytes();
+  if (size == 0) return;
+  const void* from = static_cast<const char*>(tensor.view().data);
+  if (!tensor.is_contiguous()) {
+    const std::shared_ptr<void> staged = device().pinned().get(size);
+    char* next = static_cast<char*>(staged.get());
+    gather(tensor.view(), 0, static_cast<const char*>(from), item_size(tensor.dtype()), next);
+    from = staged.get();
+    keep(staged);
+  }
+  stream()->driver().check(stream()->api().to_device(to, from, size, stream()->raw()), "cannot copy to the device");
+}
+
+void CudaBackend::make_contiguous(std::vector<hami::Tensor>& tensors) const {
+  Layout layout;
+  std::vector<hami_cuda_copy> copies;
+  std::vector<std::pair<hami::Tensor*, std::size_t>> copied;
+  for (hami::Tensor& each : tensors) {
+    if (each.is_contiguous()) continue;
+    const std::size_t offset = layout.add(each.nbytes());
+    copies.push_back(copy_of(each, offset, name_));
+    copied.emplace_back(&each, offset);
+  }
+  if (copies.empty()) return;
+  const std::shared_ptr<Memory> memory = allocate(layout.size());
+  move_to(copies, memory->start());
+  device().kernels().copy(stream(), copies);
+  for (const auto& [each, offset] : copied) *each = device_tensor(memory, offset, each->dtype(), each->shape());
 }
 
 hami::Tensor CudaBackend::tensor(const hami::Value& value) {

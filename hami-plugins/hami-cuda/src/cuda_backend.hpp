@@ -29,6 +29,10 @@ class CudaBackend : public hami::Backend {
   hami::Tensor any_tensor(const hami::Value& value);
   // A tensor on the device. Error(HAMI_DATA_TYPE) with the backend that moves it, if it is elsewhere.
   hami::Tensor tensor(const hami::Value& value);
+  // Copies a tensor in CPU memory to the device, in row-major order.
+  void upload(const hami::Tensor& tensor, CUdeviceptr to);
+  // Copies those that are not contiguous, with one launch.
+  void make_contiguous(std::vector<hami::Tensor>& tensors) const;
   // Keeps an object until the work of this batch is done.
   template <class Object>
   void keep(Object object) {

@@ -30,8 +30,8 @@ hami_cuda_image turned(CUdeviceptr planes, const JpegHeader& header) {
   image.channel_stride = static_cast<long long>(header.width) * header.height;
   image.row_stride = turn.swaps ? 1 : header.width;
   image.pixel_stride = turn.swaps ? header.width : 1;
-  image.height = image.out_height = turn.swaps ? header.width : header.height;
-  image.width = image.out_width = turn.swaps ? header.height : header.width;
+  image.height = image.out_height = image.fitted_height = turn.swaps ? header.width : header.height;
+  image.width = image.out_width = image.fitted_width = turn.swaps ? header.height : header.width;
   long long start = 0;
   if (turn.reverses_rows) {
     start += (image.height - 1) * image.row_stride;
@@ -231,8 +231,8 @@ class DecodeTensor final : public CudaBackend {
     described.channel_stride = 1;
     described.row_stride = width * given;
     described.pixel_stride = given;
-    described.width = described.out_width = static_cast<int>(width);
-    described.height = described.out_height = static_cast<int>(height);
+    described.width = described.out_width = described.fitted_width = static_cast<int>(width);
+    described.height = described.out_height = described.fitted_height = static_cast<int>(height);
     const std::size_t size = static_cast<std::size_t>(height * width * channels());
     const std::shared_ptr<Memory> planes = allocate(size);
     described.result = reinterpret_cast<void*>(planes->start());

@@ -36,10 +36,22 @@ DLManagedTensorVersioned* hold(std::shared_ptr<Memory> memory, void* data, DLDev
   return &holder.release()->managed;
 }
 
-// The memory of a view is ordered as its tensor.
+// The memory of a view is ordered as its tensors.
 hami_error* order_view(DLManagedTensorVersioned* tensor, std::int64_t stream) {
-  return hami::guard(
-      [&] { hami::Tensor::on_device(*static_cast<Holder<hami::Tensor>*>(tensor->manager_ctx)->memory, stream); });
+  return hami::guard([&] {
+    for (const hami::Tensor& part : *static_cast<Holder<std::vector<hami::Tensor>>*>(tensor->manager_ctx)->memory)
+      hami::Tensor::on_device(part, stream);
+  });
+}
+
+hami::Tensor view_of(std::vector<hami::Tensor> parts, std::int64_t first_byte, Shape shape, Shape strides) {
+  const DLTensor& first = parts.front().view();
+  void* const data = static_cast<char*>(first.data) + first_byte;
+  const DLDevice device = first.device;
+  const DLDataType type = first.dtype;
+  return hami::Tensor::adopt_on_device(hold(std::make_shared<std::vector<hami::Tensor>>(std::move(parts)), data, device,
+                                            type, std::move(shape), std::move(strides)),
+                                       order_view);
 }
 
 const char* code_name(std::uint8_t code) {
@@ -68,6 +80,31 @@ bool same_type(DLDataType one, DLDataType other) {
   return one.code == other.code && one.bits == other.bits && one.lanes == other.lanes;
 }
 
+std::optional<hami_cuda_number> number_of(DLDataType type) {
+  if (type.lanes != 1) return std::nullopt;
+  const auto of_size = [&](int first) -> std::optional<hami_cuda_number> {  // 1, 2, 4 or 8 bytes
+    for (int power = 0; power < 4; ++power)
+      if (type.bits == 8 << power) return static_cast<hami_cuda_number>(first + 2 * power);
+    return std::nullopt;
+  };
+  switch (type.code) {
+    case kDLBool: return type.bits == 8 ? std::optional(HAMI_CUDA_BOOL) : std::nullopt;
+    case kDLUInt: return of_size(HAMI_CUDA_UINT8);
+    case kDLInt: return of_size(HAMI_CUDA_INT8);
+    case kDLBfloat: return type.bits == 16 ? std::optional(HAMI_CUDA_BFLOAT16) : std::nullopt;
+    case kDLFloat:
+      if (type.bits == 16) return HAMI_CUDA_FLOAT16;
+      if (type.bits == 32) return HAMI_CUDA_FLOAT32;
+      if (type.bits == 64) return HAMI_CUDA_FLOAT64;
+      return std::nullopt;
+    default: return std::nullopt;
+  }
+}
+
+std::string type_name(DLDataType type) {
+  return code_name(type.code) + (type.code == kDLBool ? "" : std::to_string(type.bits));
+}
+
 std::string show(const Shape& shape) {
   std::string text = "[";
   for (std::size_t axis = 0; axis < shape.size(); ++axis) text += (axis > 0 ? ", " : "") + std::to_string(shape[axis]);
@@ -75,9 +112,7 @@ std::string show(const Shape& shape) {
 }
 
 std::string show(const DLTensor& tensor) {
-  const DLDataType type = tensor.dtype;
-  const std::string bits = type.code == kDLBool ? "" : std::to_string(type.bits);
-  return code_name(type.code) + bits + " " + show(Shape(tensor.shape, tensor.shape + tensor.ndim));
+  return type_name(tensor.dtype) + " " + show(Shape(tensor.shape, tensor.shape + tensor.ndim));
 }
 
 std::string show(const hami::Tensor& tensor) { return show(tensor.view()); }
@@ -125,14 +160,19 @@ hami::Tensor host_tensor(std::shared_ptr<void> memory, std::size_t offset, DLDat
   return hami::Tensor::adopt(hold(std::move(memory), data, {kDLCPU, 0}, type, std::move(shape), {}));
 }
 
+hami::Tensor part_view(const hami::Tensor& whole, std::int64_t first, Shape shape, Shape strides) {
+  const auto size = static_cast<std::int64_t>(item_size(whole.dtype()));
+  return view_of({whole}, first * size, std::move(shape), std::move(strides));
+}
+
 hami::Tensor row_view(const hami::Tensor& whole, std::int64_t first_row, Shape shape) {
   const DLTensor& view = whole.view();
-  const std::int64_t step = view.strides[0] * static_cast<std::int64_t>(item_size(view.dtype));
   Shape strides(view.strides + view.ndim - static_cast<std::int64_t>(shape.size()), view.strides + view.ndim);
-  return hami::Tensor::adopt_on_device(
-      hold(std::make_shared<hami::Tensor>(whole), static_cast<char*>(view.data) + first_row * step, view.device,
-           view.dtype, std::move(shape), std::move(strides)),
-      order_view);
+  return part_view(whole, first_row * view.strides[0], std::move(shape), std::move(strides));
+}
+
+hami::Tensor joined_view(std::vector<hami::Tensor> parts, Shape shape) {
+  return view_of(std::move(parts), 0, std::move(shape), {});
 }
 
 hami_cuda_copy copy_of(const DLTensor& view, CUdeviceptr to, const std::string& owner) {

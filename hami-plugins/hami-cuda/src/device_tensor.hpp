@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,9 @@ std::string show(const DLTensor& tensor);  // "uint8 [1, 3, 480, 640]"
 std::string show(const hami::Tensor& tensor);
 std::string show(const Shape& shape);
 bool same_type(DLDataType one, DLDataType other);
+// The type as the kernels of scores.cu name it; nullopt for others, such as complex numbers.
+std::optional<hami_cuda_number> number_of(DLDataType type);
+std::string type_name(DLDataType type);  // "float32", as NumPy
 
 // Where each result of a batch is in one block of memory; starts are aligned as CUDA aligns allocations.
 class Layout {
@@ -44,8 +48,12 @@ hami::Tensor device_tensor(std::shared_ptr<Memory> memory, std::size_t offset, D
 // The same in host memory.
 hami::Tensor host_tensor(std::shared_ptr<void> memory, std::size_t offset, DLDataType type, Shape shape);
 
+// A view of a tensor on a device, which it keeps; `first` and strides are in elements.
+hami::Tensor part_view(const hami::Tensor& whole, std::int64_t first, Shape shape, Shape strides);
 // Some of the rows of a tensor on a device, which it keeps; the memory is not copied.
 hami::Tensor row_view(const hami::Tensor& whole, std::int64_t first_row, Shape shape);
+// Tensors that follow each other in memory as one, which keeps them; the memory is not copied.
+hami::Tensor joined_view(std::vector<hami::Tensor> parts, Shape shape);
 // A copy of a tensor on a device to contiguous memory. Error(HAMI_DATA_TYPE) if it has too many axes; `owner` starts it.
 hami_cuda_copy copy_of(const DLTensor& tensor, CUdeviceptr to, const std::string& owner);
 inline hami_cuda_copy copy_of(const hami::Tensor& tensor, CUdeviceptr to, const std::string& owner) {

@@ -1,12 +1,11 @@
 // CatTensor, SplitTensor and ContiguousTensor. The core hands data on CUDA devices to the backends of these names.
+#include <algorithm>
+
 #include "cuda_backend.hpp"
+#include "tensor_rows.hpp"
 
 namespace hami_cuda {
 namespace {
-
-// The key by which CatTensor and FixTensor pass the number of rows of a request to SplitTensor, as in the core.
-constexpr std::string_view kTensorRows = "tensor_rows";
-constexpr std::int64_t kWithoutBatchAxis = -1;  // one row, and its tensors had no batch axis
 
 std::optional<std::int64_t> tensor_rows(const hami::Dict& item) {
   const std::optional<hami::Value> rows = item.find(kTensorRows);
@@ -92,13 +91,18 @@ class CatTensor final : public CudaBackend {
     Layout layout;
     std::vector<std::size_t> offsets;
     std::vector<Shape> shapes;
+    std::vector<std::optional<hami::Tensor>> joined;
     for (std::size_t column = 0; column < first.parts.size(); ++column) {
       shapes.push_back(shape_of(members, column));
-      offsets.push_back(layout.add(count_of(shapes.back()) * item_size(first.parts[column].dtype())));
+      joined.push_back(join(members, column, shapes.back()));
+      offsets.push_back(joined.back() ? 0
+                                      : layout.add(count_of(shapes.back()) * item_size(first.parts[column].dtype())));
     }
-    const std::shared_ptr<Memory> memory = allocate(layout.size());
+    const bool copies_any = std::any_of(joined.begin(), joined.end(), [](const auto& whole) { return !whole; });
+    const std::shared_ptr<Memory> memory = copies_any ? allocate(layout.size()) : nullptr;
     std::vector<hami_cuda_copy> copies;
     for (std::size_t column = 0; column < first.parts.size(); ++column) {
+      if (joined[column]) continue;
       CUdeviceptr to = memory->start() + offsets[column];
       for (const Member& member : members) {
         const hami::Tensor& part = member.parts[column];
@@ -110,8 +114,29 @@ class CatTensor final : public CudaBackend {
     std::size_t column = 0;
     return map_parts(first.data, [&](const hami::Value&) -> hami::Value {
       const std::size_t at = column++;
+      if (joined[at]) return *joined[at];
       return device_tensor(memory, offsets[at], first.parts[at].dtype(), shapes[at]);
     });
+  }
+
+  // The parts as they are, if they follow each other in one allocation, as the results of a batch of images often do.
+  std::optional<hami::Tensor> join(const std::vector<Member>& members, std::size_t column, const Shape& shape) const {
+    std::vector<hami::Tensor> parts;
+    const char* end = nullptr;
+    for (const Member& member : members) {
+      const hami::Tensor& part = member.parts[column];
+      const char* const start = static_cast<const char*>(part.view().data);
+      if (part.nbytes() == 0 || !part.is_contiguous() || (end && start != end)) return std::nullopt;
+      end = start + part.nbytes();
+      parts.push_back(part);
+    }
+    const auto first = reinterpret_cast<CUdeviceptr>(parts.front().view().data);
+    CUdeviceptr allocation = 0;
+    std::size_t size = 0;
+    if (parts.size() > 1 && (stream()->api().allocation_of(&allocation, &size, first) != 0 ||
+                             reinterpret_cast<CUdeviceptr>(end) > allocation + size))
+      return std::nullopt;
+    return joined_view(std::move(parts), shape);
   }
 
   Shape shape_of(const std::vector<Member>& members, std::size_t column) const {
@@ -226,6 +251,7 @@ HAMI_REGISTER(
     "; stack: bool = false 'the tensors have no batch axis: add it'",
     "Concatenate the tensors of a batch along axis 0; every request gets the whole tensor as `result`.\n"
     "\n"
+    "Tensors that follow each other in memory, as the results of a batch of images of one size, are not copied.\n"
     "`data` is a tensor on the device, or a list or dict of tensors; each has `request_size` rows or, if that\n"
     "is absent, as many as the first of them. The core hands data on CUDA devices to this backend.");
 HAMI_REGISTER(

@@ -1,7 +1,9 @@
 // Reads images, groups those with the same job, and launches one kernel for each group.
 #include "image_batch.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 
 namespace hami_cuda {
 namespace {
@@ -44,6 +46,11 @@ void describe(const Work& work, CUdeviceptr start, std::vector<hami_cuda_image>&
     image.height = images.height;
     image.out_width = work.plan.width;
     image.out_height = work.plan.height;
+    image.left = work.plan.left;
+    image.top = work.plan.top;
+    image.fitted_width = work.plan.fitted_width > 0 ? work.plan.fitted_width : work.plan.width;
+    image.fitted_height = work.plan.fitted_height > 0 ? work.plan.fitted_height : work.plan.height;
+    std::copy(work.plan.source.begin(), work.plan.source.end(), image.source);
     described.push_back(image);
   }
 }
@@ -59,7 +66,40 @@ hami::Tensor result_of(const Work& work, const std::shared_ptr<Memory>& memory) 
   return device_tensor(memory, work.offset, type, {work.images.count, channels, height, width});
 }
 
+// Adds a step to a job. The kernel resizes, then converts colors, then normalizes; a backend absorbs only
+// those whose step is later in this order.
+void add_step(hami_cuda_job& job, const hami_cuda_job& step) {
+  job.channels = step.channels;
+  job.out_type = step.out_type;
+  if (step.color != HAMI_CUDA_KEEP) job.color = step.color;
+  if (!step.normalize) return;
+  job.normalize = 1;
+  std::copy(std::begin(step.factor), std::end(step.factor), job.factor);
+  std::copy(std::begin(step.offset), std::end(step.offset), job.offset);
+}
+
+// Adds an image with this job to a launch; false: its job is another one. How pixels are sampled does not matter for
+// images that keep their size.
+bool join(hami_cuda_job& launch, hami_cuda_job own) {
+  hami_cuda_job joined = launch;
+  hami_cuda_job& same = own.sampling == HAMI_CUDA_SAME ? own : joined;
+  const hami_cuda_job& other = own.sampling == HAMI_CUDA_SAME ? joined : own;
+  if (same.sampling == HAMI_CUDA_SAME) {
+    same.sampling = other.sampling;
+    same.align_corners = other.align_corners;
+  }
+  if (std::memcmp(&own, &joined, sizeof own) != 0) return false;
+  launch = joined;
+  return true;
+}
+
 }  // namespace
+
+Shape Images::shape() const {
+  if (is_hwc) return {height, width, channels};
+  if (tensor.rank() == 3) return {channels, height, width};
+  return {count, channels, height, width};
+}
 
 ImagePlan unchanged(const Images& images) {
   ImagePlan plan;
@@ -71,7 +111,17 @@ ImagePlan unchanged(const Images& images) {
   return plan;
 }
 
-Images ImageBackend::read(const hami::Dict& item, const hami::Value& data) {
+hami_cuda_sampling sampling_of(const std::string& interpolation, bool antialias, const std::string& owner) {
+  if (antialias && interpolation != "linear" && interpolation != "cubic")
+    throw hami::Error(HAMI_FAILED_PRECONDITION,
+                      owner + ": \"antialias\" needs interpolation linear or cubic, got " + interpolation);
+  if (interpolation == "nearest") return HAMI_CUDA_NEAREST;
+  if (interpolation == "area") return HAMI_CUDA_AREA;
+  if (interpolation == "cubic") return antialias ? HAMI_CUDA_CUBIC_ANTIALIAS : HAMI_CUDA_CUBIC;
+  return antialias ? HAMI_CUDA_LINEAR_ANTIALIAS : HAMI_CUDA_LINEAR;
+}
+
+Images ImageReader::read(const hami::Dict& item, const hami::Value& data) {
   Images images{tensor(data)};
   const DLTensor& view = images.tensor.view();
   const Type* found = nullptr;
@@ -108,18 +158,37 @@ Images ImageBackend::read(const hami::Dict& item, const hami::Value& data) {
   return images;
 }
 
+// All steps as one job; nullopt: no step changes the images.
+std::optional<ImagePlan> ImageBackend::plan_steps(const hami::Dict& item, Images images) const {
+  std::optional<ImagePlan> whole;
+  for (const ImageBackend* step : steps_) {
+    const std::optional<ImagePlan> planned = step->plan(item, images);
+    if (!planned) continue;
+    if (whole)
+      add_step(whole->job, planned->job);
+    else
+      whole = planned;
+    images.channels = planned->job.channels;
+    images.type = static_cast<hami_cuda_type>(planned->job.out_type);
+    images.width = planned->width;
+    images.height = planned->height;
+  }
+  return whole;
+}
+
+void ImageBackend::give(const hami::Dict& item, const Images& images, const hami::Value& result) const {
+  item["result"] = result;
+  for (const ImageBackend* step : steps_) step->finish(item, images);
+}
+
 void ImageBackend::run(hami::Batch batch) {
   std::vector<Work> works;
   Layout layout;
   for_each(batch, [&](const hami::Dict& item) {
     const hami::Value data = data_of(item, name());
     Images images = read(item, data);
-    const std::optional<ImagePlan> planned = plan(item, images);
-    if (!planned) {
-      item["result"] = data;
-      finish(item);
-      return;
-    }
+    const std::optional<ImagePlan> planned = plan_steps(item, images);
+    if (!planned) return give(item, images, data);
     Work work{item, std::move(images), *planned};
     work.offset = layout.add(image_bytes(work.plan) * static_cast<std::size_t>(work.images.count));
     works.push_back(std::move(work));
@@ -130,17 +199,15 @@ void ImageBackend::run(hami::Batch batch) {
   for (std::size_t first = 0; first < works.size(); ++first) {
     if (launched[first]) continue;
     std::vector<hami_cuda_image> described;
+    hami_cuda_job job = works[first].plan.job;
     for (std::size_t i = first; i < works.size(); ++i) {
-      if (launched[i] || std::memcmp(&works[i].plan.job, &works[first].plan.job, sizeof(hami_cuda_job)) != 0) continue;
+      if (launched[i] || !join(job, works[i].plan.job)) continue;
       describe(works[i], memory->start(), described);
       launched[i] = true;
     }
-    device().kernels().image(stream(), described, works[first].plan.job);
+    device().kernels().image(stream(), described, job);
   }
-  for (const Work& work : works) {
-    work.item["result"] = result_of(work, memory);
-    finish(work.item);
-  }
+  for (const Work& work : works) give(work.item, work.images, result_of(work, memory));
 }
 
 }  // namespace hami_cuda

@@ -1,13 +1,14 @@
 // ResizeTensor, CvtColorTensor and NormalizeTensor.
-#include <cmath>
-
 #include "image_batch.hpp"
+#include "numbers.hpp"
 
 namespace hami_cuda {
 namespace {
 
 class ResizeTensor final : public ImageBackend {
  public:
+  static constexpr const char* kAbsorbs = "CvtColorTensor,NormalizeTensor";
+
   ResizeTensor() : ImageBackend("ResizeTensor") {}
 
  private:
@@ -15,18 +16,12 @@ class ResizeTensor final : public ImageBackend {
     width_ = params.get<int>("width");
     height_ = params.get<int>("height");
     const std::string interpolation = params.get<std::string>("interpolation");
-    const bool antialias = params.get<bool>("antialias");
-    sampling_ = interpolation == "nearest" ? HAMI_CUDA_NEAREST
-                : interpolation == "area"  ? HAMI_CUDA_AREA
-                : interpolation == "cubic" ? (antialias ? HAMI_CUDA_CUBIC_ANTIALIAS : HAMI_CUDA_CUBIC)
-                : antialias                ? HAMI_CUDA_LINEAR_ANTIALIAS
-                                           : HAMI_CUDA_LINEAR;
+    sampling_ = sampling_of(interpolation, params.get<bool>("antialias"), name());
     rounded_ = params.get<bool>("rounded");
     align_corners_ = params.get<bool>("align_corners");
-    for (const char* key : {"antialias", "align_corners"})
-      if (params.get<bool>(key) && interpolation != "linear" && interpolation != "cubic")
-        throw hami::Error(HAMI_FAILED_PRECONDITION, "ResizeTensor: \"" + std::string(key) +
-                                                        "\" needs interpolation linear or cubic, got " + interpolation);
+    if (align_corners_ && interpolation != "linear" && interpolation != "cubic")
+      throw hami::Error(HAMI_FAILED_PRECONDITION,
+                        "ResizeTensor: \"align_corners\" needs interpolation linear or cubic, got " + interpolation);
   }
 
   std::optional<ImagePlan> plan(const hami::Dict&, const Images& images) const override {
@@ -51,6 +46,8 @@ class ResizeTensor final : public ImageBackend {
 
 class CvtColorTensor final : public ImageBackend {
  public:
+  static constexpr const char* kAbsorbs = "NormalizeTensor";
+
   CvtColorTensor() : ImageBackend("CvtColorTensor") {}
 
  private:
@@ -74,7 +71,7 @@ class CvtColorTensor final : public ImageBackend {
     const std::string format = format_of(item);
     if (images.channels != 1 && images.channels != 3)
       throw hami::Error(HAMI_DATA_TYPE,
-                        "CvtColorTensor takes images of 1 or 3 channels, got shape " + show(images.tensor.shape()));
+                        "CvtColorTensor takes images of 1 or 3 channels, got shape " + show(images.shape()));
     ImagePlan plan = unchanged(images);
     plan.job.channels = color_ == "gray" ? 1 : 3;
     if (images.channels == 1) {
@@ -87,7 +84,7 @@ class CvtColorTensor final : public ImageBackend {
     return plan;
   }
 
-  void finish(const hami::Dict& item) const override { item["color"] = hami::Value(color_); }
+  void finish(const hami::Dict& item, const Images&) const override { item["color"] = hami::Value(color_); }
 
   std::string color_;
   std::string source_;
@@ -124,28 +121,16 @@ class NormalizeTensor final : public ImageBackend {
     throw hami::Error(HAMI_FAILED_PRECONDITION, "NormalizeTensor: " + why);
   }
 
-  // The items of a list are numbers, or the text of numbers.
-  static std::vector<double> numbers(const hami::Params& params, const char* name) {
-    std::vector<double> found;
-    for (const hami::Value& value : params.value(name).as_list()) {
-      if (value.kind() != HAMI_STR) {
-        found.push_back(value.as_float());
-        continue;
-      }
-      const std::string text(value.as_text());
-      char* end = nullptr;
-      found.push_back(std::strtod(text.c_str(), &end));
-      if (text.empty() || *end || !std::isfinite(found.back()))
-        fail(std::string("\"") + name + "\" must be a list of numbers, got \"" + text + "\"");
-    }
-    return found;
+  static std::vector<double> numbers(const hami::Params& params, const std::string& name) {
+    if (const auto found = numbers_of(params.value(name))) return *found;
+    fail("\"" + name + "\" must be a list of numbers");
   }
 
   std::optional<ImagePlan> plan(const hami::Dict&, const Images& images) const override {
     const auto channels = static_cast<std::size_t>(images.channels);
     if ((channels_ != 1 && channels_ != channels) || channels > HAMI_CUDA_MAX_CHANNELS)
       throw hami::Error(HAMI_REQUEST, "NormalizeTensor: \"mean\" and \"std\" are for " + std::to_string(channels_) +
-                                          " channels, got a tensor of shape " + show(images.tensor.shape()));
+                                          " channels, got a tensor of shape " + show(images.shape()));
     ImagePlan plan = unchanged(images);
     plan.job.out_type = type_;
     plan.job.normalize = 1;
@@ -173,7 +158,8 @@ HAMI_REGISTER(
     "; interpolation: str = 'linear' {nearest,linear,cubic,area} 'interpolation method'"
     "; rounded: bool = true 'convert the result to the dtype of the image; false: leave it float32'"
     "; antialias: bool = false 'average over all source pixels when shrinking (linear and cubic only)'"
-    "; align_corners: bool = false 'map the centres of the corner pixels onto each other (linear and cubic only)'",
+    "; align_corners: bool = false 'map the centres of the corner pixels onto each other (linear and cubic only)'"
+    "; fuse: bool = true 'also do the work of a CvtColorTensor and a NormalizeTensor that follow, in one launch'",
     "Resize images, C x H x W or N x C x H x W, to `width` x `height` pixels; the aspect ratio is not kept.\n"
     "\n"
     "ResizeTensor(width=224, height=224)\n"
@@ -184,7 +170,8 @@ HAMI_REGISTER(
 HAMI_REGISTER(hami_cuda::CvtColorTensor, "CvtColorTensor",
               "device: str = 'cuda' 'CUDA device: cuda or cuda:N; an error if it does not exist'"
               "; color: str {rgb,bgr,gray} 'format of the result'"
-              "; source: str = 'rgb' {rgb,bgr} 'format of images of three channels without a `color` key'",
+              "; source: str = 'rgb' {rgb,bgr} 'format of images of three channels without a `color` key'"
+              "; fuse: bool = true 'also do the work of a NormalizeTensor that follows, in one launch'",
               "Convert images, C x H x W or N x C x H x W with C = 1 or 3, to the color format `color`.\n"
               "\n"
               "CvtColorTensor(color=bgr)\n"

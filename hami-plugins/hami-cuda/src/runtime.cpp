@@ -48,7 +48,7 @@ std::shared_ptr<void> PinnedPool::get(std::size_t size) {
 OpenDevice::OpenDevice(const Driver& driver, int index, const std::string& owner)
     : device_(driver, index, owner), pinned_(device_) {
   const CurrentDevice current(device_);
-  kernels_ = std::make_unique<Kernels>(driver, kImagePtx);
+  kernels_ = std::make_unique<Kernels>(driver, kImagePtx, kScoresPtx);
 }
 
 std::shared_ptr<Stream> OpenDevice::new_stream() {

@@ -67,5 +67,6 @@ class Runtime {
 
 // The kernels, compiled when the wheel was built.
 extern const char kImagePtx[];
+extern const char kScoresPtx[];
 
 }  // namespace hami_cuda

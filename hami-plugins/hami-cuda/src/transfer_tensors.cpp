@@ -1,21 +1,8 @@
 // GpuTensor and CpuTensor: copies between the CPU and the device.
-#include <cstring>
-
 #include "cuda_backend.hpp"
 
 namespace hami_cuda {
 namespace {
-
-// Copies the elements of a tensor in CPU memory in row-major order.
-void gather(const DLTensor& view, int axis, const char* from, std::size_t size, char*& to) {
-  if (axis == view.ndim) {
-    std::memcpy(to, from, size);
-    to += size;
-    return;
-  }
-  for (std::int64_t i = 0; i < view.shape[axis]; ++i)
-    gather(view, axis + 1, from + i * view.strides[axis] * static_cast<std::int64_t>(size), size, to);
-}
 
 // The tensors of a batch, in one block.
 struct Placed {
@@ -72,23 +59,9 @@ class GpuTensor final : public CudaBackend {
     item["result"] = map_parts(data, [&](const hami::Value& part) -> hami::Value {
       const std::optional<Placed>& placed = parts[next++];
       if (!placed) return part;
-      copy(placed->tensor, memory->start() + placed->offset);
+      upload(placed->tensor, memory->start() + placed->offset);
       return device_tensor(memory, placed->offset, placed->tensor.dtype(), placed->tensor.shape());
     });
-  }
-
-  void copy(const hami::Tensor& tensor, CUdeviceptr to) {
-    const std::size_t size = tensor.nbytes();
-    if (size == 0) return;
-    const void* from = static_cast<const char*>(tensor.view().data);
-    if (!tensor.is_contiguous()) {
-      const std::shared_ptr<void> staged = device().pinned().get(size);
-      char* next = static_cast<char*>(staged.get());
-      gather(tensor.view(), 0, static_cast<const char*>(from), item_size(tensor.dtype()), next);
-      from = staged.get();
-      keep(staged);
-    }
-    stream()->driver().check(stream()->api().to_device(to, from, size, stream()->raw()), "cannot copy to the device");
   }
 };
 

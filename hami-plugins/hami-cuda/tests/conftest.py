@@ -15,3 +15,9 @@ def fake() -> Any:
     if library is None:
         pytest.skip("this machine has an NVIDIA driver; tests/gpu run on it")
     return library
+
+
+@pytest.fixture
+def cuda() -> None:
+    """A driver: that of this machine, or the fake one"""
+    fake_driver()

@@ -33,6 +33,11 @@ class Image(ctypes.Structure):
         ("height", ctypes.c_int),
         ("out_width", ctypes.c_int),
         ("out_height", ctypes.c_int),
+        ("left", ctypes.c_int),
+        ("top", ctypes.c_int),
+        ("fitted_width", ctypes.c_int),
+        ("fitted_height", ctypes.c_int),
+        ("source", ctypes.c_float * 6),
     )
 
 
@@ -48,6 +53,7 @@ class Job(ctypes.Structure):
         ("rounded", ctypes.c_int),
         ("color", ctypes.c_int),
         ("normalize", ctypes.c_int),
+        ("pad", ctypes.c_float * 16),
         ("factor", ctypes.c_float * 16),
         ("offset", ctypes.c_float * 16),
     )

@@ -28,7 +28,7 @@ def described(array, result):
     """Describe an image, C x H x W with any strides, for the kernel."""
     strides = [stride // array.itemsize for stride in array.strides]
     sizes = (array.shape[2], array.shape[1], result.shape[2], result.shape[1])
-    return Image(array.ctypes.data, result.ctypes.data, *strides, *sizes)
+    return Image(array.ctypes.data, result.ctypes.data, *strides, *sizes, 0, 0, result.shape[2], result.shape[1])
 
 
 def run(kernels, images, width, height, dtype=None, channels=None, **job):

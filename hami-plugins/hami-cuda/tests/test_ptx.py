@@ -26,10 +26,16 @@ def compile_file(source: Path, target: Path) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-@pytest.fixture
-def ptx(tmp_path):
-    target = tmp_path / "image.ptx"
-    done = compile_file(KERNELS / "image.cu", target)
+ENTRIES = {
+    "image": ("hami_image", "hami_copy"),
+    "scores": ("hami_cast", "hami_softmax", "hami_top", "hami_suppress"),
+}
+
+
+@pytest.fixture(params=ENTRIES)
+def ptx(request, tmp_path):
+    target = tmp_path / f"{request.param}.ptx"
+    done = compile_file(KERNELS / f"{request.param}.cu", target)
     assert done.returncode == 0, done.stderr
     return target
 
@@ -38,15 +44,15 @@ def test_the_ptx_is_for_every_card_since_compute_60(ptx):
     lines = ptx.read_text().splitlines()
     assert ".version 7.8" in lines  # of CUDA 11.8
     assert ".target sm_60" in lines
-    assert any(line.startswith(".visible .entry hami_image(") for line in lines)
-    assert any(line.startswith(".visible .entry hami_copy(") for line in lines)
+    for entry in ENTRIES[ptx.stem]:
+        assert any(line.startswith(f".visible .entry {entry}(") for line in lines)
 
 
 @pytest.mark.parametrize("card", ["sm_60", "sm_80", "sm_90"])
 def test_ptxas_accepts_the_kernels(ptx, card, tmp_path):
     ptxas = in_wheel("cuda_nvcc/bin/ptxas")
     done = subprocess.run(
-        [str(ptxas), f"-arch={card}", str(ptx), "-o", str(tmp_path / "image.cubin")],
+        [str(ptxas), f"-arch={card}", str(ptx), "-o", str(tmp_path / "kernels.cubin")],
         capture_output=True,
         text=True,
         check=False,

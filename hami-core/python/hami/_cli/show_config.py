@@ -135,7 +135,7 @@ def _tree(backends: Iterable[dict[str, Any]]) -> Iterator[Line]:
     for backend in backends:
         margin = "  " * (backend["depth"] + 1)
         owner = "" if backend["owner"] == "hami-core" else f"  ({backend['owner'] or 'this process'})"
-        yield f"{margin}{backend['name']}{owner}", ""
+        yield f"{margin}{backend['name']}{owner}", "runs with the backend before it" if backend["absorbed"] else ""
         for param in backend["params"]:
             name = f"{param['name']} = " if param["name"] else ""
             yield f"{margin}    {name}{param['text']}", param["from"]

@@ -20,10 +20,14 @@ BackendDescription = TypedDict(
         "class": str,
         "distribution": "str | None",
         "params": dict[str, Any],
+        "absorbed": bool,
         "children": "list[BackendDescription]",
     },
 )
-"""One backend: its name as written, its class, its parameters by name, and the backends in its brackets."""
+"""One backend: its name as written, its class, its parameters by name, and the backends in its brackets.
+
+`absorbed`: the backend before it does its work, in one step.
+"""
 
 MapDescription = TypedDict("MapDescription", {"node": str, "from": str, "to": str})
 """One entry of `map`: the key `from` of the result of `node` becomes the key `to`."""

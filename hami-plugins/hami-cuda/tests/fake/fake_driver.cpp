@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <tuple>
 #include <vector>
 
 #include "../../src/cuda_api.hpp"
@@ -35,8 +36,28 @@ int pushed = 0;  // contexts
 
 constexpr int kMajor = 75;               // attribute: the compute capability
 constexpr std::size_t kAlignment = 256;  // bytes, as the real driver
-constexpr std::size_t kImage = 1;
-constexpr std::size_t kCopy = 2;
+
+struct Kernel {
+  const char* name;
+  bool synchronizes;  // runs in blocks of one thread
+  void (*run)(void** arguments);
+};
+
+template <class Part>
+const Part* parts(void** arguments) {
+  return *static_cast<const Part**>(arguments[0]);
+}
+
+const Kernel kernels[] = {
+    {"hami_image", false,
+     [](void** given) { hami_image(parts<hami_cuda_image>(given), *static_cast<hami_cuda_job*>(given[1])); }},
+    {"hami_copy", false, [](void** given) { hami_copy(parts<hami_cuda_copy>(given)); }},
+    {"hami_cast", false, [](void** given) { hami_cast(parts<hami_cuda_cast>(given)); }},
+    {"hami_softmax", true, [](void** given) { hami_softmax(parts<hami_cuda_lines>(given)); }},
+    {"hami_top", true, [](void** given) { hami_top(parts<hami_cuda_lines>(given)); }},
+    {"hami_suppress", true,
+     [](void** given) { hami_suppress(parts<hami_cuda_boxes>(given), *static_cast<hami_cuda_nms*>(given[1])); }},
+};
 
 }  // namespace
 
@@ -71,9 +92,10 @@ FAKE cuCtxPushCurrent_v2(CUcontext) { return ++pushed, 0; }
 FAKE cuCtxPopCurrent_v2(CUcontext*) { return --pushed, 0; }
 FAKE cuModuleLoadData(CUmodule* loaded, const void*) { return *loaded = reinterpret_cast<CUmodule>(1), 0; }
 FAKE cuModuleGetFunction(CUfunction* function, CUmodule, const char* name) {
-  const std::size_t kernel = !std::strcmp(name, "hami_image") ? kImage : !std::strcmp(name, "hami_copy") ? kCopy : 0;
-  *function = reinterpret_cast<CUfunction>(kernel);
-  return kernel ? 0 : 500;
+  for (const Kernel& kernel : kernels)
+    if (!std::strcmp(kernel.name, name))
+      return *function = reinterpret_cast<CUfunction>(const_cast<Kernel*>(&kernel)), 0;
+  return 500;
 }
 FAKE cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
                     unsigned block_y, unsigned, unsigned, CUstream, void** arguments, void**) {
@@ -82,6 +104,8 @@ FAKE cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsig
     const std::lock_guard<std::mutex> lock(mutex);
     ++launches;
   }
+  const Kernel& kernel = *reinterpret_cast<const Kernel*>(function);
+  if (kernel.synchronizes) block_x = 1;
   blockDim = {block_x, block_y, 1};
   gridDim = {grid_x, grid_y, grid_z};
   for (unsigned z = 0; z < grid_z; ++z)
@@ -89,10 +113,7 @@ FAKE cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsig
       for (unsigned x = 0; x < grid_x * block_x; ++x) {
         blockIdx = {x / block_x, y / block_y, z};
         threadIdx = {x % block_x, y % block_y, 0};
-        if (reinterpret_cast<std::size_t>(function) == kImage)
-          hami_image(*static_cast<const hami_cuda_image**>(arguments[0]), *static_cast<hami_cuda_job*>(arguments[1]));
-        else
-          hami_copy(*static_cast<const hami_cuda_copy**>(arguments[0]));
+        kernel.run(arguments);
       }
   return 0;
 }
@@ -132,6 +153,13 @@ FAKE cuMemFreeAsync(CUdeviceptr memory, CUstream) {
 FAKE cuMemAlloc_v2(CUdeviceptr* memory, std::size_t size) { return cuMemAllocAsync(memory, size, nullptr); }
 FAKE cuMemFree_v2(CUdeviceptr memory) { return cuMemFreeAsync(memory, nullptr); }
 FAKE cuCtxSynchronize() { return ++waits, 0; }
+FAKE cuMemGetAddressRange_v2(CUdeviceptr* start, std::size_t* size, CUdeviceptr within) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  auto after = allocations().upper_bound(within);
+  if (after == allocations().begin()) return 1;
+  std::tie(*start, *size) = *--after;
+  return within < *start + *size ? 0 : 1;
+}
 FAKE cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, std::size_t size, CUstream) {
   return std::memcpy(reinterpret_cast<void*>(to), from, size), 0;
 }

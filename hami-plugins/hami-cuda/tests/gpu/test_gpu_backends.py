@@ -131,6 +131,37 @@ def test_results_are_complete_before_torch_reads_them(slow_work):
             assert torch.from_dlpack(request["result"]).eq(9).all()
 
 
+@pytest.mark.parametrize("wait", ["auto", "spin", "sleep"])
+def test_sync_tensor_returns_after_the_work_of_another_package(slow_work, wait):
+    tensor = torch.zeros(1000, device="cuda")
+    slow_work()
+    tensor += 1
+    end = torch.cuda.Event()
+    end.record()
+    run(f"SyncTensor(wait={wait})", tensor)
+    assert end.query()
+
+
+def test_images_of_one_size_are_concatenated_without_a_copy():
+    requests = run(f"S[GpuTensor,ResizeTensor(width=32,height=16),{NORMALIZE},CatTensor]", *pictures((20, 30), (9, 9)))
+    whole = torch.from_dlpack(requests[0]["result"])
+    parts = [on_cpu(f"ResizeTensor(width=32,height=16),{NORMALIZE}", image)[0] for image in pictures((20, 30), (9, 9))]
+    np.testing.assert_array_equal(whole.cpu().numpy(), np.concatenate(parts))
+
+
+@pytest.mark.parametrize("fuse", ["true", "false"])
+def test_a_fused_chain_is_that_of_torch(fuse):
+    images = pictures((20, 30), (480, 640), (64, 5))
+    chain = f"ResizeTensor(width=32,height=16,fuse={fuse}),CvtColorTensor(color=bgr,fuse={fuse}),{NORMALIZE}"
+    mean, std = (torch.tensor(numbers).reshape(1, 3, 1, 1) for numbers in (MEAN, STD))
+    for image, result in zip(images, on_cpu(chain, *images), strict=True):
+        pixels = torch.from_numpy(image).float()
+        resized = torch.nn.functional.interpolate(pixels, (16, 32), mode="bilinear").round().flip(1)
+        expected = (resized / 255 - mean) / std
+        # One level of the bytes between the steps.
+        np.testing.assert_allclose(result, expected.numpy(), rtol=0, atol=1.01 / 255 / min(STD))
+
+
 def test_memory_is_not_reused_while_torch_reads_it(slow_work):
     with hami.pipe("S[GpuTensor,SyncTensor]") as pipe:
         wrong = []
