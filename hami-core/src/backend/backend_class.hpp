@@ -77,9 +77,9 @@ struct BackendClass {
   bool reads_settings = false;  // may have key=value among its bracket items
   bool schedules = false;       // allowed only in a node's init expression
   bool owns_threads = false;    // provides the threads of its children
-  bool makes_copies = false;    // builds `instance_num` copies of its item; "auto" reaches it only if that is lightweight
-  bool binds_names = false;     // the items of its first phase are visible in all later ones
-  bool runs_in_order = false;   // its items run one after another, so that one may absorb the next
+  bool makes_copies = false;  // builds `instance_num` copies of its item; "auto" reaches it only if that is lightweight
+  bool binds_names = false;   // the items of its first phase are visible in all later ones
+  bool runs_in_order = false;  // its items run one after another, so that one may absorb the next
   // Classes of its owner: a backend of one of them that directly follows one of this class is absorbed, see Backend::absorb.
   std::vector<std::string> absorbs = {};
   // The reason why a backend that is copied must not contain it, and what to do instead; empty: it may.
