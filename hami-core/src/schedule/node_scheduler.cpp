@@ -29,6 +29,12 @@ std::size_t NodeScheduler::instances_in_use() const noexcept {
   return trial_.tries(Alternative::kFewerInstances) ? fewer_instances() : limit_;
 }
 
+// A request waits: one more instance would take it at once.
+void NodeScheduler::note_waiting() noexcept {
+  if (auto_instances_ && !forming_ && free_instances() == 0 && !idle_.empty())
+    trial_.note_difference(Alternative::kMoreInstances);
+}
+
 // A batch starts: with fewer instances, some would have to wait.
 void NodeScheduler::note_instances() noexcept {
   if (auto_instances_ && fewer_instances() < limit_ && busy() > fewer_instances())
@@ -117,7 +123,9 @@ std::optional<NodeScheduler::Index> NodeScheduler::acquire_inline(std::size_t it
 
 // The smallest instance that can take the whole queue, else the largest; among equals the most recently idle one.
 std::optional<NodeScheduler::Index> NodeScheduler::dispatch_idle() noexcept {
-  if (queue_.empty() || forming_ || free_instances() == 0) return std::nullopt;
+  if (queue_.empty() || forming_) return std::nullopt;
+  note_waiting();
+  if (free_instances() == 0) return std::nullopt;
   std::size_t best = idle_.size();
   for (std::size_t i = idle_.size(); i-- > 0;) {
     const std::optional<Takes> which = takes_next(idle_[i]);

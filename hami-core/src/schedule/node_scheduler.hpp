@@ -247,6 +247,7 @@ class NodeScheduler {
   std::size_t more_instances() const noexcept { return std::min(2 * limit_, instances_.size()); }
   std::size_t fewer_instances() const noexcept { return std::max((limit_ + 1) / 2, least_instances()); }
   std::size_t least_instances() const noexcept { return normal_.reserve() + 1; }
+  void note_waiting() noexcept;
   void note_instances() noexcept;
   std::size_t items_per_instance(std::size_t items, std::size_t hands, std::size_t max_items) const noexcept;
   TargetSize current_target(std::size_t cap) const noexcept;

@@ -11,8 +11,7 @@ void NodeScheduler::push(Ref<Request> request, Nanoseconds moment, std::uint64_t
   begin_work(moment);
   if (learns_returns()) returns_.arrive(moment);
   normal_.record_arrival(lane_of(request->priority));
-  if (auto_instances_ && !forming_ && free_instances() == 0 && !idle_.empty())  // one more would take it at once
-    trial_.note_difference(Alternative::kMoreInstances);
+  note_waiting();
   queue_.push(std::move(request), moment, call);
 }
 

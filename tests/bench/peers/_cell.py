@@ -29,7 +29,8 @@ def load(work: Work, contender: str, callers: list[int], seconds: float) -> Any:
     if (answer := call(payloads[0])) != expected:
         raise SystemExit(f"the result is {answer!r}, expected {expected!r}")
     for count in callers:
-        figures = _load.by_threads(call, payloads, count, seconds)
+        warm = _load.LEARNS if contender == "default" else _load.WARM
+        figures = _load.by_threads(call, payloads, count, seconds, warm)
         if not figures["calls"]:
             raise SystemExit(f"no call of {count} callers finished within {seconds} s")
         if contender == "limit" and work.gains:

@@ -10,9 +10,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 WARM = 0.5  # seconds of warm-up, in which adaptive batching finds its size
+LEARNS = 4.0  # the same for a node that also finds its number of instances
 
 
-def by_threads(call: Callable[[Any], Any], payloads: list[Any], callers: int, seconds: float) -> dict[str, float]:
+def by_threads(
+    call: Callable[[Any], Any], payloads: list[Any], callers: int, seconds: float, warm: float = WARM
+) -> dict[str, float]:
     """Each caller is a thread."""
     times: list[list[int]] = [[] for _ in range(callers)]
     start, stop = threading.Event(), threading.Event()
@@ -30,7 +33,7 @@ def by_threads(call: Callable[[Any], Any], payloads: list[Any], callers: int, se
     for thread in threads:
         thread.start()
     start.set()
-    time.sleep(WARM)
+    time.sleep(warm)
     measured = Measured(times)
     time.sleep(seconds)
     figures = measured.end()

@@ -31,9 +31,10 @@ class SharedCores {
     for (; callers_ < callers; ++callers_) arrivals_.push(now_ + 0.01);
     begin(batches);
   }
-  // Requests at random moments, so many per millisecond.
-  void run_open(double rate, std::size_t batches) {
+  // Calls of so many requests at random moments, so many calls per millisecond.
+  void run_open(double rate, std::size_t batches, std::size_t requests = 1) {
     open_rate_ = rate;
+    call_size_ = requests;
     if (arrivals_.empty()) arrivals_.push(now_ + random_.exponential() / rate);
     begin(batches);
   }
@@ -93,10 +94,13 @@ class SharedCores {
   }
 
   void arrive() {
-    waiting_.push(now_);
-    scheduler_.push(request_of(1), nanoseconds(now_), ++calls_);
+    ++calls_;
+    for (std::size_t i = 0; i < call_size_; ++i) {
+      waiting_.push(now_);
+      scheduler_.push(request_of(1), nanoseconds(now_), calls_);
+    }
     if (scheduler_.batch_ready()) ask(*scheduler_.forming(), 0);
-    for (std::size_t hands = scheduler_.instances_for(1); hands > 0; --hands) dispatch_idle();
+    for (std::size_t hands = scheduler_.instances_for(call_size_); hands > 0; --hands) dispatch_idle();
   }
 
   void end(std::vector<Running>::iterator which) {
@@ -136,7 +140,7 @@ class SharedCores {
   NodeScheduler scheduler_{"n"};
   Random random_{1};
   double now_ = 0, began_ = 0, open_rate_ = 0;
-  std::size_t callers_ = 0, batches_ = 0;
+  std::size_t callers_ = 0, batches_ = 0, call_size_ = 1;
   std::uint64_t calls_ = 0;
   double items_ = 0, latency_ = 0;
   std::priority_queue<double, std::vector<double>, std::greater<double>> arrivals_;

@@ -117,6 +117,15 @@ TEST_CASE("requests at random moments wait less with more instances") {
   CHECK_LT(several.latency(), 0.6 * one.latency());
 }
 
+TEST_CASE("the requests of one call are shared by the instances") {
+  SharedCores one(machine_of(4), 1, kOneByOne, false), several(machine_of(4), kInstances, kOneByOne, true);
+  for (SharedCores* course : {&one, &several}) {
+    course->run_open(1e-6, kLearns, 16);  // never two calls at a time
+    course->run_open(1e-6, kMeasures, 16);
+  }
+  CHECK_LT(several.latency(), 0.4 * one.latency());
+}
+
 TEST_CASE("with reserve, a normal request may always run") {
   NodeScheduler scheduler("n");
   for (int i = 0; i < 4; ++i) scheduler.add_instance({1, 1}, false);
