@@ -72,7 +72,7 @@ def test_a_request_that_fails_in_a_fused_backend_fails_alone_and_names_it(fusion
 
 
 def test_a_fused_chain_takes_as_many_items_as_its_narrowest_backend(fusion: str) -> None:
-    with pytest.raises(hami.ConfigError, match="max is 8; the backend of node .* takes at most 2"):
+    with pytest.raises(hami.ConfigError, match=r"max is 8; the backend of node .* takes at most 2"):
         hami.pipe({"backend": f"S[{fusion}Shift,{fusion}Halve]", "max": 8})
 
 

@@ -155,8 +155,8 @@ typedef struct hami_backend_class {
   /* -- since 1.1: fusion. Names of classes of this plugin, separated by commas. Where a backend of one of them directly follows
    * one of this class in a Sequential, this one does the work of both: the core creates both, calls `absorb` with the `self` of
    * the next one, and calls forward of this one only. Both have the same thread mode and the same value of a parameter `device`,
-   * and the next one has no brackets. The class that was absorbed last decides about the one that follows it, and the first
-   * backend gets all of them. A class that absorbs has a parameter "fuse: bool = true"; where it is false, it does not. */
+   * and the next one has no brackets. The class that was absorbed last decides about the class that follows it, and the
+   * first backend gets all of them. A class that absorbs has a parameter "fuse: bool = true"; where it is false, it does not. */
   const char* absorbs;
   hami_error* (*absorb)(void* self, void* next); /* *next exists as long as *self */
 #endif
