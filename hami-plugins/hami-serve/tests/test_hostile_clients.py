@@ -37,9 +37,10 @@ def answer_of(port: int, data: bytes) -> tuple[int, str]:
     ids=["in the first line", "in the head", "before the body", "in the body"],
 )
 def test_a_client_that_sends_slowly_is_answered_with_408(start, monkeypatch, limit, data, error):
-    monkeypatch.setattr(f"hami_serve.http_protocol.{limit}", 0.01)
     server = start({"any": "Identity"})
-    assert answer_of(server.port, data) == (408, error)
+    with monkeypatch.context() as patched:
+        patched.setattr(f"hami_serve.http_protocol.{limit}", 0.01)
+        assert answer_of(server.port, data) == (408, error)
     assert server.post("/v2/models/any/infer", REQUEST)[0] == 200
 
 
@@ -51,13 +52,12 @@ def test_a_client_that_sends_nothing_loses_its_connection(start, monkeypatch):
 
 
 def test_a_request_that_runs_for_long_keeps_its_connection(start, monkeypatch, gate):
-    for limit in ("HEAD_S", "BODY_S", "IDLE_S"):
-        monkeypatch.setattr(f"hami_serve.http_protocol.{limit}", 0.01)
     slow = gate("long")
     server = start({"slow": {"backend": "TestGate", "gate": "long"}})
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     connection.request("POST", "/v2/models/slow/infer", json.dumps(REQUEST))
     assert slow.begun.acquire(timeout=60)
+    monkeypatch.setattr("hami_serve.http_protocol.IDLE_S", 0.01)
     with socket.create_connection(("127.0.0.1", server.port), timeout=60) as other:
         assert other.recv(1) == b""  # the server has looked for clients that are overdue
     slow.opened.set()

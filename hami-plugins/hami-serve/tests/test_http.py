@@ -150,6 +150,7 @@ def test_statistics_count_successes_and_failures(start):
     counts = {each["name"]: each["inference_stats"] for each in answer["model_stats"]}
     assert counts["any"]["success"]["count"] == 3
     assert counts["raises"]["fail"]["count"] == 1
+    assert {counts["any"][f"compute_{part}"]["count"] for part in ("input", "infer", "output")} == {3}
     assert server.get("/v2/models/any/versions/1/stats")[1]["model_stats"][0]["inference_count"] == 3
 
 

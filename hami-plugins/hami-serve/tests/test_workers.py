@@ -72,6 +72,12 @@ class Server:
         assert line.startswith(start), line + (self.process.stderr.read() if not line else "")
         return line
 
+    def says(self, text: str) -> str:
+        """Return the next line of the standard error that contains a text."""
+        while text not in (line := self.process.stderr.readline()):
+            assert line, f"{text!r} was not printed"
+        return line
+
     def infer(self, model: str) -> object:
         """Return the result of a request over a connection of its own."""
         with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)) as connection:
@@ -122,9 +128,9 @@ def test_a_worker_that_dies_is_started_again(tmp_path):
     with serving(tmp_path, "WhoAmI") as server:
         killed, other = server.workers
         os.kill(killed, signal.SIGKILL)
-        assert "was ended by SIGKILL; it is started again" in server.process.stderr.readline()
+        server.says("was ended by SIGKILL; it is started again")
         new = int(server.line("worker ").split()[1])
-        assert server.process.stderr.readline().endswith(f"(process {new}) serves\n")
+        server.says(f"(process {new}) serves")
         server.reach_all("WhoAmI", {other, new})
         server.process.send_signal(signal.SIGINT)
         assert server.process.wait(60) == 0
@@ -135,8 +141,8 @@ def test_a_worker_that_fails_to_start_again_leaves_the_others_serving(tmp_path):
         killed, other = server.workers
         (tmp_path / "broken").touch()
         os.kill(killed, signal.SIGKILL)
-        assert "was ended by SIGKILL; it is started again" in server.process.stderr.readline()
-        assert "has failed to start: RuntimeError: the file of the model is damaged" in server.process.stderr.readline()
+        server.says("was ended by SIGKILL; it is started again")
+        server.says("has failed to start: RuntimeError: the file of the model is damaged")
         assert server.infer("NoSecondStart") == other
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(60) == 0
@@ -158,6 +164,17 @@ def test_sigterm_answers_the_open_requests_of_every_worker(tmp_path):
         for connection in connections.values():
             assert json.loads(connection.getresponse().read())["outputs"][0]["data"] == ["done"]
         assert server.process.wait(60) == 0
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_request_that_never_ends_does_not_keep_the_server_beyond_its_drain_time(tmp_path, workers):
+    with serving(tmp_path, "Held", "--drain", "10ms", workers=workers) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        connection.request("POST", "/v2/models/Held/infer", BODY)
+        server.line("begun")
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(60) == 0
+        connection.close()
 
 
 def test_workers_end_with_their_supervisor(tmp_path):

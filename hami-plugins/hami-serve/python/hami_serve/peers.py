@@ -24,9 +24,9 @@ class Peers:
 
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             try:
-                question = (await reader.readline()).decode().strip()
-                writer.write(json.dumps(await asyncio.to_thread(answers[question])).encode())
-                await writer.drain()
+                if question := (await reader.readline()).decode().strip():  # else the other worker has ended
+                    writer.write(json.dumps(await asyncio.to_thread(answers[question])).encode())
+                    await writer.drain()
             except ConnectionError:  # the other worker has ended
                 pass
             finally:
