@@ -63,6 +63,7 @@ def entry(project: dict[str, Any], folder: Path) -> dict[str, Any]:
         "backends": {name: {"summary": docs[name]} if name in docs else {} for name in backends},
         "pipelines": sorted(groups.get("hami.pipelines", {})),
         "devices": sorted(groups.get("hami.devices", {})),
+        "commands": commands(folder),
         "requires": project.get("dependencies", []),
         "platforms": ["manylinux_2_17_x86_64", "manylinux_2_17_aarch64"] if native else ["any"],
     }
@@ -76,6 +77,18 @@ def summaries(folder: Path) -> dict[str, str]:
             if isinstance(node, ast.ClassDef) and (doc := ast.get_docstring(node)):
                 found[node.name] = doc.partition("\n")[0]
     return found
+
+
+def commands(folder: Path) -> list[str]:
+    """Return the commands that the Python sources of a plugin add to `hami`."""
+    calls = (
+        node
+        for file in (folder / "python").rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_parser"
+    )
+    names = {call.args[0].value for call in calls if call.args and isinstance(call.args[0], ast.Constant)}
+    return sorted(name for name in names if isinstance(name, str))
 
 
 def render(catalog: dict[str, Any]) -> str:

@@ -149,7 +149,7 @@ def test_the_example_of_the_reference_is_a_catalogue() -> None:
     page = (GENERATOR.parents[1] / "hami-core" / "docs" / "reference" / "catalog.md").read_text("utf-8")
     example = page.partition("```text\n")[2].partition("```")[0]
     (plugin,) = catalog.parse(example.encode(), "catalog.md").plugins.values()
-    assert sorted(key for key, value in plugin._asdict().items() if not value) == ["devices", "pipelines"]
+    assert sorted(key for key, value in plugin._asdict().items() if not value) == ["commands", "devices", "pipelines"]
 
 
 def test_a_later_format_asks_for_a_newer_core(tmp_path: Path) -> None:

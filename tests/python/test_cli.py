@@ -69,10 +69,20 @@ def test_version(call: Any) -> None:
     assert call("version", "--json") == (0, f'{{"hami-core": "{hami.__version__}"}}\n', "")
 
 
+def test_a_command_of_a_missing_plugin_names_the_plugin(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hami._packages.installers.installed_version", lambda name: "")
+    monkeypatch.setattr("hami._cli.main._add_commands_of_plugins", lambda commands: None)
+    status, out, err = call("serve", "pages.toml")
+    assert (status, out) == (2, "")
+    assert '"serve" is a command of hami-serve, which is not installed: ' in err
+    assert err.endswith("hami install hami-serve\n")
+    assert call("upgrade")[2].endswith('no command is named "upgrade"; list all: hami --help\n')
+
+
 def test_an_unknown_command_or_option_is_an_error(call: Any) -> None:
     status, out, err = call("rnu", "x")
     assert (status, out) == (2, "")
-    assert "invalid choice: 'rnu'" in err
+    assert err.endswith('hami: error: no command is named "rnu"; did you mean run?\n')
     status, out, err = call("run", "Identity", "--text", "a", "--stat")
     assert (status, out) == (2, "")
     assert err.endswith("hami: error: unrecognized arguments: --stat\n")

@@ -292,7 +292,7 @@ def test_names_become_requirements(asked: list[str], found: list[str]) -> None:
     [
         ("ResizeMat", 'backend "ResizeMat" is provided by acme-cv and hami-image; name one of them'),
         ("AcmeOnne", 'no known plugin or backend is named "AcmeOnne"; did you mean AcmeOne'),
-        ("Qwertyuiop", 'no known plugin or backend is named "Qwertyuiop"; list all: hami search; a package that'),
+        ("Qwertyuiop", 'no known plugin or backend is named "Qwertyuiop"; list all: hami search\n  a package that'),
         ("./acme.whl", '"./acme.whl" is not the name of a plugin or of a backend'),
         ("acme @ https://x", "is not the name of a plugin or of a backend"),
         ("--index-url=x", "is not the name of a plugin or of a backend"),
@@ -317,3 +317,8 @@ def test_platforms_include_the_older_ones_that_they_run() -> None:
 def test_a_folder_is_an_index_too(tmp_path: Path) -> None:
     sources = installers.Sources([str(tmp_path), "https://pypi.org/simple"])
     assert sources.options() == ["--index-url", tmp_path.as_uri(), "--extra-index-url", "https://pypi.org/simple"]
+    (tmp_path / "simple").mkdir()  # as hami-build index writes it
+    assert sources.options()[1] == f"{tmp_path.as_uri()}/simple"
+    with pytest.raises(hami.PluginError) as caught:
+        installers.Sources([str(tmp_path / "none")]).options()
+    assert str(caught.value).endswith('/none" is not an address such as https://packages.example/simple, nor a folder')

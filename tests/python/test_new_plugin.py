@@ -119,12 +119,13 @@ def test_an_invalid_name_or_folder_is_an_error(
 
 def test_it_prints_the_next_step(hami_command: Run) -> None:
     done = hami_command("new-plugin", "acme-next")
-    assert done.stdout.splitlines()[-2:] == [
+    assert done.stdout.splitlines()[-3:] == [
         "",
         "to try it:  pip install 'acme-next/[test]' && pytest acme-next/tests",
+        "to ship it: pip install 'hami-build[all]' && hami-build wheel acme-next",
     ]
     done = hami_command("new-plugin", "acme-next", "--folder", "a b/c")
-    assert done.stdout.endswith("\nto try it:  pip install 'a b/c/[test]' && pytest 'a b/c/tests'\n")
+    assert "\nto try it:  pip install 'a b/c/[test]' && pytest 'a b/c/tests'\n" in done.stdout
 
 
 @pytest.mark.parametrize("kind", ["cpp", "python"])

@@ -49,6 +49,8 @@ def _run_command(given: list[str]) -> int:
     wanted = next((word for word in given if not word.startswith("-")), None)
     if wanted is not None and wanted not in commands.choices:
         _add_commands_of_plugins(commands)
+        if wanted not in commands.choices and wanted == given[0]:
+            parser.error(_unknown(wanted, list(commands.choices)))
     parsed, rest = parser.parse_known_args(given)
     if rest and (not hasattr(parsed, "inputs") or any(word.startswith("-") and word != "-" for word in rest)):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
@@ -72,6 +74,19 @@ def _run_command(given: list[str]) -> int:
         else:
             report(error)
         return 1
+
+
+def _unknown(command: str, known: Sequence[str]) -> str:
+    """Return what is wrong with a command that does not exist, and what to do."""
+    from hami._packages.installers import installed_version
+    from hami._plugins import catalog
+    from hami._plugins.messages import install_command
+    from hami._suggestions import did_you_mean
+
+    owners = [name for name in catalog.load_local().commands().get(command, ()) if not installed_version(name)]
+    if owners:
+        return f'"{command}" is a command of {owners[0]}, which is not installed: {install_command(owners[0])}'
+    return f'no command is named "{command}"{did_you_mean(command, known) or "; list all: hami --help"}'
 
 
 def _reader_is_gone() -> bool:

@@ -41,6 +41,7 @@ def new_plugin(arguments: argparse.Namespace) -> int:
     else:
         print("\n".join(map(str, files)))
         print(f"\nto try it:  pip install {shlex.quote(f'{folder}/[test]')} && pytest {shlex.quote(f'{folder}/tests')}")
+        print(f"to ship it: pip install 'hami-build[all]' && hami-build wheel {shlex.quote(str(folder))}")
     return 0
 
 

@@ -78,6 +78,7 @@ def _description(plugin: CatalogEntry) -> str:
         "requires": ", ".join(plugin.requires),
         "pipelines": ", ".join(plugin.pipelines),
         "devices": ", ".join(plugin.devices),
+        "commands": ", ".join(f"hami {command}" for command in plugin.commands),
     }
     rows = [[f"  {name}", value] for name, value in facts.items() if value]
     backends = [[f"  {name}", _about(about)] for name, about in plugin.backends.items()]

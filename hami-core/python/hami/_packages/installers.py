@@ -58,8 +58,15 @@ class Sources(NamedTuple):
 
 
 def _address(index: str) -> str:
-    """Return an index as an address: pip takes a folder only as file://."""
-    return index if "://" in index else Path(index).resolve().as_uri()
+    """Return an index as an address: pip takes a folder only as file://. hami-build writes one with simple/ inside."""
+    if "://" in index:
+        return index
+    folder = Path(index).resolve()
+    if not folder.is_dir():
+        raise PluginError(
+            f'the index "{index}" is not an address such as https://packages.example/simple, nor a folder'
+        )
+    return (folder / "simple" if (folder / "simple").is_dir() else folder).as_uri()
 
 
 class Installer(Protocol):

@@ -43,7 +43,7 @@ def _requirement(asked: str, backends: Mapping[str, Sequence[str]], distribution
     if name != name.lower() and normalised(name) not in distributions:
         near = did_you_mean(name, [*backends, *distributions])
         raise PluginError(
-            f'no known plugin or backend is named "{name}"{near or "; list all: hami search"}; '
-            f"a package that is not in the catalogue is given in lower case: {normalised(name)}"
+            f'no known plugin or backend is named "{name}"{near or "; list all: hami search"}\n'
+            f"  a package that is not in the catalogue is given in lower case: {normalised(name)}"
         )
     return f"{normalised(name)}{(extras or '').replace(' ', '')}{bounds.replace(' ', '')}"

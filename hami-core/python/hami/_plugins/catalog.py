@@ -34,6 +34,7 @@ class CatalogEntry(NamedTuple):
     backends: dict[str, dict[str, Any]]  # each with "summary" and, if they are known, "params"
     pipelines: list[str]
     devices: list[str]
+    commands: list[str]  # that it adds to `hami`
     requires: list[str]
     platforms: list[str]
     abi: dict[str, str]  # of a native plugin: "min" and "built"
@@ -54,6 +55,10 @@ class Catalog(NamedTuple):
     def pipelines(self) -> dict[str, list[str]]:
         """Return the plugins that package each pipeline."""
         return self._owners("pipelines")
+
+    def commands(self) -> dict[str, list[str]]:
+        """Return the plugins that add each command to `hami`."""
+        return self._owners("commands")
 
     def devices(self) -> dict[str, list[str]]:
         """Return the plugins with tensor backends for each kind of memory, that with the most backends first."""
@@ -148,13 +153,14 @@ _TYPES: dict[str, type] = {
     "backends": dict,
     "pipelines": list,
     "devices": list,
+    "commands": list,
     "requires": list,
     "platforms": list,
     "abi": dict,
     "releases": list,
     "grade": str,
 }
-_TEXTS = ("pipelines", "devices", "requires", "platforms")
+_TEXTS = ("pipelines", "devices", "commands", "requires", "platforms")
 
 
 def _entry(fields: Any, place: str, source: str) -> CatalogEntry:
