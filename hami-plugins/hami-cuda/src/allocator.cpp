@@ -34,19 +34,16 @@ void PoolAllocator::trim() noexcept {
   if (pool_) api_.trim_pool(pool_, 0);
 }
 
-bool CachingAllocator::take(Spare& spare, std::size_t size, CUdeviceptr* start) {
-  const auto found = spare.find(size);
-  if (found == spare.end() || found->second.empty()) return false;
-  *start = found->second.back();
-  found->second.pop_back();
-  return true;
-}
-
 CUresult CachingAllocator::allocate(CUdeviceptr* start, std::size_t size, CUstream stream) {
   const std::size_t block = block_size(size);
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (!take(of_streams_[stream], block, start) && !take(idle_, block, start))
-    if (const CUresult result = api_.allocate_unordered(start, block)) return result;
+  std::vector<CUdeviceptr>& spare = of_streams_[stream][block];
+  if (!spare.empty()) {
+    *start = spare.back();
+    spare.pop_back();
+  } else if (const CUresult result = api_.allocate_unordered(start, block)) {
+    return result;
+  }
   used_[*start] = block;
   return 0;
 }
@@ -64,21 +61,7 @@ void CachingAllocator::trim() noexcept {
   for (auto& [stream, spare] : of_streams_)
     for (auto& [size, blocks] : spare)
       for (const CUdeviceptr start : blocks) api_.release_unordered(start);
-  for (auto& [size, blocks] : idle_)
-    for (const CUdeviceptr start : blocks) api_.release_unordered(start);
   of_streams_.clear();
-  idle_.clear();
-}
-
-void CachingAllocator::forget(CUstream stream) noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const auto found = of_streams_.find(stream);
-  if (found == of_streams_.end() || api_.stream_synchronize(stream) != 0) return;
-  for (auto& [size, blocks] : found->second) {
-    std::vector<CUdeviceptr>& idle = idle_[size];
-    idle.insert(idle.end(), blocks.begin(), blocks.end());
-  }
-  of_streams_.erase(found);
 }
 
 }  // namespace hami_cuda

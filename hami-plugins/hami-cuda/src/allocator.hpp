@@ -22,8 +22,6 @@ class Allocator {
   virtual void release(CUdeviceptr start, CUstream stream) noexcept = 0;
   // Returns memory that is kept for later to the device.
   virtual void trim() noexcept = 0;
-  // Called before a stream is destroyed.
-  virtual void forget(CUstream) noexcept {}
 };
 
 // The default pool of the device keeps up to `kept` freed bytes.
@@ -46,17 +44,14 @@ class CachingAllocator final : public Allocator {
   CUresult allocate(CUdeviceptr* start, std::size_t size, CUstream stream) override;
   void release(CUdeviceptr start, CUstream stream) noexcept override;
   void trim() noexcept override;
-  void forget(CUstream stream) noexcept override;
 
  private:
   using Spare = std::map<std::size_t, std::vector<CUdeviceptr>>;  // by size
-  static bool take(Spare& spare, std::size_t size, CUdeviceptr* start);
 
   const CudaApi& api_;
   std::mutex mutex_;                         // guards what follows
   std::map<CUdeviceptr, std::size_t> used_;  // with their sizes
   std::map<CUstream, Spare> of_streams_;
-  Spare idle_;  // that no stream uses any more
 };
 
 }  // namespace hami_cuda

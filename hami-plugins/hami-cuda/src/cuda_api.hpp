@@ -51,7 +51,6 @@ constexpr int kReleaseThreshold = 4;        // attribute of a pool: bytes that i
     (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,      \
      unsigned block_z, unsigned shared_bytes, CUstream stream, void** arguments, void** extra))                       \
   X(CUresult, cuStreamCreate, stream_create, (CUstream * stream, unsigned flags))                                     \
-  X(CUresult, cuStreamDestroy_v2, stream_destroy, (CUstream stream))                                                  \
   X(CUresult, cuStreamSynchronize, stream_synchronize, (CUstream stream))                                             \
   X(CUresult, cuStreamWaitEvent, stream_wait_event, (CUstream stream, CUevent event, unsigned flags))                 \
   X(CUresult, cuEventCreate, event_create, (CUevent * event, unsigned flags))                                         \

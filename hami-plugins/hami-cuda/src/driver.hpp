@@ -69,8 +69,6 @@ class Device {
   void release(CUdeviceptr start, std::size_t size, CUstream stream) const noexcept;
   // Returns cached memory to the device, for a second try after an allocation failed.
   void trim() const noexcept { allocator_->trim(); }
-  // Called before a stream is destroyed.
-  void forget(CUstream stream) const noexcept { allocator_->forget(stream); }
 
  private:
   const Driver& driver_;

@@ -52,7 +52,20 @@ OpenDevice::OpenDevice(const Driver& driver, int index, const std::string& owner
 }
 
 std::shared_ptr<Stream> OpenDevice::new_stream() {
-  auto stream = std::make_shared<Stream>(device_);
+  std::unique_ptr<Stream> found;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!idle_.empty()) {
+      found = std::move(idle_.back());
+      idle_.pop_back();
+    }
+  }
+  if (!found) found = std::make_unique<Stream>(device_);
+  const std::shared_ptr<Stream> stream(found.release(), [this](Stream* returned) {
+    returned->finish();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    idle_.emplace_back(returned);
+  });
   const std::lock_guard<std::mutex> lock(mutex_);
   streams_[stream->handle()] = stream;
   return stream;

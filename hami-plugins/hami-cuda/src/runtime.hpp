@@ -32,6 +32,8 @@ class OpenDevice {
   const Device& device() const noexcept { return device_; }
   const Kernels& kernels() const noexcept { return *kernels_; }
   PinnedPool& pinned() noexcept { return pinned_; }
+  // A stream without other users. It is kept for the next caller when its last user is gone: other libraries keep memory and
+  // workspaces for each stream that they have seen.
   std::shared_ptr<Stream> new_stream();
   // That of another backend, or one of another library: its owner must keep it as long as the pipe.
   std::shared_ptr<Stream> stream(std::int64_t handle);
@@ -40,8 +42,9 @@ class OpenDevice {
   const Device device_;
   std::unique_ptr<const Kernels> kernels_;
   PinnedPool pinned_;
-  std::mutex mutex_;  // guards streams_
+  std::mutex mutex_;  // guards what follows
   std::map<std::int64_t, std::weak_ptr<Stream>> streams_;
+  std::vector<std::unique_ptr<Stream>> idle_;
 };
 
 class Runtime {

@@ -26,17 +26,12 @@ Stream::Stream(const Device& device) : device_(device) {
   driver().check(api().stream_create(&stream_, kNonBlockingStream), "cannot create a stream");
 }
 
-Stream::~Stream() {
-  if (!is_owned_ && held_.empty()) return;  // the memory of a stream of another library stays in its order
+void Stream::finish() noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
   CUcontext popped = nullptr;
-  if (api().context_push(device_.context()) != 0) return;
-  if (!held_.empty()) api().stream_synchronize(stream_);
+  if (held_.empty() || api().context_push(device_.context()) != 0) return;
+  api().stream_synchronize(stream_);
   held_.clear();
-  spare_events_.clear();
-  if (is_owned_) {
-    device_.forget(stream_);
-    api().stream_destroy(stream_);
-  }
   api().context_pop(&popped);
 }
 

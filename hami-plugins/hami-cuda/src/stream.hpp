@@ -46,15 +46,15 @@ class Event {
 // How the CPU waits for a stream.
 enum class Wait { kSpin, kSleep, kAuto };
 
-// A stream of its own, or one of another library. Its methods need the device as the current one; see CurrentDevice.
+// A stream of its own, which exists as long as the process, or one of another library. Its methods need the device as the
+// current one; see CurrentDevice.
 class Stream {
  public:
   // A stream that does not wait for the default stream.
   explicit Stream(const Device& device);
   // One that `handle` names as in DLPack (1: the default stream); its owner must keep it.
-  Stream(const Device& device, std::int64_t handle)
-      : device_(device), stream_(reinterpret_cast<CUstream>(handle)), is_owned_(false) {}
-  ~Stream();
+  Stream(const Device& device, std::int64_t handle) : device_(device), stream_(reinterpret_cast<CUstream>(handle)) {}
+  ~Stream() { finish(); }
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
@@ -68,6 +68,8 @@ class Stream {
   void wait(Wait how = Wait::kAuto);
   // Makes later work on another stream, named as in DLPack, wait for the work that this stream has now.
   void hold_back(std::int64_t other);
+  // Blocks as `wait`, and drops what was held; errors are ignored, since the driver may be gone at the exit of the process.
+  void finish() noexcept;
   // Keeps objects, such as the inputs of kernels, until the work that the stream has now is done. Called once after
   // each batch.
   void hold(std::shared_ptr<void> objects);
@@ -82,7 +84,6 @@ class Stream {
 
   const Device& device_;
   CUstream stream_ = nullptr;
-  bool is_owned_ = true;
   std::mutex mutex_;  // guards held_ and spare_events_
   std::vector<Held> held_;
   std::vector<std::unique_ptr<Event>> spare_events_;

@@ -47,14 +47,6 @@ def test_another_stream_does_not_get_a_block_that_may_be_in_use(memory):
     memory.release(other, 2)
 
 
-def test_the_blocks_of_a_stream_that_ends_are_for_all(memory):
-    block = memory.allocate(1000, 1)
-    memory.release(block, 1)
-    memory.forget(1)
-    assert memory.allocate(1000, 2) == block
-    memory.release(block, 2)
-
-
 def test_freed_blocks_return_to_the_device_when_they_are_asked_for(memory):
     kept = memory.allocate(5 << 20, 1)
     for size in (1, 600, 3 << 20):

@@ -49,6 +49,18 @@ def test_a_request_that_fails_inside_a_guard_fails_alone(backend):
     assert (on_cpu(requests[2]["result"]) == 6).all()
 
 
+def test_streams_are_used_again_by_later_pipes(fake):
+    def cycle() -> None:
+        with hami.pipe({"backend": "S[GpuTensor,SyncTensor]", "instance_num": 3}) as pipe:
+            pipe([{"data": image(value)} for value in range(6)])
+
+    cycle()
+    before = fake.fake_streams()
+    for _ in range(20):
+        cycle()
+    assert fake.fake_streams() == before
+
+
 def test_a_guard_makes_the_default_stream_wait_and_not_the_cpu(fake, monkeypatch):
     monkeypatch.setenv("FAKE_CUDA_BUSY", "1")  # a question whether work is done does not count as a wait
     with hami.pipe("S[GpuTensor,StreamGuard]") as pipe:

@@ -9,12 +9,13 @@ import hami
 import helpers
 import pytest
 import torch
-from fake_cuda import DEVICE
+from fake_cuda import DEVICE, FakeStream
 from helpers import message
 
 from hami_torch import _streams
 from hami_torch._rows import Rows
 from hami_torch._stream_handoff import hand_off_results, run_on_stream
+from hami_torch.backend import TensorBackend
 from hami_torch.stream_guard import StreamGuard
 from hami_torch.stream_pool import StreamPool
 from hami_torch.sync_tensor import SyncTensor
@@ -370,3 +371,73 @@ def test_a_pool_runs_each_call_on_one_of_its_streams(on_cuda):
     assert waits == ["0 waits for 1", "0 waits for 2", "0 waits for 1"]
     pool.close()
     assert not _streams._leased[DEVICE]
+
+
+class Doubles(TensorBackend):
+    """Doubles its data, and logs the stream that is current meanwhile."""
+
+    def __init__(self, cuda, options) -> None:
+        self.cuda, self.seen = cuda, []
+        self.device = "cuda"
+        self.init(options)
+
+    def run(self, batch):
+        self.seen.append(self.cuda.current.cuda_stream)
+        MakesTensor(self.cuda).forward(batch)
+
+
+@pytest.fixture
+def doubles(on_cuda, monkeypatch):
+    """doubles(options) makes a backend on the fake device."""
+    monkeypatch.setattr("hami_torch._tensor.device_of", lambda *given: DEVICE)
+    monkeypatch.setattr(torch.cuda, "ExternalStream", lambda handle, device: FakeStream(handle, on_cuda.log, device))
+    return lambda options: Doubles(on_cuda, options)
+
+
+def test_a_backend_works_on_the_stream_of_its_instance_and_hands_its_results_to_the_default_stream(doubles, on_cuda):
+    backend = doubles({"stream.cuda:0": 7})
+    batch = [{"data": on_cuda.tensor()}]
+    backend.forward(batch)
+    assert backend.seen == [7]
+    assert on_cuda.current is on_cuda.default
+    assert on_cuda.log == ["7 waits for 0", "memory kept for 0", "0 waits for 7"]
+    assert not hasattr(batch[0]["result"][0], _streams._STREAM_MARK)
+
+
+def test_a_backend_finds_a_stream_that_the_instance_gets_later(doubles):
+    options = {}
+    backend = doubles(options)
+    options["stream.cuda:0"] = 7  # as a native backend does that is initialized later
+    backend.forward([{"data": 0}])
+    assert backend.seen == [7]
+
+
+def test_without_a_stream_of_the_instance_a_backend_works_on_the_default_stream(doubles, on_cuda):
+    backend = doubles({"stream.cuda:1": 7})
+    backend.forward([{"data": 0}])
+    assert backend.seen == [0]
+    assert on_cuda.log == []
+
+
+@pytest.mark.parametrize("guard", [SyncTensor, StreamGuard])
+def test_a_guard_takes_the_stream_of_the_instance(doubles, on_cuda, guard):
+    options = {"stream.cuda:0": 7}
+    guarding = guard()
+    backend = doubles(options)
+    guarding.children = [backend]
+    guarding.init(options)
+    guarding.forward([{"data": 0}])
+    assert backend.seen == [7]
+    assert on_cuda.log[-1] in ("the CPU waits for 7", "0 waits for 7")
+    assert len([line for line in on_cuda.log if "waits" in line]) == 1
+    guarding.close()
+    assert not _streams._leased.get(DEVICE)
+
+
+def test_a_guard_shares_its_stream_with_the_native_backends_of_the_instance(on_cuda):
+    options = {}
+    bare = SyncTensor()
+    bare.children = []
+    bare.init(options)
+    assert options == {"stream.cuda:0": on_cuda.current.cuda_stream}
+    bare.close()

@@ -121,7 +121,6 @@ FAKE cuStreamCreate(CUstream* stream, unsigned) {
   const std::lock_guard<std::mutex> lock(mutex);
   return *stream = reinterpret_cast<CUstream>(++streams * 4096), 0;
 }
-FAKE cuStreamDestroy_v2(CUstream) { return 0; }
 FAKE cuStreamSynchronize(CUstream) { return ++waits, 0; }
 FAKE cuStreamWaitEvent(CUstream, CUevent, unsigned) { return ++stream_waits, 0; }
 FAKE cuEventCreate(CUevent* event, unsigned) { return *event = reinterpret_cast<CUevent>(1), 0; }
@@ -172,6 +171,7 @@ FAKE cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, std::size_t size, CUstream
 ASKED int fake_launches() { return launches; }
 ASKED int fake_waits() { return waits; }
 ASKED int fake_stream_waits() { return stream_waits; }
+ASKED int fake_streams() { return static_cast<int>(streams); }
 ASKED int fake_pushed() { return pushed; }
 ASKED std::size_t fake_allocations() {
   const std::lock_guard<std::mutex> lock(mutex);

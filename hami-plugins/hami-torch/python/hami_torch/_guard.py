@@ -16,7 +16,7 @@ from hami_torch._types import BackendHandle, Batch
 
 
 class Guard(hami.Backend):
-    """Holds one stream, never the default one.
+    """Holds one stream, never the default one: that of the instance, or a leased one, which the instance then has.
 
     With brackets, it runs the item in them on its stream. Bare, as the last item of an S, it is initialized first and
     makes its stream the current one of the instance's thread. All items of the instance share this thread, so the
@@ -29,13 +29,17 @@ class Guard(hami.Backend):
 
     _host_wait: HostWait | None = None  # None: the CPU does not wait for the results
     _stream: torch.cuda.Stream | None = None
+    _is_leased = False
     _outer_stream: torch.cuda.Stream | None = None  # bare only: the current stream before this one replaced it
     _outer_held: list[Any] | None = None
 
     def init(self, options: Any) -> None:
         self._device = device_of(self.device, type(self).__name__)
         if self._device.type == "cuda":
-            self._stream = _streams.lease(self._device)
+            self._stream = _streams.stream_of_instance(options, self._device)
+            if self._stream is None:
+                self._stream, self._is_leased = _streams.lease(self._device), True
+                _streams.share_stream(options, self._stream)
             if self._child is None:
                 self._outer_stream = _streams.current_stream(self._device)
                 torch.cuda.set_stream(self._stream)
@@ -78,5 +82,6 @@ class Guard(hami.Backend):
             torch.cuda.set_stream(self._outer_stream)
             _streams.swap_held_inputs(self._outer_held)
         self._stream.synchronize()  # the next holder finds the stream idle
-        _streams.release(self._stream)
+        if self._is_leased:
+            _streams.release(self._stream)
         self._stream = self._outer_stream = None

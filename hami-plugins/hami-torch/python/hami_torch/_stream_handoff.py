@@ -22,13 +22,13 @@ from hami_torch._streams import (
     wait_for_stream,
 )
 from hami_torch._torch import torch
-from hami_torch._types import BackendHandle, Batch
+from hami_torch._types import Batch, Forwards
 
 HostWait = Callable[[torch.cuda.Stream], None]  # blocks the CPU until the work on the stream is done
 
 
 def run_on_stream(
-    stream: torch.cuda.Stream, batch: Batch, backend: BackendHandle, host_wait: HostWait | None = None
+    stream: torch.cuda.Stream, batch: Batch, backend: Forwards, host_wait: HostWait | None = None
 ) -> None:
     """Run a backend on `stream`, ordered with the stream that is current now.
 

@@ -1,9 +1,10 @@
 """Lend CUDA streams and order the work of one stream with the work outside it.
 
 The ordering rule: outside the backends of this package, a CUDA tensor is ordered with the default stream of its device,
-as usual in torch. Inside an instance it is ordered with the current stream: the default stream or the stream of a guard
-(SyncTensor, StreamGuard, StreamPool). `wait_for_inputs` handles tensors that enter an instance, `hand_off_results`
-(_stream_handoff.py) handles tensors that leave a guard. Neither makes the CPU wait.
+as usual in torch. Inside an instance it is ordered with the current stream: the default stream, the stream of a guard
+(SyncTensor, StreamGuard, StreamPool), or that of the instance, which hami-cuda sets. `wait_for_inputs` handles tensors
+that enter an instance, `hand_off_results` (_stream_handoff.py) handles tensors that leave one of these streams. Neither
+makes the CPU wait.
 """
 
 from __future__ import annotations
@@ -56,6 +57,26 @@ def release(stream: torch.cuda.Stream) -> None:
         _idle[stream.device].append(stream)
 
 
+def stream_of_instance(options: Any, device: torch.device) -> torch.cuda.Stream | None:
+    """Return the stream that the backends of an instance share, by its options; None if there is none yet."""
+    handle: int = options.get(_option(device), 0)
+    if not handle:
+        return None
+    stream = _known_streams.get((device, handle))
+    if stream is None:
+        stream = _known_streams[device, handle] = torch_untyped.cuda.ExternalStream(handle, device)
+    return stream
+
+
+def share_stream(options: Any, stream: torch.cuda.Stream) -> None:
+    """Make a stream that of the instance, also for native backends."""
+    options[_option(stream.device)] = int(stream.cuda_stream)
+
+
+def _option(device: torch.device) -> str:
+    return f"stream.{device}"
+
+
 def current_handle(device: torch.device) -> int:
     """Return the handle of this thread's current stream; 0 is the default stream, and stands for the CPU."""
     index = device.index
@@ -84,9 +105,14 @@ def default_stream(device: torch.device) -> torch.cuda.Stream:
     return stream
 
 
+def is_in_guard() -> bool:
+    """Whether this thread works for a guard, whose stream is then the current one."""
+    return _thread.held_inputs is not None
+
+
 def is_on_foreign_stream(device: torch.device) -> bool:
     """Whether the current stream is neither the default stream nor a guard's: the caller selected it."""
-    return _thread.held_inputs is None and current_handle(device) != 0
+    return not is_in_guard() and current_handle(device) != 0
 
 
 class use_stream:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping
 from operator import attrgetter
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import hami
 from hami.batching import group_requests
 
 from hami_torch._device import as_current, device_of, is_current, out_of_memory
 from hami_torch._rows import Rows, merged, rows_of_batch
+from hami_torch._stream_handoff import run_on_stream
 from hami_torch._streams import (
     current_handle,
     current_stream,
     drop_held_inputs,
+    is_in_guard,
     is_on_foreign_stream,
     mark_stream,
+    stream_of_instance,
     use_default_stream,
     wait_for_inputs,
 )
@@ -25,6 +28,13 @@ from hami_torch._torch import torch
 from hami_torch._types import Batch, Request
 
 V = TypeVar("V")
+
+
+class _Forward(NamedTuple):
+    """A function with the method of a backend."""
+
+    forward: Callable[[Batch], None]
+
 
 _MISSING = object()
 _EXAMPLE = torch.empty(0)  # of the type to which hami.to_like converts
@@ -40,6 +50,9 @@ class TensorBackend(hami.Backend):
     device types that the class supports, `torch_device` is the device of this instance. Several threads may call
     `run` at once, because torch releases the GIL. A batch that runs out of device memory fails with MemoryError, and
     its memory is freed.
+
+    If the instance has a stream on the device, which it shares with native backends, `run` works on it: it is the
+    current one of torch. Results are then ordered with the default stream.
     """
 
     thread: Literal["dedicated", "serialized", "concurrent"] = "concurrent"
@@ -48,8 +61,15 @@ class TensorBackend(hami.Backend):
 
     device: Annotated[str, "cuda, cuda:N or cpu; an error if it does not exist"] = "cuda"
 
+    _stream: torch.cuda.Stream | None = None  # of the instance
+    _options: Any = (
+        None  # None once the first batch has asked for the stream, which any backend of the instance can set
+    )
+
     def init(self, options: Any) -> None:
         self.torch_device = device_of(self.device, type(self).__name__, self.devices)
+        if self.torch_device.type == "cuda":
+            self._options = options
 
     def forward(self, batch: Batch) -> None:
         device = self.torch_device
@@ -58,9 +78,17 @@ class TensorBackend(hami.Backend):
                 self.forward(batch)
         elif is_on_foreign_stream(device):
             with use_default_stream(device):
-                self._run_without_grad(batch)
+                self._run_on_stream(batch)
         else:
+            self._run_on_stream(batch)
+
+    def _run_on_stream(self, batch: Batch) -> None:
+        if self._options is not None:
+            self._stream, self._options = stream_of_instance(self._options, self.torch_device), None
+        if self._stream is None or is_in_guard():
             self._run_without_grad(batch)
+        else:
+            run_on_stream(self._stream, batch, _Forward(self._run_without_grad))
 
     def _run_without_grad(self, batch: Batch) -> None:
         grad_was_enabled = torch.is_grad_enabled()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from hami import BackendHandle, Request
@@ -11,4 +12,12 @@ else:
 
 Batch: TypeAlias = "list[Request]"
 
-__all__ = ["BackendHandle", "Batch", "Request"]
+
+class Forwards(Protocol):
+    """A backend, or what can run a batch in its place."""
+
+    @property
+    def forward(self) -> Callable[[Batch], None]: ...
+
+
+__all__ = ["BackendHandle", "Batch", "Forwards", "Request"]
