@@ -28,7 +28,7 @@ class Session {
 
   std::shared_ptr<const Model> model_;
   std::shared_ptr<CompiledModel> compiled_;  // null until the first run: an instance that is not used has no buffers
-  Owned<ov_infer_request_t> request_;  // of compiled_; declared after it, so that it is freed first
+  Owned<ov_infer_request_t> request_;        // of compiled_; declared after it, so that it is freed first
 };
 
 }  // namespace hami_openvino
