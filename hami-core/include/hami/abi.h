@@ -152,7 +152,7 @@ typedef struct hami_backend_class {
   /* -- since 1.1. If not NULL, the name stands for this expression, as with hami.generate: the core reads no other fields than
    * `name` and `params`, whose defaults are those of parameters of the backends in the expression. */
   const char* expression;
-  /* -- since 1.1: fusion. Names of classes of this plugin, separated by commas. Where a backend of one of them directly follows
+  /* -- since 1.1. Fusion: names of classes of this plugin, separated by commas. Where a backend of one of them directly follows
    * one of this class in a Sequential, this one does the work of both: the core creates both, calls `absorb` with the `self` of
    * the next one, and calls forward of this one only. Both have the same thread mode and the same value of a parameter `device`,
    * and the next one has no brackets. The class that was absorbed last decides about the class that follows it, and the
