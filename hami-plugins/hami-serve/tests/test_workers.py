@@ -166,9 +166,8 @@ def test_sigterm_answers_the_open_requests_of_every_worker(tmp_path):
         assert server.process.wait(60) == 0
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_request_that_never_ends_does_not_keep_the_server_beyond_its_drain_time(tmp_path, workers):
-    with serving(tmp_path, "Held", "--drain", "10ms", workers=workers) as server:
+def test_a_request_that_never_ends_does_not_keep_the_server_beyond_its_drain_time(tmp_path):
+    with serving(tmp_path, "Held", "--drain", "10ms", workers=1) as server:
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
         connection.request("POST", "/v2/models/Held/infer", BODY)
         server.line("begun")

@@ -33,7 +33,7 @@ from hami_serve.errors import text_of
 from hami_serve.peers import Peers
 from hami_serve.server import announcement, bind, listen, run
 
-KILL_S = 5.0  # after the time to drain, for a worker to end
+KILL_S = 10.0  # after the time to drain, for a worker to end
 MAX_DELAY_S = 30.0  # before a worker that does not become ready is started again
 
 
