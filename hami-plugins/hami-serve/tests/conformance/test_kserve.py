@@ -1,0 +1,142 @@
+"""The client of the KServe SDK calls our server, which is another process, over HTTP and gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+from test_command import serving
+
+kserve = pytest.importorskip("kserve", reason="needs kserve: ci/test serving", exc_type=ImportError)
+
+BACKENDS = """
+import hami
+
+
+@hami.register
+class AddSub(hami.Backend):
+    max = 8
+
+    def forward(self, batch):
+        for item in batch:
+            first, second = item["INPUT0"], item["INPUT1"]
+            item["OUTPUT0"], item["OUTPUT1"] = first + second, first - second
+            item["result"] = item["OUTPUT0"]
+"""
+MODELS = """
+[simple]
+source = "AddSub"
+inputs = [{name = "INPUT0", datatype = "INT32", shape = [1, 16]}, {name = "INPUT1", datatype = "INT32", shape = [1, 16]}]
+outputs = [{name = "OUTPUT0", datatype = "INT32", shape = [1, 16]}, {name = "OUTPUT1", datatype = "INT32", shape = [1, 16]}]
+
+[echo]
+source = "Identity"
+"""
+FIRST = np.arange(16, dtype=np.int32).reshape(1, 16)
+
+
+class Client:
+    """Both clients of the SDK with the same methods."""
+
+    def __init__(self, transport: str, port: int) -> None:
+        self._url = {"http": f"http://127.0.0.1:{port}", "grpc": f"127.0.0.1:{port}"}[transport]
+        self._rest = transport == "http"
+        if self._rest:
+            self._client = kserve.InferenceRESTClient(kserve.RESTConfig(protocol="v2", retries=0))
+        else:
+            self._client = kserve.InferenceGRPCClient(self._url)
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_):
+        await self._client.close()
+
+    async def infer(self, model: str, request):
+        if self._rest:
+            return await self._client.infer(self._url, request, model_name=model)
+        return await self._client.infer(request)
+
+    async def states(self, model: str) -> list[bool]:
+        where = [self._url] if self._rest else []
+        ready = self._client.is_model_ready(*where, model_name=model)
+        return [await self._client.is_server_live(*where), await self._client.is_server_ready(*where), await ready]
+
+
+@pytest.fixture(scope="module", params=["http", "grpc"])
+def call(request, tmp_path_factory):
+    """call(function) runs a coroutine function with a client."""
+    folder = tmp_path_factory.mktemp("models")
+    (folder / "backends.py").write_text(BACKENDS)
+    (folder / "models.toml").write_text(MODELS)
+    also = ["--grpc", "0"] if request.param == "grpc" else []
+    with serving(folder, "models.toml", "--import", "backends.py", *also) as (_, port):
+
+        async def run(function):
+            async with Client(request.param, port) as client:
+                return await function(client)
+
+        yield lambda function: asyncio.run(run(function))
+
+
+def tensor(name: str, array: np.ndarray, datatype: str, *, binary: bool = True):
+    made = kserve.InferInput(name, list(array.shape), datatype)
+    made.set_data_from_numpy(array, binary_data=binary)
+    return made
+
+
+def request(model: str, *tensors, **options):
+    return kserve.InferRequest(model_name=model, infer_inputs=list(tensors), **options)
+
+
+def test_server_and_model_are_ready(call):
+    assert call(lambda client: client.states("simple")) == [True] * 3
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_tensors_are_sent_and_received(call, binary):
+    second = np.full((1, 16), -1, np.int32)
+    tensors = [tensor("INPUT0", FIRST, "INT32", binary=binary), tensor("INPUT1", second, "INT32", binary=binary)]
+    answer = call(lambda client: client.infer("simple", request("simple", *tensors, request_id="a1")))
+    found = {output.name: output.as_numpy() for output in answer.outputs}
+    np.testing.assert_array_equal(found["OUTPUT0"], FIRST - 1)
+    np.testing.assert_array_equal(found["OUTPUT1"], FIRST + 1)
+    assert (answer.id, answer.model_name) == ("a1", "simple")
+
+
+def test_text_and_half_precision_keep_their_values(call):
+    text, half = np.array([[b"to", b"be"]], object), np.array([0.5, -2], np.float16)
+    answers = [
+        call(lambda client: client.infer("echo", request("echo", made, parameters={"binary_data_output": True})))
+        for made in (tensor("x", text, "BYTES"), tensor("x", half, "FP16"))
+    ]
+    found = [answer.outputs[0].as_numpy() for answer in answers]
+    assert [bytes(each) if isinstance(each, bytes) else each.encode() for each in found[0].reshape(-1)] == [
+        b"to",
+        b"be",
+    ]
+    np.testing.assert_array_equal(found[1], half)
+
+
+def test_64_requests_at_once_are_all_answered(call):
+    async def many(client):
+        requests = [request("echo", tensor("x", FIRST + number, "INT32")) for number in range(64)]
+        return await asyncio.gather(*(client.infer("echo", each) for each in requests))
+
+    answers = call(many)
+    for number, answer in enumerate(answers):
+        np.testing.assert_array_equal(answer.outputs[0].as_numpy(), FIRST + number)
+
+
+def test_errors_have_the_text_of_the_server(call):
+    async def wrong(client):
+        with pytest.raises(Exception, match="has the shape") as shape:
+            await client.infer(
+                "simple", request("simple", *[tensor(f"INPUT{n}", FIRST[:, :3], "INT32") for n in (0, 1)])
+            )
+        with pytest.raises(Exception, match='there is no component "absent"'):
+            await client.infer("absent", request("absent", tensor("x", FIRST, "INT32")))
+        return shape.value
+
+    assert any(word in str(call(wrong)) for word in ("400", "INVALID_ARGUMENT"))
