@@ -1,8 +1,16 @@
-"""The client of the KServe SDK calls our server, which is another process, over HTTP and gRPC."""
+"""The client of the KServe SDK calls our server, which is another process, over HTTP and gRPC.
+
+The manifests for KServe and Kubernetes have the fields that the SDK and Kubernetes know.
+"""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +18,7 @@ from test_command import serving
 
 kserve = pytest.importorskip("kserve", reason="needs kserve: ci/test serving", exc_type=ImportError)
 
+DEPLOY = Path(__file__).parents[2] / "deploy"
 BACKENDS = """
 import hami
 
@@ -146,3 +155,91 @@ def test_errors_have_the_text_of_the_server(call):
         return str(shape.value)
 
     assert any(word in call(wrong) for word in ("400", "INVALID_ARGUMENT"))
+
+
+def manifests(name: str) -> list[dict]:
+    yaml = pytest.importorskip("yaml")
+    return list(yaml.safe_load_all((DEPLOY / name).read_text("utf-8")))
+
+
+def check_fields(value: object, kind: str, place: str) -> None:
+    """Compare a part of a manifest with the type that the SDK or the client of Kubernetes has for it."""
+    import kserve.models
+    import kubernetes.client
+
+    if found := re.fullmatch(r"[Ll]ist\[(.+)\]", kind):
+        assert isinstance(value, list), place
+        for index, each in enumerate(value):
+            check_fields(each, found[1], f"{place}[{index}]")
+    elif found := re.fullmatch(r"[Dd]ict[[(]str, (.+)[])]", kind):
+        assert isinstance(value, dict), place
+        for key, each in value.items():
+            check_fields(each, found[1], f"{place}.{key}")
+    elif model := getattr(kserve.models, kind, None) or getattr(kubernetes.client, kind, None):
+        assert isinstance(value, dict), place
+        fields = {known: model.openapi_types[name] for name, known in model.attribute_map.items()}
+        assert value.keys() <= fields.keys(), place
+        for key, each in value.items():
+            check_fields(each, fields[key], f"{place}.{key}")
+    else:
+        types = {"str": str, "int": int, "bool": bool, "object": object, "ResourceQuantity": str}
+        assert isinstance(value, types[kind]), f"{place} is {value!r}, expected {kind}"
+
+
+def test_the_manifest_of_kserve_has_the_fields_of_the_sdk():
+    runtime, service = manifests("kserve.yaml")
+    assert (runtime["apiVersion"], service["apiVersion"]) == (
+        kserve.constants.KSERVE_V1ALPHA1,
+        kserve.constants.KSERVE_V1BETA1,
+    )
+    check_fields(runtime, "V1alpha1ServingRuntime", "ServingRuntime")
+    check_fields(service, "V1beta1InferenceService", "InferenceService")
+    assert service["spec"]["predictor"]["model"]["runtime"] == runtime["metadata"]["name"]
+    assert service["spec"]["predictor"]["model"]["modelFormat"]["name"] in {
+        known["name"] for known in runtime["spec"]["supportedModelFormats"]
+    }
+
+
+def test_a_wrong_field_of_a_manifest_is_found():
+    runtime, _ = manifests("kserve.yaml")
+    runtime["spec"]["containers"][0]["readinessProbe"]["httpGet"]["paths"] = "/"
+    with pytest.raises(AssertionError, match=r"ServingRuntime.spec.containers\[0\].readinessProbe.httpGet"):
+        check_fields(runtime, "V1alpha1ServingRuntime", "ServingRuntime")
+
+
+def test_the_manifest_of_kubernetes_is_valid():
+    for version in ("1.30", "1.37"):
+        options = ["--strict", "--kubernetes-version", version]
+        command = [sys.executable, "-m", "kubernetes_validate", *options, DEPLOY / "kubernetes.yaml"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.stdout.count(" passed for resource ") == len(manifests("kubernetes.yaml"))
+
+
+def containers() -> list[tuple[dict, dict]]:
+    """Return the pods of the manifests, and the container of each."""
+    (deployment,) = [each for each in manifests("kubernetes.yaml") if each["kind"] == "Deployment"]
+    pods = [deployment["spec"]["template"]["spec"], manifests("kserve.yaml")[0]["spec"]]
+    return [(pod, container) for pod in pods for container in pod["containers"]]
+
+
+def test_manifests_start_the_server_with_options_that_it_has():
+    from hami_serve.commands import add_serve
+
+    parser = argparse.ArgumentParser()
+    add_serve(parser.add_subparsers())
+    for pod, container in containers():
+        options = parser.parse_args(["serve", *container["args"]])
+        ports = {port["containerPort"] for port in container["ports"]}
+        assert ports == {port for port in (options.http, options.grpc) if port is not None}
+        if (grace := pod.get("terminationGracePeriodSeconds")) is not None:
+            assert grace > options.drain + container["lifecycle"]["preStop"]["sleep"]["seconds"]
+
+
+def test_probes_ask_for_paths_of_the_server():
+    from hami_serve.openapi import document
+
+    names = ("startupProbe", "readinessProbe", "livenessProbe")
+    probes = [container[name]["httpGet"] for _, container in containers() for name in names if name in container]
+    assert len(probes) == 5
+    assert {probe["path"] for probe in probes} <= document()["paths"].keys()
