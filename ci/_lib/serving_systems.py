@@ -39,7 +39,8 @@ def covered(system: str, wheels: Sequence[Path]) -> list[Path]:
     ours = [wheel for wheel in wheels if wheel.name.startswith(("hami_core-", "hami_serve-"))]
     test, requirements = TESTS / "conformance" / f"test_{system}.py", REQUIREMENTS / f"serving-{system}.txt"
     documents = [DOCUMENTS[system], *DOCUMENT_TESTS.glob("doc_*.py")] if system in DOCUMENTS else []
-    return [*ours, TESTS / "conftest.py", test, requirements, *documents]
+    used = [TESTS / "conftest.py", TESTS / "test_command.py", TESTS.parent / "deploy"]
+    return [*ours, *used, test, requirements, *documents]
 
 
 def check(system: str, interpreter: Interpreter, totals: Totals, options: Options) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from collections.abc import Callable
@@ -145,6 +146,16 @@ def test_images_install_packages_that_are_here() -> None:
     for dockerfile in (ROOT / "docker").glob("*/Dockerfile"):
         names = set(re.findall(r"\bhami-[a-z]+\b", "".join(re.findall(r"ARG PACKAGES=(.*)", dockerfile.read_text()))))
         assert names <= ours, dockerfile
+
+
+def test_the_image_of_the_server_starts_it_with_options_that_it_has() -> None:
+    text = (ROOT / "docker" / "serve" / "Dockerfile").read_text("utf-8")
+    words = [word for line in re.findall(r"^(?:ENTRYPOINT|CMD) (.+)$", text, re.MULTILINE) for word in json.loads(line)]
+    commands = (ROOT / "hami-plugins" / "hami-serve" / "python" / "hami_serve" / "commands.py").read_text("utf-8")
+    assert words[:2] == ["hami", "serve"]
+    assert {word for word in words if word.startswith("--")} <= set(re.findall(r'"(--[a-z-]+)"', commands))
+    (ports,) = re.findall(r"^EXPOSE (.+)$", text, re.MULTILINE)
+    assert ports.split() == [word for word in words if word.isdecimal()]
 
 
 def test_requirements_that_are_the_same_are_pinned_the_same() -> None:

@@ -98,6 +98,12 @@ def test_the_runtime_image_contains_the_plugins_and_doctor_finds_no_problems(tmp
     assert run_image("cpu", "doctor").rstrip().endswith("no problems found")
 
 
+def test_the_image_of_the_server_takes_options_of_hami_serve(tmp_path: Path) -> None:
+    shutil.copytree(DIST, tmp_path / "dist", ignore=shutil.ignore_patterns("*.tar.gz"))
+    build_image("serve", tmp_path, CARRIED[-1:])
+    assert "--allow-control" in run_image("serve", "--help")
+
+
 def build_image(name: str, context: Path, pythons: list[Interpreter]) -> None:
     """Build docker/NAME on the image with these Pythons, as localhost/hami-test-NAME."""
     base, dockerfile = local_image.ensure(pythons), ROOT / "docker" / name / "Dockerfile"

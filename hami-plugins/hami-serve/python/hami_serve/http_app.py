@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from hami_serve import describing
+from hami_serve import describing, openapi
 from hami_serve.datatypes import array_of_bytes
 from hami_serve.errors import BadRequest, short, status_of, text_of
 from hami_serve.http_body import ClientLeft, UntilClientLeaves, read_body
@@ -77,7 +77,9 @@ async def _not_routed(request: Request, error: Exception) -> Response:
         404: f"there is no {short(request.url.path)}",
         405: f"{short(request.url.path)} does not take {request.method}",
     }.get(error.status_code, error.detail)
-    return _json({"error": text}, error.status_code)
+    answer = _json({"error": text}, error.status_code)
+    answer.headers.update(error.headers or {})  # the methods that the path takes
+    return answer
 
 
 def _json(value: Any, status: int = 200) -> Response:
@@ -98,6 +100,7 @@ class Handlers:
             *(("POST", f"{each}/generate", self.generate) for each in (model, versioned)),
             *(("POST", f"{each}/generate_stream", self.generate_stream) for each in (model, versioned)),
             ("GET", "/metrics", self.metrics),
+            ("GET", "/openapi.json", self.openapi),
             ("GET", "/v2", self.server),
             ("GET", "/v2/health/live", self.live),
             ("GET", "/v2/health/ready", self.ready),
@@ -145,6 +148,9 @@ class Handlers:
         component, version = _place(request)
         model = self._serving.rounder.registry.find(component, version)
         keys: dict[str, Any] = {"data": data}
+        if len(model.version.inputs) > 1:
+            names = ", ".join(spec.name for spec in model.version.inputs)
+            raise BadRequest(f'a body of the type {kind or "bytes"} is one input; model "{component}" has {names}')
         if len(model.version.inputs) == 1:
             (spec,) = model.version.inputs
             keys[spec.name] = data
@@ -176,6 +182,9 @@ class Handlers:
 
     async def metrics(self, request: Request) -> Response:
         return Response(await self._serving.metrics(), media_type=CONTENT_TYPE)
+
+    async def openapi(self, request: Request) -> Response:
+        return _json(openapi.document())
 
     async def server(self, request: Request) -> Response:
         return _json(describing.server_metadata())
@@ -217,7 +226,10 @@ class Handlers:
 
     async def index(self, request: Request) -> Response:
         options = await self._options(request)
-        return _json(describing.index(self._serving.rounder, only_ready=options.get("ready") is True))
+        only_ready = options.get("ready", False)
+        if not isinstance(only_ready, bool):
+            raise BadRequest(f"ready is true or false, got {short(only_ready)}")
+        return _json(describing.index(self._serving.rounder, only_ready=only_ready))
 
     async def load(self, request: Request) -> Response:
         options = await self._options(request)

@@ -1,0 +1,215 @@
+"""The OpenAPI document of the protocol over HTTP: KServe v2, and the extensions of Triton that this server has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Any
+
+from hami_serve.datatypes import DATATYPES, MAX_RANK
+from hami_serve.http_tensors import HEADER_LENGTH
+from hami_serve.inference import MAX_TENSORS
+
+Json = dict[str, Any]
+
+ERRORS = {
+    "400": "The request does not follow the protocol, or does not fit the model.",
+    "403": "This server does not let clients load and unload models.",
+    "404": "There is no such model or version.",
+    "408": "The rest of the body did not come in time.",
+    "413": "The request is larger than this server accepts.",
+    "429": "The queue of the model is full.",
+    "503": "The model or the server is not ready.",
+    "504": "The timeout of the request has passed.",
+}
+BODY = ("400", "408", "413", "503")  # errors of every request with a body
+VERSIONED = {"": ("name",), "/versions/{version}": ("name", "version")}
+
+
+def document() -> Json:
+    """Return the document as an object for JSON."""
+    paths = _of_server()
+    for place, parameters in VERSIONED.items():
+        paths |= _of_model(f"/v2/models/{{name}}{place}", parameters)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Open Inference Protocol",
+            "description": "The Open Inference Protocol (KServe v2) over HTTP, with extensions of Triton.",
+            "version": version("hami-serve"),
+        },
+        "paths": paths,
+        "components": {
+            "schemas": SCHEMAS,
+            "responses": {status: {"description": text, **_json("Error")} for status, text in ERRORS.items()},
+        },
+    }
+
+
+def _of_server() -> Json:
+    options, filters = {"requestBody": _json("LoadOptions")}, {"requestBody": _json("IndexOptions")}
+    control = ("404", "403", *BODY)
+    model = "/v2/repository/models/{name}"
+    return {
+        "/v2": {"get": _operation("Name, version and extensions of the server", "ServerMetadata")},
+        "/v2/health/live": {"get": _operation("Whether the server runs", "Live")},
+        "/v2/health/ready": {"get": _readiness("Whether the server takes requests", "Ready")},
+        "/v2/models/stats": {"get": _operation("Statistics of all models", "Statistics", ("503",))},
+        "/v2/repository/index": {"post": _operation("All models and their states", "Index", BODY) | filters},
+        f"{model}/load": {"post": _operation("Load a model", "Empty", control, ("name",)) | options},
+        f"{model}/unload": {"post": _operation("Unload a model", "Empty", control, ("name",)) | options},
+    }
+
+
+def _of_model(path: str, parameters: tuple[str, ...]) -> Json:
+    looked_up, run = ("404", "503"), ("404", *BODY, "429", "504")
+    tensors = {"application/json": _schema("InferenceRequest"), "application/octet-stream": {}, "text/plain": {}}
+    values = {"requestBody": _json("GenerateRequest") | {"required": True}}
+    infer = _operation("Run a request", "InferenceResponse", run, parameters)
+    infer["requestBody"] = {"required": True, "content": tensors}
+    infer["parameters"] += [_parameter(HEADER_LENGTH, "header", required=False, schema={"type": "string"})]
+    infer["responses"]["200"]["content"]["application/octet-stream"] = {}
+    streamed = _operation("Run a request, and send its answer in parts", None, run, parameters)
+    streamed["responses"]["200"]["content"] = {"text/event-stream": {}}
+    generate = _operation("Run a request of plain JSON", "GenerateResponse", run, parameters)
+    return {
+        path: {"get": _operation("Inputs and outputs of a model", "ModelMetadata", looked_up, parameters)},
+        f"{path}/ready": {"get": _readiness("Whether a model takes requests", "ModelReady", parameters)},
+        f"{path}/config": {"get": _operation("Configuration of a model", "ModelConfig", looked_up, parameters)},
+        f"{path}/stats": {"get": _operation("Statistics of a model", "Statistics", looked_up, parameters)},
+        f"{path}/infer": {"post": infer},
+        f"{path}/generate": {"post": generate | values},
+        f"{path}/generate_stream": {"post": streamed | values},
+    }
+
+
+def _operation(
+    summary: str, answer: str | None, errors: tuple[str, ...] = (), parameters: tuple[str, ...] = ()
+) -> Json:
+    responses: Json = {"200": {"description": "The answer.", **(_json(answer) if answer else {})}}
+    responses |= {status: {"$ref": f"#/components/responses/{status}"} for status in errors}
+    described = [_parameter(name, "path", schema={"type": "string", "minLength": 1}) for name in parameters]
+    return {"summary": summary, "parameters": described, "responses": responses}
+
+
+def _readiness(summary: str, answer: str, parameters: tuple[str, ...] = ()) -> Json:
+    """Return an operation whose status says whether something is ready, or which model does not exist."""
+    made = _operation(summary, answer, ("404",) if parameters else (), parameters)
+    made["responses"]["503"] = {"description": "It is not ready.", **_json(answer)}
+    return made
+
+
+def _parameter(name: str, place: str, *, required: bool = True, schema: Json) -> Json:
+    return {"name": name, "in": place, "required": required, "schema": schema}
+
+
+def _json(schema: str) -> Json:
+    return {"content": {"application/json": _schema(schema)}}
+
+
+def _schema(name: str) -> Json:
+    return {"schema": _ref(name)}
+
+
+def _ref(name: str) -> Json:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _object(required: Mapping[str, Json], optional: Mapping[str, Json] | None = None) -> Json:
+    return {"type": "object", "required": list(required), "properties": {**required, **(optional or {})}}
+
+
+def _list(items: Json, **limits: int) -> Json:
+    return {"type": "array", "items": items, **limits}
+
+
+TEXT: Json = {"type": "string"}
+FLAG: Json = {"type": "boolean"}
+COUNT: Json = {"type": "integer", "minimum": 0}
+NAME: Json = {"type": "string", "minLength": 1}
+DATATYPE: Json = {"enum": list(DATATYPES)}
+SHAPE = _list(COUNT, maxItems=MAX_RANK)
+PARAMETERS: Json = {"type": "object"}
+DECLARED = _object({"name": NAME, "datatype": DATATYPE, "shape": _list({"type": "integer", "minimum": -1})})
+CONFIGURED = _object({"name": NAME, "data_type": TEXT, "dims": _list({"type": "integer", "minimum": -1})})
+TIMES = _object({"count": COUNT, "ns": COUNT})
+STEPS = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss")
+PLAIN: Json = {"type": ["string", "number", "boolean"]}
+
+SCHEMAS: Json = {
+    "Error": _object({"error": TEXT}),
+    "Empty": {"type": "object"},
+    "IndexOptions": _object({}, {"ready": FLAG}),
+    "LoadOptions": _object({}, {"parameters": PARAMETERS}),
+    "Live": _object({"live": FLAG}),
+    "Ready": _object({"ready": FLAG}),
+    "ServerMetadata": _object({"name": TEXT, "version": TEXT, "extensions": _list(TEXT)}),
+    "ModelReady": _object({"name": NAME, "ready": FLAG}, {"error": TEXT}),
+    "ModelMetadata": _object(
+        {
+            "name": NAME,
+            "versions": _list(NAME),
+            "platform": TEXT,
+            "inputs": _list(_ref("TensorMetadata")),
+            "outputs": _list(_ref("TensorMetadata")),
+        }
+    ),
+    "TensorMetadata": DECLARED,
+    "ModelConfig": _object(
+        {
+            "name": NAME,
+            "platform": TEXT,
+            "max_batch_size": COUNT,
+            "input": _list(CONFIGURED),
+            "output": _list(CONFIGURED),
+        }
+    ),
+    "Statistics": _object({"model_stats": _list(_ref("ModelStatistics"))}),
+    "ModelStatistics": _object(
+        {
+            "name": NAME,
+            "version": NAME,
+            "last_inference": COUNT,
+            "inference_count": COUNT,
+            "execution_count": COUNT,
+            "inference_stats": _object(dict.fromkeys(STEPS, TIMES)),
+            "batch_stats": _list({"type": "object"}),
+        }
+    ),
+    "Index": _list(
+        _object(
+            {
+                "name": NAME,
+                "version": NAME,
+                "state": {"enum": ["LOADING", "READY", "UNLOADING", "UNAVAILABLE"]},
+                "reason": TEXT,
+            }
+        )
+    ),
+    "InferenceRequest": _object(
+        {"inputs": _list(_ref("RequestInput"), minItems=1, maxItems=MAX_TENSORS)},
+        {
+            "id": TEXT,
+            "parameters": PARAMETERS,
+            "outputs": _list(_object({"name": NAME}, {"parameters": PARAMETERS}), maxItems=MAX_TENSORS),
+        },
+    ),
+    "RequestInput": _object(
+        {"name": NAME, "datatype": DATATYPE, "shape": SHAPE},
+        {"data": {"type": "array"}, "parameters": PARAMETERS},
+    ),
+    "InferenceResponse": _object(
+        {"model_name": NAME, "outputs": _list(_ref("ResponseOutput"))},
+        {"model_version": NAME, "id": TEXT, "parameters": PARAMETERS},
+    ),
+    "ResponseOutput": _object(
+        {"name": NAME, "datatype": DATATYPE, "shape": SHAPE},
+        {"data": {"type": "array"}, "parameters": PARAMETERS},
+    ),
+    "GenerateRequest": {
+        **_object({}, {"id": TEXT, "parameters": PARAMETERS}),
+        "minProperties": 1,
+        "additionalProperties": {"anyOf": [PLAIN, _list(PLAIN)]},
+    },
+    "GenerateResponse": _object({"model_name": NAME, "model_version": NAME}, {"id": TEXT}),
+}
