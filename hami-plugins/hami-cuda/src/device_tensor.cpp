@@ -1,6 +1,8 @@
 // Makes tensors over device memory, and describes tensors.
 #include "device_tensor.hpp"
 
+#include <algorithm>
+
 namespace hami_cuda {
 namespace {
 
@@ -128,7 +130,7 @@ bool is_contiguous(const DLTensor& tensor) {
 
 std::size_t Layout::add(std::size_t bytes) {
   const std::size_t start = size_;
-  size_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  size_ += (std::max<std::size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
   return start;
 }
 

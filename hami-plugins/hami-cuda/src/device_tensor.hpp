@@ -26,7 +26,7 @@ std::string type_name(DLDataType type);  // "float32", as NumPy
 // Where each result of a batch is in one block of memory; starts are aligned as CUDA aligns allocations.
 class Layout {
  public:
-  // The start of a part of `bytes`.
+  // The start of a part of `bytes`. A part without elements has an address too.
   std::size_t add(std::size_t bytes);
   std::size_t size() const noexcept { return size_; }
 

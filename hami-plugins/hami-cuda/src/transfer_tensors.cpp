@@ -49,7 +49,7 @@ class GpuTensor final : public CudaBackend {
                         name() + " copies tensors of the CPU to cuda:" + std::to_string(place().device_id) + ", got " +
                             show(tensor) + " on cuda:" + std::to_string(at.device_id) + "; put CpuTensor before it");
     }
-    const std::size_t offset = layout.add(std::max<std::size_t>(tensor.nbytes(), 1));
+    const std::size_t offset = layout.add(tensor.nbytes());
     return Placed{std::move(tensor), offset};
   }
 
@@ -91,7 +91,7 @@ class CpuTensor final : public CudaBackend {
           request.parts.emplace_back();
           continue;
         }
-        const std::size_t offset = layout.add(std::max<std::size_t>(tensor.nbytes(), 1));
+        const std::size_t offset = layout.add(tensor.nbytes());
         request.parts.push_back(Placed{std::move(tensor), offset});
       }
       requests.push_back(std::move(request));

@@ -258,3 +258,33 @@ def test_sync_tensor_waits_for_results_of_other_packages():
 def test_all_backends_are_listed():
     names = {name for name, info in hami.backends(load=True).items() if info.owner == "hami-cuda"}
     assert names >= {"CpuTensor", "CvtColorTensor", "GpuTensor", "ResizeTensor", "StreamGuard", "SyncTensor"}
+
+
+@pytest.mark.parametrize("where", ["GpuTensor,", ""])
+@pytest.mark.parametrize(
+    "backend",
+    [
+        "hami-cuda::CpuTensor",
+        "FixTensor(dtype=float32)",
+        "CatTensor",
+        "SplitTensor",
+        "ContiguousTensor",
+        "SoftmaxTensor",
+        "ArgMaxTensor",
+        "TopKTensor(k=1)",
+        "ResizeTensor(width=2,height=2)",
+        "StreamGuard",
+    ],
+)
+def test_a_tensor_without_elements_gives_a_result_or_an_error(backend, where):
+    ended = []
+    with hami.pipe(f"S[{where}{backend}]") as pipe:
+        for shape in ((1, 0), (1, 3, 0, 4), (0,), (1, 3, 2, 2)):
+            request = {"data": np.zeros(shape, np.float32)}
+            try:
+                pipe(request)
+            except hami.Error as error:
+                ended.append(bool(str(error)))
+            else:
+                ended.append("result" in request)
+    assert ended == [True] * 4

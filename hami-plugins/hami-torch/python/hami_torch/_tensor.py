@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping
 from operator import attrgetter
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import hami
 from hami.batching import group_requests
@@ -30,10 +30,16 @@ from hami_torch._types import Batch, Request
 V = TypeVar("V")
 
 
-class _Forward(NamedTuple):
-    """A function with the method of a backend."""
+class _Forward:
+    """A function as a backend."""
 
-    forward: Callable[[Batch], None]
+    __slots__ = ("_run",)
+
+    def __init__(self, run: Callable[[Batch], None]) -> None:
+        self._run = run
+
+    def forward(self, batch: Batch) -> None:
+        self._run(batch)
 
 
 _MISSING = object()

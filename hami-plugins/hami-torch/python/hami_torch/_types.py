@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
@@ -16,8 +15,7 @@ Batch: TypeAlias = "list[Request]"
 class Forwards(Protocol):
     """A backend, or what can run a batch in its place."""
 
-    @property
-    def forward(self) -> Callable[[Batch], None]: ...
+    def forward(self, batch: Batch, /) -> None: ...
 
 
 __all__ = ["BackendHandle", "Batch", "Forwards", "Request"]
