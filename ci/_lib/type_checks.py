@@ -173,7 +173,8 @@ def write_projects(folder: Path) -> list[Path]:
     """Write each kind of project; returns the Python packages, whose names differ: mypy allows no two of one name."""
     made = []
     for kind in project_templates.kinds():
-        project_templates.write(kind, folder / kind)
-        (package,) = (folder / kind / "python").iterdir()
+        project = folder / f"new-{kind}"  # a folder named "torch" would be the package torch for pyright
+        project_templates.write(kind, project)
+        (package,) = (project / "python").iterdir()
         made.append(package.rename(package.with_name(f"{package.name}_{kind}")))
     return made
