@@ -122,7 +122,7 @@ Nanoseconds BatchRunner::run(Backend& instance, Batch batch, const char* reason)
 
 void BatchRunner::record_end(Batch batch, bool ran) noexcept {
   for (const Request* request : batch)
-    if (NodeVisits* const visits = visits_of(*request)) visits->leave(node_, ran);
+    if (NodeVisits* const visits = visits_of(*request)) visits->leave(node_, ran, outcome_of(request->error) != kCompleted);
 }
 
 // Requests that were queued have waited until now. Those of an inline batch were not.
