@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import queue
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import hami
@@ -28,7 +28,7 @@ class MetricsShare(hami.Backend):
 
 @hami.register
 class MetricsCount(hami.Backend):
-    def forward(self, batch: list[hami.Request]) -> Iterator[int]:
+    def forward(self, batch: list[hami.Request]) -> Generator[int, None, None]:
         yield from range(batch[0]["data"])
 
 
