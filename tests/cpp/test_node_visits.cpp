@@ -15,7 +15,7 @@ constexpr Nanoseconds kLimit = 500 * kMs;  // a loaded machine still takes the r
 Ref<Request> request_until(Nanoseconds began, Nanoseconds deadline) {
   Ref<Request> request = make_counted<Request>();
   request->deadline = deadline;
-  request->visits = make_counted<NodeVisits>(began);
+  request->visits = make_object<NodeVisits>(began);
   return request;
 }
 
@@ -78,6 +78,31 @@ TEST_CASE("a request without a deadline keeps no visits") {
   CHECK(visits_of(request) == nullptr);
   request.deadline = 5;
   CHECK_EQ(deadline_exceeded(request, 5).message(), "the request timed out");
+}
+
+TEST_CASE("visits that a caller records keep those that have ended, with their moments") {
+  const Ref<NodeVisits> visits = NodeVisits::recorded();
+  visits->arrive("det", 10);
+  visits->start("det", 20);
+  visits->leave("det", true);
+  visits->arrive("rec", 30);
+  visits->arrive("rec", 31);
+  visits->leave("rec", false, true);
+  const std::vector<NodeVisits::Visit> all = visits->all();
+  REQUIRE_EQ(all.size(), 2);
+  CHECK_EQ(all[0].node, "det");
+  CHECK_EQ(all[0].arrived, 10);
+  CHECK_EQ(all[0].started, 20);
+  CHECK(all[0].ended != kNever);
+  CHECK_FALSE(all[0].failed);
+  CHECK_EQ(all[1].node, "rec");
+  CHECK_EQ(all[1].ended, kNever);
+  CHECK(all[1].failed);
+  for (std::size_t i = 0; i < 2 * NodeVisits::kMaxEnded; ++i) {
+    visits->arrive("loop", 40);
+    visits->leave("loop", false);
+  }
+  CHECK_EQ(visits->all().size(), NodeVisits::kMaxEnded + 1);
 }
 
 TEST_CASE("a request that times out in a queue, in a backend or beside one names that node") {

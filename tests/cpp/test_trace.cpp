@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "observe/trace.hpp"
+#include "observe/trace_sample.hpp"
 #include "pipes.hpp"
 
 using namespace hami;
@@ -180,6 +181,41 @@ TEST_CASE("trace: with `last`, the file shows what led to a slow request") {
   const Counts counts = counts_of(file.read());
   CHECK(counts.begins >= 3);
   CHECK(counts.instants >= 1);
+}
+
+TEST_CASE("trace: with `last`, the steps of a few requests are recorded in each period, else those of all") {
+  const auto sampled = [] {
+    int count = 0;
+    for (int i = 0; i < 100; ++i) count += trace::samples_request();
+    return count;
+  };
+  trace::begin_sampling(true, kNever);
+  CHECK(sampled() == trace::kSampledRequests);
+  CHECK(sampled() == 0);
+  trace::begin_period();
+  CHECK(sampled() == trace::kSampledRequests);
+  trace::begin_sampling(false, kNever);
+  CHECK(sampled() == 100);
+}
+
+TEST_CASE("trace: with `last`, a slow request is in the file also if its steps were not recorded") {
+  const TraceFile file;
+  Gated gated("TestTraceUnsampled");
+  TestPipe pipe({{"backend", "TestTraceUnsampled"}, {"max", 1}});
+  trace::detail::sampled_requests = 0;
+  trace::start({file.path, from_milliseconds(60'000), from_milliseconds(1)});
+  TestPipe::Pending pending = pipe.submit(Value(1));
+  gated.gate->arrived.wait_for(1);
+  const Nanoseconds slow = after(from_milliseconds(2));
+  while (now() < slow) {
+  }
+  gated.gate->open();
+  CHECK(pending.wait().good);
+  CHECK(trace::stop().written == 1);
+  trace::detail::sampled_requests = trace::kSampledRequests;
+  const Counts counts = counts_of(file.read());
+  CHECK(counts.begins == 1);
+  CHECK(counts.ends == 1);
 }
 
 TEST_CASE("trace: with `last` and without a slow request, the file is empty") {

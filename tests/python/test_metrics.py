@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import queue
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import hami
 import pytest
+import running
+from hami import _core
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
@@ -26,7 +28,7 @@ class MetricsShare(hami.Backend):
 
 @hami.register
 class MetricsCount(hami.Backend):
-    def forward(self, batch: list[hami.Request]) -> Iterator[int]:
+    def forward(self, batch: list[hami.Request]) -> Generator[int, None, None]:
         yield from range(batch[0]["data"])
 
 
@@ -89,10 +91,11 @@ def test_metrics_of_something_else_are_an_error() -> None:
 def spans() -> Iterator[Any]:
     sdk = pytest.importorskip("opentelemetry.sdk.trace")
     finished: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    of_nodes: list[Any] = []
 
     class Keeper(sdk.SpanProcessor):  # type: ignore[misc]
         def on_end(self, span: Any) -> None:
-            finished.put(span)
+            of_nodes.append(span) if span.name == "hami.node" else finished.put(span)
 
     provider = sdk.TracerProvider()
     provider.add_span_processor(Keeper())
@@ -109,6 +112,10 @@ def spans() -> Iterator[Any]:
             found = [finished.get(timeout=20) for _ in range(count)]
             assert finished.empty()
             return found
+
+        def nodes_of(self, request: Any) -> list[Any]:
+            """Those that end before the span of the request does."""
+            return [span for span in of_nodes if span.parent.span_id == request.context.span_id]
 
         tracer = provider.get_tracer("test")
 
@@ -160,6 +167,81 @@ def test_every_way_to_call_records_one_span_for_each_request(spans: Any) -> None
         with pytest.raises(hami.DataTypeError):
             traced(7)
         assert spans.outcomes(1) == ["ERROR"]
+
+
+def test_a_request_has_a_span_for_each_node_that_it_visits(spans: Any) -> None:
+    source = {"first": {"backend": "Identity", "next": "second"}, "second": {"backend": "MetricsShare"}}
+    request: dict[str, Any] = {"data": 1}
+    with hami.pipe(source) as pipe:
+        spans.of(pipe)(request)
+    (span,) = spans.take(1)
+    first, second = spans.nodes_of(span)
+    assert [each.attributes["hami.node"] for each in (first, second)] == ["first", "second"]
+    assert [event.name for event in second.events] == ["batch started"]
+    assert second.start_time <= second.events[0].timestamp <= second.end_time
+    assert {each.context.trace_id for each in (first, second)} == {span.context.trace_id}
+    assert request == {"data": 1, "result": 12}
+
+
+def test_every_way_to_call_has_spans_of_nodes(spans: Any) -> None:
+    async def parts() -> list[int]:
+        return [part async for part in traced.astream({"data": 1})]
+
+    with hami.pipe("MetricsCount") as pipe:
+        traced = spans.of(pipe)
+        traced.submit({"data": 1}).result()
+        traced([{"data": 1}, {"data": 2}])
+        asyncio.run(traced.acall({"data": 1}))
+        request: dict[str, Any] = {"data": 1}
+        assert list(traced.stream(request)) == [0]
+        assert asyncio.run(parts()) == [0]
+        assert request == {"data": 1, "result": None}
+    for span in spans.take(6):
+        assert [each.attributes["hami.node"] for each in spans.nodes_of(span)] == ["default"]
+
+
+def test_the_span_of_the_node_at_which_a_request_fails_has_an_error(spans: Any) -> None:
+    with hami.pipe({"first": {"backend": "Identity", "next": "share"}, "share": {"backend": "MetricsShare"}}) as pipe:
+        with pytest.raises(ZeroDivisionError):
+            spans.of(pipe)({"data": 0})
+        (span,) = spans.take(1)
+    found = {each.attributes["hami.node"]: each.status.status_code.name for each in spans.nodes_of(span)}
+    assert found == {"first": "UNSET", "share": "ERROR"}
+
+
+def test_a_cancelled_request_has_a_span_of_the_node_where_it_was(spans: Any) -> None:
+    gated = running.gated("MetricsGate")
+    with hami.pipe("MetricsGate") as pipe:
+        future = spans.of(pipe).submit({"data": 1})
+        gated.gate.wait_for_arrival()
+        future.cancel()
+        (span,) = spans.take(1)
+        gated.gate.open()
+    (node,) = spans.nodes_of(span)
+    assert (node.attributes["hami.node"], node.status.status_code.name) == ("default", "ERROR")
+    assert node.end_time <= span.end_time
+
+
+def test_a_request_that_is_not_sampled_records_no_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    sampling = pytest.importorskip("opentelemetry.sdk.trace.sampling")
+    provider = pytest.importorskip("opentelemetry.sdk.trace").TracerProvider(sampler=sampling.ALWAYS_OFF)
+    monkeypatch.setattr(_core, "record_visits", lambda: pytest.fail("visits are recorded"))
+    with hami.pipe("Identity") as pipe:
+        assert hami.observe.opentelemetry(pipe, provider)({"data": 1})["result"] == 1
+    provider.shutdown()
+
+
+def test_only_the_visits_of_a_request_can_be_read() -> None:
+    with hami.pipe("Identity") as pipe:
+        request: dict[str, Any] = {"data": 1, "hami.visits": 5}
+        assert pipe(request) == {"data": 1, "hami.visits": 5, "result": 1}
+        request["hami.visits"] = recorded = _core.record_visits()
+        pipe(request)
+    ((node, arrived, started, ended, failed),) = _core.visits_in(recorded)
+    assert (node, failed) == ("default", False)
+    assert started is not None
+    assert ended is not None
+    assert arrived <= started <= ended
 
 
 def test_a_stream_is_one_span(spans: Any) -> None:

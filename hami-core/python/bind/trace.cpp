@@ -3,9 +3,11 @@
 
 #include <pybind11/stl.h>
 
+#include "core_objects.hpp"
 #include "errors.hpp"
 #include "gil.hpp"
 #include "observe/trace.hpp"
+#include "request/node_visits.hpp"
 #include "time.hpp"
 
 namespace hami::bind {
@@ -57,6 +59,20 @@ void add_slice(const std::string& name, Nanoseconds began, Nanoseconds ended) {
   trace::record(event);
 }
 
+// For each visit: the node, when the request arrived, when its batch started (None: it did not), when it left (None: it is
+// still there), and whether it failed there.
+py::list visits_in(const OpaqueObject& given) {
+  const auto* const visits = dynamic_cast<const NodeVisits*>(&given);
+  if (!visits) throw Error(ErrorCode::kDataType, std::string("expected hami.visits, got ") + given.type_key());
+  const auto moment = [](Nanoseconds time) {
+    return time == kNever ? py::object(py::none()) : py::object(py::int_(time));
+  };
+  py::list all;
+  for (const NodeVisits::Visit& visit : visits->all())
+    all.append(py::make_tuple(visit.node, visit.arrived, moment(visit.started), moment(visit.ended), visit.failed));
+  return all;
+}
+
 }  // namespace
 
 void register_trace(py::module_& module) {
@@ -69,6 +85,10 @@ void register_trace(py::module_& module) {
   module.def("trace_end", trace::end_slice, py::arg("token"), "End the innermost slice of this thread.");
   module.def("trace_slice", add_slice, py::arg("name"), py::arg("began_ns"), py::arg("ended_ns"),
              "Add a slice on a track of its own; the moments are those of time.monotonic_ns().");
+  module.def("record_visits", [] { return Ref<OpaqueObject>(NodeVisits::recorded().get()); },
+             "Return a value for the key hami.visits of one request, which records at which nodes the request is.");
+  module.def("visits_in", visits_in, py::arg("recorded"),
+             "Return the visits as tuples: node, arrived, started, ended, failed; moments as of time.monotonic_ns().");
 }
 
 }  // namespace hami::bind

@@ -881,6 +881,15 @@ def trace_end(token: int) -> None:
 def trace_slice(name: str, began_ns: int, ended_ns: int) -> None:
     """Add a slice on a track of its own; the moments are those of `time.monotonic_ns()`."""
 
+def record_visits() -> Opaque:
+    """Return a value for the key `hami.visits` of one request, which records at which nodes the request is."""
+
+def visits_in(recorded: Opaque) -> list[tuple[str, int, int | None, int | None, bool]]:
+    """Return the visits: the node, when the request arrived, when its batch started, when it left, whether it failed.
+
+    Moments are those of `time.monotonic_ns()`; None means that it has not happened.
+    """
+
 def on_core_thread() -> bool:
     """Return whether the core created the calling thread."""
 

@@ -7,6 +7,7 @@
 
 #include "base/mutex.hpp"
 #include "lang/params.hpp"
+#include "observe/trace_sample.hpp"
 #include "request/retry_policy.hpp"
 #include "request/wait_graph.hpp"
 #include "sync/blocking.hpp"
@@ -82,7 +83,7 @@ void Backend::begin_slice(Batch part, trace::Slice& slice) const noexcept {
 // Adds the name of the innermost backend to the error; containers around it add nothing.
 void Backend::forward_part(Batch part) {
   trace::Slice slice;
-  if (trace::active() && trace_name_) begin_slice(part, slice);
+  if (trace::active() && trace_name_ && trace::samples_step()) begin_slice(part, slice);
   const BackendTimer timer(time_);
   try {
     forward_(part);

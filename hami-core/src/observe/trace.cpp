@@ -16,6 +16,7 @@
 #include "observe/log.hpp"
 #include "observe/trace_output.hpp"
 #include "observe/trace_ring.hpp"
+#include "observe/trace_sample.hpp"
 #include "sync/worker.hpp"
 #include "value/error.hpp"
 
@@ -85,6 +86,7 @@ class Recorder {
     }
     threads_ = 0;
     output_ = std::move(output);
+    begin_sampling(options.last > 0, options.slow);
     const std::uint32_t session = current_session.fetch_add(1) + 1;
     worker->post([this, session] { loop(session); });
     worker_ = std::move(worker);
@@ -139,6 +141,7 @@ class Recorder {
       MutexLock lock(mutex_);
       rings = rings_;
     }
+    begin_period();
     std::uint64_t events = 0, lost = 0;
     for (const std::shared_ptr<Ring>& ring : rings) {
       const bool ended = ring->ended();
@@ -235,6 +238,8 @@ Name intern(std::string_view text) noexcept {
 }
 
 std::string text_of(Name name) { return names.text_of(name); }
+
+bool samples_step() noexcept { return !is_sampling() || (ring_of_thread && ring_of_thread->has_open_slice()); }
 
 std::uint64_t next_id() noexcept { return last_id.fetch_add(1, std::memory_order_relaxed) + 1; }
 

@@ -51,6 +51,7 @@ class Ring {
     --open_;
     push(event, session, 0);
   }
+  bool has_open_slice() const noexcept { return open_ > 0; }
   void end() noexcept { ended_.store(true, std::memory_order_release); }
   unsigned generation() const noexcept { return generation_; }
 

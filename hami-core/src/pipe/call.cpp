@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "observe/trace.hpp"
+#include "observe/trace_sample.hpp"
 #include "pipe/pipe_state.hpp"
 #include "request/execution_frame.hpp"
 #include "request/outcome.hpp"
@@ -56,7 +57,7 @@ bool Call::complete() const {
 void Call::settle(Slot& slot, std::optional<Error> error) noexcept {
   slot.settled = true;
   slot.error = std::move(error);
-  if (trace::active() && slot.request->trace_id) trace_end(slot);
+  if (trace::active() && traced_from_ > 0) trace_end(slot);
   if (--remaining_ > 0) return;
   complete_ = true;
   if (token_) token_->complete();
@@ -68,6 +69,7 @@ void Call::trace_begin(Nanoseconds moment) noexcept {
   event.kind = trace::Event::kRequestBegin;
   event.time = moment;
   for (const Slot& slot : slots_) {
+    if (!trace::samples_request()) continue;
     event.request = slot.request->trace_id = trace::next_id();
     trace::record(event);
   }
@@ -75,10 +77,17 @@ void Call::trace_begin(Nanoseconds moment) noexcept {
 
 void Call::trace_end(const Slot& slot) const noexcept {
   trace::Event event;
+  event.request = slot.request->trace_id;
+  if (event.request == 0) {  // it was not sampled
+    if (!trace::is_slow_since(traced_from_)) return;
+    event.kind = trace::Event::kRequestBegin;
+    event.time = traced_from_;
+    event.request = trace::next_id();
+    trace::record(event);
+  }
   event.kind = trace::Event::kRequestEnd;
   event.time = now();
   event.until = traced_from_;
-  event.request = slot.request->trace_id;
   event.name = name_of(outcome_of(slot.error));
   trace::record(event);
 }

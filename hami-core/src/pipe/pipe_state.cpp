@@ -67,6 +67,16 @@ bool take_parts(Request& request) noexcept {
   return true;
 }
 
+// The caller wants to know at which nodes the request was.
+void take_visits(Request& request, Nanoseconds moment) noexcept {
+  const Value* const given = request.dict.find(kVisits);
+  NodeVisits* const visits = given ? find_visits(*given) : nullptr;
+  if (!visits) return;
+  visits->begin(moment);
+  request.visits = Ref<NodeVisits>(visits);
+  request.dict.erase(kVisits);
+}
+
 bool read_urgency(Request& request, Nanoseconds limit, Nanoseconds moment) {
   const auto lower = [&](Nanoseconds duration) {
     request.deadline = std::min(request.deadline, after(moment, std::max<Nanoseconds>(0, duration)));
@@ -246,7 +256,8 @@ Ref<Call> PipeState::begin(std::vector<Dict> dicts, Nanoseconds timeout, InlineP
     request.dict.erase(kResult);
     request.wait_token = Ref<Counted>(token.get());
     (take_parts(request) && read_urgency(request, limit, moment) ? good : bad).push_back(&request);
-    if (request.deadline != kNever) request.visits = make_counted<NodeVisits>(moment);
+    if (NodeVisits::any_recorded()) take_visits(request, moment);
+    if (request.deadline != kNever && !request.visits) request.visits = make_object<NodeVisits>(moment);
     call->next_deadline_ = std::min(call->next_deadline_, request.deadline);
   }
   if (trace::active()) call->trace_begin(moment);

@@ -23,6 +23,18 @@ std::string show(Nanoseconds duration) {
 
 }  // namespace
 
+Ref<NodeVisits> NodeVisits::recorded() {
+  Ref<NodeVisits> visits = make_object<NodeVisits>(now());
+  visits->keeps_ended_ = true;
+  any_recorded_ = true;
+  return visits;
+}
+
+void NodeVisits::begin(Nanoseconds moment) noexcept {
+  MutexLock lock(mutex_);
+  began_ = moment;
+}
+
 NodeVisits::Visit* NodeVisits::find(std::string_view node) noexcept {
   const auto found =
       std::find_if(visits_.begin(), visits_.end(), [&](const Visit& visit) { return visit.node == node; });
@@ -49,13 +61,21 @@ void NodeVisits::start(std::string_view node, Nanoseconds moment) noexcept {
   visit->started = std::min(visit->started, moment);
 }
 
-void NodeVisits::leave(std::string_view node, bool ran) noexcept {
+void NodeVisits::leave(std::string_view node, bool ran, bool failed) noexcept {
   MutexLock lock(mutex_);
   Visit* const visit = find(node);
   if (!visit) return;
+  visit->failed = visit->failed || failed;
   std::size_t& count = ran ? visit->running : visit->waiting;
   if (count > 0) --count;
   if (visit->waiting + visit->running > 0) return;
+  if (keeps_ended_ && ended_.size() < kMaxEnded) {
+    visit->ended = now();
+    try {
+      ended_.push_back(*visit);
+    } catch (const std::bad_alloc&) {
+    }
+  }
   last_left_.swap(visit->node);
   visits_.erase(visits_.begin() + (visit - visits_.data()));
 }
@@ -74,8 +94,17 @@ std::string NodeVisits::describe(Nanoseconds deadline, Nanoseconds moment) const
   return text;
 }
 
+std::vector<NodeVisits::Visit> NodeVisits::all() const {
+  MutexLock lock(mutex_);
+  std::vector<Visit> visits = ended_;
+  visits.insert(visits.end(), visits_.begin(), visits_.end());
+  return visits;
+}
+
+NodeVisits* find_visits(const Value& value) noexcept { return dynamic_cast<NodeVisits*>(value.object()); }
+
 NodeVisits* visits_of(const Request& request) noexcept {
-  if (request.deadline == kNever) return nullptr;
+  if (request.deadline == kNever && !NodeVisits::any_recorded()) return nullptr;
   for (const Request* each = &request; each; each = each->parent.get())
     if (each->visits) return each->visits.get();
   return nullptr;

@@ -41,7 +41,7 @@ class Request : public Counted {
   Ref<Request> parent;      // the request that this one is a part or a branch of
   Ref<Counted> wait_token;  // the WaitToken of a wait inside a backend (wait_graph.hpp)
   Ref<Counted> owner;       // for the sink
-  Ref<NodeVisits> visits;   // of the request of a call that has a deadline
+  Ref<NodeVisits> visits;   // of the request of a call; null: they are not kept
   std::size_t index = 0;    // for the sink
   std::size_t items = 1;    // request_size
   std::size_t bytes = 0;    // for the queue of a node with a memory_limit: the size of `dict`

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "observe/trace_sample.hpp"
 #include "request/outcome.hpp"
 #include "request/retry_policy.hpp"
 #include "sync/blocking.hpp"
@@ -88,7 +89,7 @@ void BatchRunner::forward(Backend& instance, Batch batch) {
   instance.forward(batch);
 }
 
-Nanoseconds BatchRunner::run(Backend& instance, Batch batch, const char* reason) noexcept {
+Nanoseconds BatchRunner::run(Backend& instance, Batch batch, StartReason reason) noexcept {
   count(batch, &RequestStats::running);
   const Nanoseconds start = now();
   trace::Slice slice;
@@ -122,27 +123,32 @@ Nanoseconds BatchRunner::run(Backend& instance, Batch batch, const char* reason)
 
 void BatchRunner::record_end(Batch batch, bool ran) noexcept {
   for (const Request* request : batch)
-    if (NodeVisits* const visits = visits_of(*request)) visits->leave(node_, ran);
+    if (NodeVisits* const visits = visits_of(*request))
+      visits->leave(node_, ran, outcome_of(request->error) != kCompleted);
 }
 
 // Requests that were queued have waited until now. Those of an inline batch were not.
-void BatchRunner::trace_start(Batch batch, Nanoseconds start, const char* reason, trace::Slice& slice) noexcept {
+void BatchRunner::trace_start(Batch batch, Nanoseconds start, StartReason reason, trace::Slice& slice) noexcept {
+  static const trace::Name reasons[] = {trace::intern("full"), trace::intern("target_size"), trace::intern("timeout"),
+                                        trace::intern("queue_empty"), trace::intern("inline")};
   trace::Event event;
   event.category = trace::Category::kBatch;
   event.name = event.node = trace_name_;
-  event.batch = trace::next_id();
   event.kind = trace::Event::kMember;
   event.until = start;
   for (const Request* request : batch) {
     event.time = request->queued_at;
     request->for_each_trace_id([&](std::uint64_t id) {
+      if (event.batch == 0) event.batch = trace::next_id();
       event.request = id;
       trace::record(event);
     });
   }
+  if (event.batch == 0 && !trace::samples_step()) return;
+  if (event.batch == 0) event.batch = trace::next_id();
   event.request = 0;
   event.time = start;
-  event.reason = trace::intern(reason);
+  event.reason = reasons[static_cast<std::size_t>(reason)];
   event.count = static_cast<std::uint16_t>(std::min<std::size_t>(batch.items(), UINT16_MAX));
   slice.begin(event);
 }
@@ -150,11 +156,11 @@ void BatchRunner::trace_start(Batch batch, Nanoseconds start, const char* reason
 void BatchRunner::trace_at_node(Batch batch, trace::Name name) noexcept {
   trace::Event event;
   event.category = trace::Category::kOutcome;
-  event.time = now();
   event.name = name;
   event.node = trace_name_;
   for (const Request* request : batch)
     request->for_each_trace_id([&](std::uint64_t id) {
+      if (event.time == 0) event.time = now();
       event.request = id;
       trace::record(event);
     });

@@ -13,6 +13,9 @@ namespace hami {
 
 class BatchRunner {
  public:
+  // Why a batch starts, for the timeline.
+  enum class StartReason { kFull, kTargetSize, kTimeout, kQueueEmpty, kInline };
+
   BatchRunner(const std::string& node, NodeStats& stats, NodeTimes& times)
       : node_(node), note_("node \"" + node + "\""), trace_name_(trace::intern(node)), stats_(stats), times_(times) {}
 
@@ -30,9 +33,8 @@ class BatchRunner {
   void record_arrival(Batch batch) noexcept;
   // Checks a request before it is queued. False: it has failed, with a note that names the node.
   bool admit(Request& request, std::size_t max_items) noexcept;
-  // Returns the time that it took. Never throws: an exception of the backend becomes the outcome. `reason`: why the batch
-  // starts, for the timeline.
-  Nanoseconds run(Backend& instance, Batch batch, const char* reason) noexcept;
+  // Returns the time that it took. Never throws: an exception of the backend becomes the outcome.
+  Nanoseconds run(Backend& instance, Batch batch, StartReason reason) noexcept;
   // Adds `by` to a statistic for each request, also in those of its lane.
   void count(Batch batch, RequestStats::Counter RequestStats::* statistic, std::uint64_t by = 1) noexcept;
   // Counts and completes requests that failed before they ran.
@@ -46,7 +48,7 @@ class BatchRunner {
   void record_end(Batch batch, bool ran) noexcept;
   void record_times(Batch batch, Nanoseconds start, Nanoseconds took) noexcept;
   void count_outcomes(Batch batch) noexcept;
-  void trace_start(Batch batch, Nanoseconds start, const char* reason, trace::Slice& slice) noexcept;
+  void trace_start(Batch batch, Nanoseconds start, StartReason reason, trace::Slice& slice) noexcept;
   void trace_at_node(Batch batch, trace::Name name) noexcept;
   void trace_rejected(Batch batch) noexcept;
 

@@ -69,11 +69,11 @@ class Hops {
     static const trace::Name name = trace::intern("hop");
     trace::Event event;
     event.category = trace::Category::kHop;
-    event.time = now();
     event.name = name;
     event.node = node;
     for (const Request* request : batch)
       request->for_each_trace_id([&](std::uint64_t id) {
+        if (event.time == 0) event.time = now();
         event.request = id;
         trace::record(event);
       });

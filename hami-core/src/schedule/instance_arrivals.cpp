@@ -43,7 +43,7 @@ void InstanceDispatcher::post_(Batch batch, InlinePolicy how) {
   const std::optional<Index> instance = acquire_inline(ready, how);
   if (!instance) return enqueue(admitted, how);
   const InlineDepth depth;
-  const Nanoseconds took = run(*instance, ready, {stats_->inline_batches, "inline"});
+  const Nanoseconds took = run(*instance, ready, {stats_->inline_batches, BatchRunner::StartReason::kInline});
   finish_inline(*instance, items, took);
   complete_requests(ready);
 }

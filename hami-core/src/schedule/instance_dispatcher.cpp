@@ -171,19 +171,20 @@ bool InstanceDispatcher::start_waiting(bool below_min) {
 
 Nanoseconds InstanceDispatcher::run(Index instance, Batch batch, Origin origin) noexcept {
   const ExecutionFrame running(*this, instance, batch);
-  const Nanoseconds took = runner_->run(*instances_[instance]->backend, batch, origin.name);
+  const Nanoseconds took = runner_->run(*instances_[instance]->backend, batch, origin.reason);
   ++origin.counter;
   return took;
 }
 
 InstanceDispatcher::Origin InstanceDispatcher::started(NodeScheduler::StartReason reason) noexcept {
   switch (reason) {
-    case NodeScheduler::StartReason::kFull: return {stats_->closed_full, "full"};
-    case NodeScheduler::StartReason::kTargetSize: return {stats_->closed_target_size, "target_size"};
-    case NodeScheduler::StartReason::kTimeout: return {stats_->closed_timeout, "timeout"};
+    case NodeScheduler::StartReason::kFull: return {stats_->closed_full, BatchRunner::StartReason::kFull};
+    case NodeScheduler::StartReason::kTargetSize:
+      return {stats_->closed_target_size, BatchRunner::StartReason::kTargetSize};
+    case NodeScheduler::StartReason::kTimeout: return {stats_->closed_timeout, BatchRunner::StartReason::kTimeout};
     case NodeScheduler::StartReason::kQueueEmpty: break;
   }
-  return {stats_->closed_queue_empty, "queue_empty"};
+  return {stats_->closed_queue_empty, BatchRunner::StartReason::kQueueEmpty};
 }
 
 // Makes an instance work on the queue; called without the lock. If the system provides no thread and no other instance is

@@ -106,10 +106,10 @@ class InstanceDispatcher final : public Backend,
   // False: the instance is idle, and the dispatcher may be destroyed.
   bool next_batch(Index instance, LastBatch& last, GilPreacquire& gil, RequestChain& taken,
                   RequestChain& removed) noexcept;
-  // Where a batch came from, or why it started: its counter, and its name in the timeline.
+  // Where a batch came from, or why it started, and its counter.
   struct Origin {
     NodeStats::Counter& counter;
-    const char* name;
+    BatchRunner::StartReason reason;
   };
   Nanoseconds run(Index instance, Batch batch, Origin origin) noexcept;
   Origin started(NodeScheduler::StartReason reason) noexcept;

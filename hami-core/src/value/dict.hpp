@@ -20,6 +20,7 @@ inline constexpr std::string_view kPriority = "priority";
 inline constexpr std::string_view kNodeName = "node_name";
 inline constexpr std::string_view kEvent = "event";
 inline constexpr std::string_view kParts = "parts";
+inline constexpr std::string_view kVisits = "hami.visits";
 
 // Not thread-safe: a request has one owner at a time.
 class Dict {

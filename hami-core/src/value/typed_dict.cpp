@@ -10,8 +10,9 @@ namespace hami {
 namespace {
 
 // Reserved keys: every request may have them, declared or not.
-constexpr std::string_view kRequestKeys[] = {kData,     kResult, kNodeName, kEvent,     kRequestSize, "req_id",
-                                             "context", "state", kPriority, "deadline", "timeout",    kParts};
+constexpr std::string_view kRequestKeys[] = {kData,     kResult,   kNodeName, kEvent,    kRequestSize,
+                                             "req_id",  "context", "state",   kPriority, "deadline",
+                                             "timeout", kParts,    kVisits};
 
 bool is_request_key(std::string_view key) noexcept {
   return std::find(std::begin(kRequestKeys), std::end(kRequestKeys), key) != std::end(kRequestKeys);

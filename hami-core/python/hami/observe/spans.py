@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any
 
+from hami import _core
 from hami._errors import BatchError, ConfigError
 from hami._runtime.pipe import Pipe
 
@@ -17,6 +19,7 @@ except ImportError:
 
 _KEYS = ("traceparent", "tracestate")  # of W3C Trace Context
 _PROPAGATOR = TraceContextTextMapPropagator()
+_VISITS = "hami.visits"  # the key under which the core takes what records the nodes of a request
 
 
 def opentelemetry(pipe: Pipe, tracer_provider: trace.TracerProvider | None = None) -> Pipe:
@@ -29,7 +32,9 @@ def opentelemetry(pipe: Pipe, tracer_provider: trace.TracerProvider | None = Non
 
     The span `hami.request` lasts from the call until the outcome, and records the exception of a request that failed.
     Its parent is the span that the key `traceparent` of the request names (W3C Trace Context; `tracestate` too), else
-    the current span of the caller. Requests that are made through `pipe` itself have no spans.
+    the current span of the caller. It has a child for each node that the request visited, `hami.node`, from its arrival
+    in the queue of the node until it left, with the event `batch started`. Requests that are made through `pipe` itself
+    have no spans.
 
     Args:
         pipe: A running pipe. Closing it or the returned one closes both.
@@ -45,10 +50,10 @@ def opentelemetry(pipe: Pipe, tracer_provider: trace.TracerProvider | None = Non
     return traced
 
 
-class _TracedPipe(Pipe):
-    _tracer: trace.Tracer
+class _RequestSpan:
+    """The span of one request, and those of the nodes that it visits."""
 
-    def _start_span(self, request: Any, priority: int | None) -> trace.Span:
+    def __init__(self, tracer: trace.Tracer, request: Any, priority: int | None) -> None:
         parent = context.get_current()
         keys = request if isinstance(request, Mapping) else {}
         carrier = {key: keys[key] for key in _KEYS if isinstance(keys.get(key), str)}
@@ -56,7 +61,41 @@ class _TracedPipe(Pipe):
             parent = _PROPAGATOR.extract(carrier, parent)  # keeps the parent if the key is not valid
         chosen = keys.get("priority", priority)
         attributes = {"hami.priority": chosen} if isinstance(chosen, int) else {}
-        return self._tracer.start_span("hami.request", parent, attributes=attributes)
+        self._tracer = tracer
+        self._span = tracer.start_span("hami.request", parent, attributes=attributes)
+        self._request: dict[str, Any] = {}
+        if isinstance(request, dict) and self._span.is_recording():
+            self._request = request
+            request[_VISITS] = self._visits = _core.record_visits()
+
+    def end(self, error: BaseException | None) -> None:
+        """End the spans; `error` is that of the request."""
+        if self._request.pop(_VISITS, None) is not None:
+            self._add_nodes()
+        if error is not None:
+            self._span.record_exception(error)
+            self._span.set_status(trace.StatusCode.ERROR, f"{type(error).__name__}: {error}")
+        self._span.end()
+
+    def _add_nodes(self) -> None:
+        offset = time.time_ns() - time.monotonic_ns()
+        parent = trace.set_span_in_context(self._span)
+        for node, arrived, started, ended, failed in _core.visits_in(self._visits):
+            span = self._tracer.start_span(
+                "hami.node", parent, attributes={"hami.node": node}, start_time=arrived + offset
+            )
+            if started is not None:
+                span.add_event("batch started", timestamp=started + offset)
+            if failed or ended is None:
+                span.set_status(trace.StatusCode.ERROR)
+            span.end(None if ended is None else ended + offset)
+
+
+class _TracedPipe(Pipe):
+    _tracer: trace.Tracer
+
+    def _start_span(self, request: Any, priority: int | None) -> _RequestSpan:
+        return _RequestSpan(self._tracer, request, priority)
 
     def __call__(self, requests: Any, timeout: float | None = None, *, priority: int | None = None) -> Any:
         if not isinstance(requests, list):
@@ -70,9 +109,9 @@ class _TracedPipe(Pipe):
         try:
             future: Future[Any] = super().submit(request, timeout, priority=priority)
         except BaseException as error:
-            _end(span, error)
+            span.end(error)
             raise
-        future.add_done_callback(lambda done: _end(span, _error_of(done)))
+        future.add_done_callback(lambda done: span.end(_error_of(done)))
         return future
 
     async def acall(self, request: Any, timeout: float | None = None, *, priority: int | None = None) -> Any:
@@ -80,9 +119,9 @@ class _TracedPipe(Pipe):
         try:
             result = await super().acall(request, timeout, priority=priority)
         except BaseException as error:
-            _end(span, error)
+            span.end(error)
             raise
-        _end(span, None)
+        span.end(None)
         return result
 
     def stream(
@@ -95,12 +134,12 @@ class _TracedPipe(Pipe):
             try:
                 yield from parts
             except GeneratorExit:  # the caller has left the loop
-                _end(span, None)
+                span.end(None)
                 raise
             except BaseException as error:
-                _end(span, error)
+                span.end(error)
                 raise
-            _end(span, None)
+            span.end(None)
 
         return traced()
 
@@ -116,27 +155,27 @@ class _TracedPipe(Pipe):
                     yield part
             except GeneratorExit:
                 await parts.aclose()
-                _end(span, None)
+                span.end(None)
                 raise
             except BaseException as error:
-                _end(span, error)
+                span.end(error)
                 raise
-            _end(span, None)
+            span.end(None)
 
         return traced()
 
 
-def _ending(spans: list[trace.Span], run: Any) -> Any:
+def _ending(spans: list[_RequestSpan], run: Any) -> Any:
     """Call a function, and end the span of each request with its outcome."""
     try:
         result = run()
     except BaseException as error:
         of_request = dict(error.errors) if isinstance(error, BatchError) and len(spans) > 1 else {}
         for index, span in enumerate(spans):
-            _end(span, of_request.get(index) if of_request else error)
+            span.end(of_request.get(index) if of_request else error)
         raise
     for span in spans:
-        _end(span, None)
+        span.end(None)
     return result
 
 
@@ -144,10 +183,3 @@ def _error_of(future: Future[Any]) -> BaseException | None:
     from concurrent.futures import CancelledError
 
     return CancelledError("the request was cancelled") if future.cancelled() else future.exception()
-
-
-def _end(span: trace.Span, error: BaseException | None) -> None:
-    if error is not None:
-        span.record_exception(error)
-        span.set_status(trace.StatusCode.ERROR, f"{type(error).__name__}: {error}")
-    span.end()
