@@ -33,7 +33,9 @@ def instance_num(config: Any) -> Any:
 
 
 @pytest.mark.parametrize("keys", [{}, {"instance_num": "auto"}])
-@pytest.mark.parametrize("expression", ["TestLight", "S[TestLight,TestLight]"])
+@pytest.mark.parametrize(
+    "expression", ["TestLight", "S[TestLight,Identity]", "S[Add(k=1),TestLight,CatSplit[Identity,TestLight,Identity]]"]
+)
 def test_a_node_of_lightweight_classes_has_an_instance_for_each_cpu(expression: str, keys: dict[str, Any]) -> None:
     numbers = lightweight("TestLight")
     config = {"backend": expression, **keys}
@@ -52,10 +54,12 @@ def test_a_number_is_what_was_asked_for() -> None:
 
 @pytest.mark.parametrize("keys", [{}, {"instance_num": "auto"}])
 @pytest.mark.parametrize(
-    "expression", ["Identity", "S[TestLight,Identity]", "TestDevice", "TestDevice(device=cuda)", "TestProvider"]
+    "expression",
+    ["Identity", "S[TestLight,Sleep(0s)]", "TestUsual", "TestDevice", "TestDevice(device=cuda)", "TestProvider"],
 )
 def test_other_nodes_have_one_instance(expression: str, keys: dict[str, Any]) -> None:
     lightweight("TestLight")
+    lightweight("TestUsual", lightweight=False)
     lightweight("TestDevice", __annotations__={"device": "str"}, device="cuda:1")
     lightweight("TestProvider", __annotations__={"provider": "str"}, provider="tensorrt")
     assert instance_num({"backend": expression, **keys}) == 1

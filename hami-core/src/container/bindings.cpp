@@ -79,6 +79,7 @@ void register_bindings(Registry& registry) {
   ioc.range = "as the item after `;`";
   ioc.brackets = {true, {many, Phase{}}};
   ioc.binds_names = true;
+  ioc.traits.lightweight = true;
   ioc.create = [] { return std::make_shared<InversionOfControl>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(ioc)));
 
@@ -88,6 +89,7 @@ void register_bindings(Registry& registry) {
   di.doc = "Injects each item into the one before it and runs the first.";
   di.range = "as its first item";
   di.brackets = {true, {many}};
+  di.traits.lightweight = true;
   di.create = [] { return std::make_shared<DependencyInjection>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(di)));
 

@@ -93,6 +93,7 @@ void register_cat_split(Registry& registry) {
       "first, third. An error of the second fails all requests.";
   cat_split.range = "as its second item";
   cat_split.brackets = {true, {Phase{3, 3}}};
+  cat_split.traits.lightweight = true;
   cat_split.create = [] { return std::make_shared<CatSplit>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(cat_split)));
 

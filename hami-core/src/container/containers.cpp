@@ -44,6 +44,7 @@ void register_containers(Registry& registry) {
   identity.name = "Identity";
   identity.doc = "Sets `result` to `data`. Without `data` the request fails.";
   identity.traits.non_blocking = true;
+  identity.traits.lightweight = true;
   identity.create = [] { return std::make_shared<Identity>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(identity)));
 

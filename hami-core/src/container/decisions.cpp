@@ -113,6 +113,7 @@ void add_key_decision(Registry& registry, const char* name, bool wanted, std::si
   cls.params = parse_param_specs("key: str 'the key that decides'");
   cls.brackets = {true, {Phase{1, max_items}}};
   cls.traits.non_blocking = true;
+  cls.traits.lightweight = true;
   cls.create = [wanted] { return std::make_shared<KeyDecision>(wanted); };
   registry.add_core(std::make_shared<BackendClass>(std::move(cls)));
 }
@@ -138,6 +139,7 @@ void register_decisions(Registry& registry) {
   filter.wraps_nodes_with = "filter";
   filter.wraps_nodes_otherwise = "otherwise";
   filter.traits.non_blocking = true;
+  filter.traits.lightweight = true;
   filter.create = [] { return std::make_shared<Filter>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(filter)));
 
@@ -148,6 +150,7 @@ void register_decisions(Registry& registry) {
       "A node whose `map` accepts skipped predecessors runs with what the others deliver.";
   skip.traits.thread = ThreadMode::kConcurrent;
   skip.traits.non_blocking = true;
+  skip.traits.lightweight = true;
   skip.create = [] { return std::make_shared<Skip>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(skip)));
 }

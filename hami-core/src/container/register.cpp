@@ -76,7 +76,6 @@ void register_registers(Registry& registry) {
   instances.schedules = true;
   instances.owns_threads = true;
   instances.makes_copies = true;
-  instances.traits.lightweight = true;  // as its item
   instances.declare_names = [](const Plan& plan, NameDeclarations& names) {
     const Value* count = plan.params.find(kInstanceNum);
     const bool is_auto = count && count->kind() == Kind::kStr;  // only the first exists on every machine

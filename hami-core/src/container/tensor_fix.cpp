@@ -183,12 +183,14 @@ void register_tensor_fixing(Registry& registry) {
   fix.params = parse_param_specs(
       "shape: list? '-1: any size'; dtype: str? 'a numpy name'; exact: bool? 'whether to refuse casts that round "
       "floating-point numbers; default: true with `dtype`, else false'");
+  fix.traits.lightweight = true;
   fix.create = [] { return std::make_shared<FixTensor>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(fix)));
 
   BackendClass contiguous_tensor;
   contiguous_tensor.name = "ContiguousTensor";
   contiguous_tensor.doc = "Copies a tensor that is not contiguous in row-major order; others pass unchanged.";
+  contiguous_tensor.traits.lightweight = true;
   contiguous_tensor.create = [] { return std::make_shared<ContiguousTensor>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(contiguous_tensor)));
 }

@@ -176,6 +176,7 @@ void register_tensor_gathering(Registry& registry) {
       "Concatenates the tensors of a batch along axis 0; all requests get the same `result`.\n"
       "A request has `request_size` rows; without the key, as many as its tensor has.";
   cat.params = parse_param_specs("stack: bool = false 'the tensors have no batch axis: add it'");
+  cat.traits.lightweight = true;
   cat.create = [] { return std::make_shared<CatTensor>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(cat)));
 
@@ -186,6 +187,7 @@ void register_tensor_gathering(Registry& registry) {
       "A request gets as many rows as it gave to CatTensor, else as its `request_size`. If FixTensor added the batch axis,\n"
       "the result has none.";
   split.params = parse_param_specs("stack: bool = false 'remove the batch axis from each row'");
+  split.traits.lightweight = true;
   split.create = [] { return std::make_shared<SplitTensor>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(split)));
 }

@@ -211,6 +211,7 @@ void add(Registry& registry, const char* name, const char* doc, const char* para
   cls.name = name;
   cls.doc = doc;
   cls.params = parse_param_specs(params);
+  cls.traits.lightweight = true;
   cls.create = [] { return std::make_shared<T>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(cls)));
 }

@@ -99,7 +99,7 @@ void add(Registry& registry, const char* name, const char* params, bool non_bloc
     cls.params = parse_param_specs(params);
   else
     cls.free_args = true;
-  cls.traits.non_blocking = non_blocking;
+  cls.traits.non_blocking = cls.traits.lightweight = non_blocking;
   cls.create = [] { return std::make_shared<T>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(cls)));
 }

@@ -33,6 +33,11 @@ void add_traits(Traits& whole, const Traits& part) {
   whole.on_device = whole.on_device || part.on_device;
 }
 
+// Non-blocking backends run on the threads of all callers anyway.
+bool can_have_more_instances(const Traits& traits) {
+  return traits.lightweight && !traits.on_device && !traits.non_blocking;
+}
+
 constexpr const char* kDevice = "device";
 
 bool same_device(const Plan& a, const Plan& b) {
@@ -413,7 +418,7 @@ void ExprPlanner::plan_items(const Expr& expr, const BackendClass& cls, Plan& pl
     }
   }
   planning_.copies = copies;
-  if (count && count->kind() != Kind::kInt && !(plan.traits.lightweight && !plan.traits.on_device)) {
+  if (count && count->kind() != Kind::kInt && !can_have_more_instances(plan.phases[0][0].plan->traits)) {
     plan.params.set(kInstanceNum, Value(std::int64_t{1}));
     if (planning_.explanation) planning_.explanation->part->settle(kInstanceNum, Value(std::int64_t{1}));
   }

@@ -132,6 +132,8 @@ def _create_session(
     settings.intra_op_num_threads = threads
     settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
     settings.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    # Small blocks of work: a run does not wait for a thread of the pool that is busy with another run.
+    settings.add_session_config_entry("session.dynamic_block_base", "4")
     settings.log_severity_level = 3  # errors only; users of a model cannot act on warnings about its graph
     try:
         session = onnxruntime.InferenceSession(path, settings, providers=[(provider, options)], enable_fallback=0)
