@@ -6,11 +6,10 @@ import os
 import shutil
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from conftest import HERE, INSTALLED, TOOLCHAINS
+from conftest import INSTALLED, TOOLCHAINS
 from hami._cli.new_plugin import write_project
 
 METADATA = "Metadata-Version: 2.1\nName: acme-native\nVersion: 0.1.0\n"
@@ -40,14 +39,13 @@ def test_a_project_may_have_the_name_of_a_cmake_target(tmp_path: Path, name: str
     assert (project / module / f"{module}.so").is_file()
 
 
-def built(tmp_path: Path, kind: str) -> tuple[Path, Path]:
-    """Return a new project, and a folder with what its wheel contains."""
+def test_the_tests_of_a_native_project_pass(tmp_path: Path) -> None:
     if not shutil.which("cmake") or TOOLCHAINS[0].missing:
         pytest.skip("cmake and g++ are needed (Debian, Ubuntu: apt install cmake g++)")
     if not INSTALLED:
         pytest.skip("hami is not installed from a wheel here")
     project, site = tmp_path / "acme-native", tmp_path / "site"
-    write_project("acme-native", kind, project)
+    write_project("acme-native", "cpp", project)
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
     options = [f"-DPython_EXECUTABLE={sys.executable}", "-DCMAKE_CXX_COMPILER=g++", f"-DCMAKE_INSTALL_PREFIX={site}"]
     run("cmake", "-S", ".", "-B", "build", *generator, *options, cwd=project)
@@ -57,27 +55,6 @@ def built(tmp_path: Path, kind: str) -> tuple[Path, Path]:
     info.mkdir()
     (info / "METADATA").write_text(METADATA)
     (info / "entry_points.txt").write_text(ENTRY_POINTS)
-    return project, site
-
-
-def own_tests(project: Path, site: Path, **environment: str) -> str:
-    """Run the tests of a project and return what they print."""
     path = os.pathsep.join([str(site), *sys.path])
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]
-    return run(*command, cwd=project, PYTHONPATH=path, **environment)
-
-
-def test_the_tests_of_a_native_project_pass(tmp_path: Path) -> None:
-    assert "4 passed" in own_tests(*built(tmp_path, "cpp"))
-
-
-def test_the_tests_of_a_cuda_project_pass_with_a_driver_and_without(tmp_path: Path) -> None:
-    """NVRTC compiles the kernel, and a driver that needs no GPU runs it."""
-    pytest.importorskip("numpy")
-    if find_spec("nvidia") is None or find_spec("nvidia.cuda_nvrtc") is None:
-        pytest.skip("NVRTC is not installed (pip install nvidia-cuda-nvrtc-cu11==11.8.89)")
-    project, site = built(tmp_path, "cuda")
-    output = own_tests(project, site)
-    assert "2 passed, 3 skipped" in output or "4 passed, 1 skipped" in output  # here, without a GPU or with one
-    TOOLCHAINS[0].run(HERE / "fake_driver.c", ["-shared", "-fPIC", "-o", str(tmp_path / "libcuda.so.1")])
-    assert "4 passed, 1 skipped" in own_tests(project, site, LD_LIBRARY_PATH=str(tmp_path))
+    output = run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests", cwd=project, PYTHONPATH=path)
+    assert "4 passed" in output
