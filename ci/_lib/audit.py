@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import tarfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hami_build import integrity, tools, zig
+from hami_build import audit, integrity, tools, zig
 from hami_build.binary import ENTRY, shared_objects
 
-from . import audit_archive, audit_binary, changelog, interpreters
+from . import audit_archive, interpreters
 
 Check = tuple[str, bool, str]
+CORE_ENTRY = "PyInit__core"
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Finding:
         return f"{'ok    ' if self.passed else 'FAILED'} {self.file}: {self.check}: {self.detail}"
 
 
-def audit(file: Path, cores: audit_archive.Cores) -> list[Finding]:
+def of_file(file: Path, cores: audit_archive.Cores) -> list[Finding]:
     """Return every finding about one wheel or source distribution."""
     return [Finding(file.name, *found) for found in checks(file, cores)]
 
@@ -35,7 +35,7 @@ def checks(file: Path, cores: audit_archive.Cores) -> Iterator[Check]:
     whole = integrity.check(file)
     yield whole
     if whole[1]:
-        yield from wheel_checks(file, cores) if file.suffix == ".whl" else sdist_checks(file)
+        yield from wheel_checks(file, cores) if file.suffix == ".whl" else audit.sdist(file, log_of_sdist(file))
         yield twine_check(file)
 
 
@@ -43,29 +43,20 @@ def wheel_checks(wheel: Path, cores: audit_archive.Cores) -> Iterator[Check]:
     python, abi, platform = wheel.stem.split("-")[-3:]
     if wheel.name.startswith("hami_core-"):
         yield "interpreter", python.startswith("cp3") and abi.rstrip("t") == python, f"{python}-{abi}"
-        yield from audit_binary.checks(wheel, audit_binary.CORE_ENTRY)
+        yield from audit.binary(wheel, CORE_ENTRY)
     else:
         yield "interpreter", (python, abi) == ("py3", "none"), f"{python}-{abi}"
         if platform == "any":
             objects = shared_objects(wheel)
             yield "pure Python", not objects, ", ".join(objects) or "no binary"
         else:
-            yield from audit_binary.checks(wheel, ENTRY)
+            yield from audit.binary(wheel, ENTRY)
     yield from audit_archive.checks(wheel, cores)
 
 
-def sdist_checks(sdist: Path) -> Iterator[Check]:
-    """A source distribution can be built, contains licence and changelog, and contains no build products."""
-    name, version = sdist.name.removesuffix(".tar.gz").rsplit("-", 1)
-    with tarfile.open(sdist) as archive:
-        names = {name.partition("/")[2] for name in archive.getnames()}
-    missing = {"pyproject.toml", "PKG-INFO", "LICENSE", "README.md", "CHANGELOG.md"} - names
-    yield "contents", not missing, f"missing: {', '.join(sorted(missing))}" if missing else f"{len(names)} files"
-    built = sorted(name for name in names if name.endswith((".so", ".pyc", ".a", ".o", ".whl")) or "/.cache/" in name)
-    yield "sources only", not built, ", ".join(built[:5]) or "no build products"
-    entry = changelog.newest(changelog.path_of(name.replace("_", "-")))
-    newest = entry.version if entry else "none"
-    yield "version", newest == version, f"file name {version}, changelog {newest}"
+def log_of_sdist(file: Path) -> Path:
+    """Return the changelog that belongs to a source distribution."""
+    return audit_archive.log_of(file.name.rsplit("-", 1)[0].replace("_", "-"))
 
 
 def twine_check(file: Path) -> Check:
@@ -75,7 +66,7 @@ def twine_check(file: Path) -> Check:
 def audit_all(files: Sequence[Path]) -> list[Finding]:
     """Return the findings about all `files`; plugins are imported with the wheels of the core among them."""
     cores = importable_cores(files)
-    return [finding for file in files for finding in audit(file, cores)]
+    return [finding for file in files for finding in of_file(file, cores)]
 
 
 def importable_cores(files: Sequence[Path]) -> dict[Path, interpreters.Interpreter]:

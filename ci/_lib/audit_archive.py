@@ -9,11 +9,12 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from hami_build import archive, tools, wheel_file
+from hami_build import archive, changelog, tools, wheel_file
 from hami_build.steps import environment
 
-from . import backend, changelog
+from . import backend
 from .interpreters import Interpreter
+from .paths import ROOT
 
 Check = tuple[str, bool, str]
 Cores = Mapping[Path, Interpreter]  # wheels of the core, each with a CPython of this machine that can import it
@@ -40,8 +41,13 @@ def checks(wheel: Path, cores: Cores) -> Iterator[Check]:
     yield archive.licences(files)
     yield archive.bill_of_materials(files)
     yield entry_points(wheel, files, cores)
-    yield versions(wheel, files, changelog.path_of(name))
+    yield versions(wheel, files, log_of(name))
     yield contents(wheel)
+
+
+def log_of(distribution: str) -> Path:
+    """Return the changelog of one of our distributions; that of the core is in the root folder."""
+    return (ROOT if distribution == "hami-core" else ROOT / "hami-plugins" / distribution) / "CHANGELOG.md"
 
 
 def sizes(wheel: Path, files: Mapping[str, bytes]) -> Iterator[Check]:

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from hami_build.git import git
 from hami_build.steps import Failure
 
 from .paths import source_files
-
-
-def git(root: Path, *arguments: str) -> str:
-    try:
-        done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        raise Failure("git is not installed; install it, it lists the files of this checkout") from None
-    if done.returncode != 0:
-        raise Failure(done.stderr.strip())
-    return done.stdout.rstrip()
 
 
 def tracked(root: Path, paths: Sequence[Path]) -> list[Path]:

@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 
 from hami_build import zig
+from hami_build.parallel import in_parallel
 from hami_build.steps import Failure, exclusive, step
 
 from . import audit, backend, core_wheel, headers, plugin_wheels, preflight, sdists
 from .interpreters import Interpreter
-from .parallel import in_parallel
 from .paths import CACHE, DIST, ROOT
 
 Jobs = dict[str, Callable[[], object]]

@@ -11,7 +11,7 @@ from email.parser import Parser
 from pathlib import Path
 
 import pytest
-from _lib import audit, audit_archive, audit_results, changelog, core_wheel, interpreters
+from _lib import audit, audit_archive, audit_results, core_wheel, interpreters
 from _lib.interpreters import Interpreter
 from hami_build import sbom, wheel_file, zig
 
@@ -58,7 +58,7 @@ def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in (tmp_path, tmp_path / "hami-plugins" / "hami-x"):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "CHANGELOG.md").write_text("# Changelog\n\n## 0.1.0, not released yet\n\nFirst version.\n")
-    monkeypatch.setattr(changelog, "ROOT", tmp_path)
+    monkeypatch.setattr(audit_archive, "ROOT", tmp_path)
 
 
 def write_wheel(folder: Path, name: str, tag: str, files: dict[str, bytes], **changed: bytes | None) -> Path:

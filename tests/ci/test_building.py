@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from _lib import backend, core_wheel, dist, plugin_wheels, sdists
 from _lib.checkout import tracked
-from _lib.parallel import in_parallel
 from _lib.paths import ROOT
 from hami_build import wheel_file
+from hami_build.parallel import in_parallel
+from hami_build.sdist import normalise
 from hami_build.steps import Failure
 
 PLUGIN = plugin_wheels.PLUGINS / "hami-onnx"
@@ -45,7 +46,7 @@ def test_two_folders_build_the_same_bytes(tmp_path: Path, hook: str, pattern: st
             made.append(wheel_file.finish(file, work / "out", ["any"]))
         else:
             (work / "out").mkdir()
-            sdists.normalise(file, work / "out" / file.name)
+            normalise(file, work / "out" / file.name)
             made.append(next((work / "out").glob(pattern)))
     assert made[0].name == made[1].name
     assert made[0].read_bytes() == made[1].read_bytes()

@@ -6,13 +6,19 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from _lib import changelog, compatibility, release
+from _lib import compatibility, release
 from _lib.paths import ROOT, pyproject
+from hami_build import changelog
+from hami_build.git import git
+from hami_build.release import VERSION_LINE, instructions
 from hami_build.steps import Failure
 
 DAY = "2026-11-21"
-CORE = '[project]\nname = "hami-core"\nversion = "0.1.0"\ndependencies = ["pluggy>=1.2"]\n'
-PLUGIN = '[project]\nname = "{name}"\nversion = "0.1.0"\ndependencies = ["hami-core>=0.1", "engine[fast]>=2,<4"]\n'
+BACKEND = '[build-system]\nbuild-backend = "x"\n'
+CORE = f'{BACKEND}[project]\nname = "hami-core"\nversion = "0.1.0"\ndependencies = ["pluggy>=1.2"]\n'
+PLUGIN = (
+    BACKEND + '[project]\nname = "{name}"\nversion = "0.1.0"\ndependencies = ["hami-core>=0.1", "engine[fast]>=2,<4"]\n'
+)
 PLUGIN += '[project.optional-dependencies]\ntest = ["pytest"]\ngpu = ["cudart>=12"]\n'
 LOG = "# Changelog\n\n## 0.1.0, not released yet\n\nFirst version.\n"
 
@@ -70,7 +76,7 @@ def test_page_of_this_checkout_is_not_stale() -> None:
 def test_release_changes_exactly_its_files(checkout: Path) -> None:
     release.require_ready(checkout, "hami-a", "0.2.0")
     with release.bumped(checkout, "hami-a", "0.2.0", DAY) as files:
-        changed = release.git(checkout, "status", "--porcelain").split()[1::2]
+        changed = git(checkout, "status", "--porcelain").split()[1::2]
     plugin = checkout / "hami-plugins" / "hami-a"
     assert sorted(checkout / name for name in changed) == sorted(files)
     assert pyproject(plugin)["project"]["version"] == "0.2.0"
@@ -86,7 +92,7 @@ def test_release_changes_exactly_its_files(checkout: Path) -> None:
 def test_release_that_fails_changes_nothing(checkout: Path) -> None:
     with pytest.raises(Failure, match="it does not build"), release.bumped(checkout, "hami-core", "0.2.0", DAY):
         raise Failure("it does not build")
-    assert release.git(checkout, "status", "--porcelain") == ""
+    assert git(checkout, "status", "--porcelain") == ""
 
 
 @pytest.mark.parametrize(
@@ -127,14 +133,15 @@ def test_tag_of_another_version_is_reported(checkout: Path) -> None:
     ]
 
 
-def test_instructions_name_the_files_of_the_package_alone(tmp_path: Path) -> None:
+def test_instructions_name_the_files_of_the_package_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     dist = tmp_path / "dist"
     dist.mkdir()
     names = ["hami_core-0.2.0-py3-none-any.whl", "hami_onnx-0.2.0-py3-none-any.whl", "hami_onnx-0.2.0.tar.gz"]
     for name in names:
         (dist / name).write_bytes(b"x")
     files = release.of_package(sorted(dist.iterdir()), "hami-onnx")
-    text = release.instructions(tmp_path, "hami-onnx", "0.2.0", files)
+    text = instructions("hami-onnx", "0.2.0", release.tag("hami-onnx", "0.2.0"), files)
     assert text.splitlines()[2].startswith("  dist/hami_onnx-0.2.0-py3-none-any.whl  0 kB  sha256 2d711642b726b044")
     assert "git tag hami-onnx-v0.2.0 && git push origin HEAD hami-onnx-v0.2.0" in text
     assert text.endswith("  twine upload dist/hami_onnx-0.2.0-py3-none-any.whl dist/hami_onnx-0.2.0.tar.gz")
@@ -143,8 +150,8 @@ def test_instructions_name_the_files_of_the_package_alone(tmp_path: Path) -> Non
 def test_every_package_here_can_be_bumped(tmp_path: Path) -> None:
     for package, folder in compatibility.projects(ROOT).items():
         text = (folder / "pyproject.toml").read_text("utf-8")
-        assert len(release.VERSION_LINE.findall(text)) >= 1, package
-        changed = release.VERSION_LINE.sub('version = "9.9.9"', text, count=1)
+        assert len(VERSION_LINE.findall(text)) >= 1, package
+        changed = VERSION_LINE.sub('version = "9.9.9"', text, count=1)
         (tmp_path / "pyproject.toml").write_text(changed)
         assert pyproject(tmp_path)["project"]["version"] == "9.9.9"
         assert changelog.newest(folder / "CHANGELOG.md") is not None

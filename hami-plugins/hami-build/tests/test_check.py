@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ENTRY, ENTRY_POINTS, METADATA, PLATFORM, Compile, Make
+from packaging.tags import platform_tags
 
 from hami_build import binary, grades, tools
 from hami_build.commands import main
@@ -223,7 +224,15 @@ def test_the_code_of_another_architecture_does_not_run(make: Make, finding: Find
     other = "aarch64" if platform.machine() == "x86_64" else "x86_64"
     found = finding(make(f"manylinux_2_17_{other}"), "conformance")
     assert found.state == "skipped"
-    assert found.detail == f"the wheel is for manylinux_2_17_{other}, this machine is {platform.machine()}"
+    assert found.detail.startswith(f"the wheel is for manylinux_2_17_{other}, this machine is ")
+
+
+def test_the_code_for_another_c_library_does_not_run(make: Make, finding: Find, compiled: Compile) -> None:
+    if any(tag.startswith("musllinux") for tag in platform_tags()):
+        pytest.skip("this machine has musl")
+    wheel = native(make, compiled(ENTRY), tag=f"musllinux_1_2_{platform.machine()}")
+    assert finding(wheel, "conformance").state == "skipped"
+    assert finding(wheel, "platform tags").state == "skipped"
 
 
 # ---- what users read ----

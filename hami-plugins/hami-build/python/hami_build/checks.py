@@ -149,6 +149,8 @@ def python_abi(wheel: Wheel) -> str:
 
 def platform_tags(wheel: Wheel) -> str:
     native(wheel)
+    if wheel.platforms[0].startswith("musllinux_") and not wheel.runs_here:
+        raise Skipped("auditwheel reads a wheel for musl only where musl is installed")
     tag = tools.auditwheel(wheel.path)
     fulfilled = re.fullmatch(r"(many|musl)linux_(\d+)_(\d+)_(\w+)", tag)
     if not fulfilled:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import datetime
 import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -13,6 +14,13 @@ from typing import Any
 from hami_build.errors import Failure
 
 Command = Callable[[argparse.Namespace], int]
+PLATFORMS: dict[str, Any] = {
+    "type": lambda text: text.split(","),
+    "action": "extend",
+    "metavar": "NAME,…",
+    "help": "platforms of a native plugin, such as manylinux2014_x86_64,manylinux_2_28_aarch64; "
+    "default: the oldest with the architecture of this machine",
+}
 OTHER_CORES: dict[str, Any] = {
     "action": "append",
     "default": [],
@@ -47,14 +55,7 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     wheel.add_argument(
         "project", nargs="?", type=Path, default=Path(), metavar="PROJECT", help="folder of the project; default: ."
     )
-    wheel.add_argument(
-        "--platform",
-        type=lambda text: text.split(","),
-        action="extend",
-        metavar="NAME,…",
-        help="platforms of a native plugin, such as manylinux2014_x86_64,manylinux_2_28_aarch64; "
-        "default: the oldest with the architecture of this machine",
-    )
+    wheel.add_argument("--platform", **PLATFORMS)
     wheel.add_argument("--to", type=Path, default=Path("dist"), metavar="FOLDER", help="where to write; default: dist")
     develop = _add(
         commands, "develop", "install a plugin from its sources, and compile it again when they change", run_develop
@@ -63,6 +64,19 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
         "project", nargs="?", type=Path, default=Path(), metavar="PROJECT", help="folder of the project; default: ."
     )
     develop.add_argument("--watch", action="store_true", help="compile again whenever a source is saved, until Ctrl-C")
+    release = _add(
+        commands, "release", "set the version, build and check the wheels, and say what to upload", run_release
+    )
+    release.add_argument("version", metavar="VERSION", help="the new version, such as 1.1.0")
+    release.add_argument(
+        "project", nargs="?", type=Path, default=Path(), metavar="PROJECT", help="folder of the project; default: ."
+    )
+    release.add_argument("--platform", **PLATFORMS)
+    release.add_argument(
+        "--to", type=Path, default=Path("dist"), metavar="FOLDER", help="where to write; default: dist"
+    )
+    release.add_argument("--require", choices=("bronze", "silver", "gold"), default="bronze", help="default: bronze")
+    release.add_argument("--check", action="store_true", help="change nothing; fail if the files are not that release")
     matrix = _add(commands, "matrix", "run plugins with several versions of hami-core, and print a table", run_matrix)
     matrix.add_argument("wheel", nargs="+", type=Path, metavar="WHEEL", help="a wheel of a plugin")
     matrix.add_argument("--core", **OTHER_CORES)
@@ -113,8 +127,27 @@ def run_wheel(parsed: argparse.Namespace) -> int:
     """Build the wheels and print their paths."""
     from hami_build import platforms, wheels
 
-    chosen = [platforms.parse(name) for name in parsed.platform or ()] or [platforms.default()]
-    return _print_files(parsed, "wheels", wheels.build(parsed.project, chosen, parsed.to))
+    return _print_files(parsed, "wheels", wheels.build(parsed.project, platforms.chosen(parsed.platform), parsed.to))
+
+
+def run_release(parsed: argparse.Namespace) -> int:
+    """Change the files of a project to a release, unless its wheels cannot be built or do not reach the grade."""
+    from hami_build import grades, platforms, project, release, wheels
+
+    if parsed.check:
+        if problems := release.problems(parsed.project, parsed.version):
+            raise Failure("\n".join(problems))
+        return 0
+    release.require_ready(parsed.project, parsed.version)
+    day = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    with release.bumped(parsed.project, parsed.version, day):
+        files = wheels.build(parsed.project, platforms.chosen(parsed.platform), parsed.to)
+        for report in map(grades.grade, files):
+            if grades.GRADES.index(report.grade) < grades.GRADES.index(parsed.require):
+                raise Failure(f"a release must be {parsed.require}\n{report.text()}")
+    name = project.read(parsed.project).name
+    print(release.instructions(name, parsed.version, f"v{parsed.version}", [file.resolve() for file in files]))
+    return 0
 
 
 def run_develop(parsed: argparse.Namespace) -> int:

@@ -53,7 +53,8 @@ def compile_changes(plugin: project.Project) -> list[Path]:
 def editable_wheel(plugin: project.Project, work: Path) -> Path:
     """Write a wheel with the metadata of a native project and the path of its packages (PEP 660)."""
     metadata = pep517.build(METADATA, plugin.backend, plugin.folder, work / "metadata", "develop-metadata")
-    files = {f"{metadata.name}/{path.relative_to(metadata)}": path.read_bytes() for path in metadata.rglob("*.*")}
+    written = [path for path in metadata.rglob("*") if path.is_file()]
+    files = {f"{metadata.name}/{path.relative_to(metadata)}": path.read_bytes() for path in written}
     files[f"{metadata.name}/WHEEL"] = WHEEL.encode()
     parents = sorted({str(package.parent.resolve()) for package in plugin.packages.values()})
     files[f"_{plugin.module}.pth"] = "".join(f"{parent}\n" for parent in parents).encode()

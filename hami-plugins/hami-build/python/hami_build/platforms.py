@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hami_build.errors import Failure
@@ -55,6 +56,11 @@ def parse(text: str) -> Platform:
     if found[1] == "many" and version < GLIBC_VERSION:
         raise Failure(f'"{text}" is older than the oldest supported platform, manylinux2014_{found[4]}')
     return Platform(found[4], "musl" if found[1] == "musl" else "glibc", version)
+
+
+def chosen(names: Sequence[str] | None) -> list[Platform]:
+    """Return the platforms with these names; without names, the default."""
+    return [parse(name) for name in names or ()] or [default()]
 
 
 def default() -> Platform:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import re
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from packaging.tags import platform_tags
 from packaging.utils import canonicalize_name
 
 from hami_build import archive, binary, quality, wheel_file
@@ -79,14 +79,14 @@ class Wheel:
 
     @property
     def runs_here(self) -> bool:
-        return all(each == "any" or each.endswith(f"_{platform.machine()}") for each in self.platforms)
+        return self.platforms == ["any"] or not set(self.platforms).isdisjoint(platform_tags())
 
     def run(
         self, task: str, argument: object, first: Path | None = None, variables: Mapping[str, str] | None = None
     ) -> Any:
         """Run a task of child.py with the folder `first` and the wheel first on its path."""
         if not self.runs_here:
-            raise Skipped(f"the wheel is for {self.platforms[0]}, this machine is {platform.machine()}")
+            raise Skipped(f"the wheel is for {self.platforms[0]}, this machine is {next(platform_tags())}")
         folders = [str(folder) for folder in (first, self.folder) if folder]
         path = os.pathsep.join([*folders, *filter(None, [os.environ.get("PYTHONPATH")])])
         try:

@@ -6,10 +6,12 @@ import importlib.util
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from hami_build import pep517, sbom, wheel_file, zig
 from hami_build.errors import Failure
+from hami_build.parallel import in_parallel
 from hami_build.platforms import PURE, Platform
 from hami_build.project import NATIVE_BACKEND, NOT_SOURCE, Project, read
 from hami_build.steps import exclusive, step
@@ -33,14 +35,18 @@ def build(folder: Path, platforms: Sequence[Platform], destination: Path) -> lis
             return [wheel_file.finish(wheel, destination, [PURE])]
     for tool in ("ziglang", "cmake", "ninja"):
         require(tool)
-    built = []
     for platform in platforms:
         zig.warm_up(platform.target)
-        with step(f"building {project.name} for {platform.tags[0]}"), sources(project, platform.target) as work:
-            wheel = compile_wheel(work, platform, build_folder=work / "build")
-            inside = [sbom.cxx_library(zig.cxx_library_version())]
-            built.append(wheel_file.finish(wheel, destination, platform.tags, inside))
-    return built
+    jobs = {platform.tags[0]: partial(build_for, project, platform, destination) for platform in platforms}
+    return in_parallel(f"building {project.name}", jobs)
+
+
+def build_for(project: Project, platform: Platform, destination: Path) -> Path:
+    """Build the wheel of a native project for one platform."""
+    with sources(project, platform.target) as work:
+        wheel = compile_wheel(work, platform, build_folder=work / "build")
+        inside = [sbom.cxx_library(zig.cxx_library_version())]
+        return wheel_file.finish(wheel, destination, platform.tags, inside)
 
 
 def require(module: str) -> None:

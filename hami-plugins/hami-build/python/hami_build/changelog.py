@@ -6,8 +6,6 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from .paths import ROOT
-
 NOT_RELEASED = "not released yet"
 HEADING = re.compile(r"^## (\d[^\s,]*)(?:, (.+))?$", re.MULTILINE)
 
@@ -17,11 +15,6 @@ class Entry:
     version: str
     released: str  # the day; "" before the release
     text: str
-
-
-def path_of(distribution: str) -> Path:
-    """Return the changelog of one of our distributions; that of the core is in the root folder."""
-    return (ROOT if distribution == "hami-core" else ROOT / "hami-plugins" / distribution) / "CHANGELOG.md"
 
 
 def newest(changelog: Path) -> Entry | None:
