@@ -82,9 +82,10 @@ void CudaBackend::hold_kept() {
 hami::Tensor CudaBackend::any_tensor(const hami::Value& value) {
   try {
     hami::Tensor found = hami::Tensor::on_device(value, stream()->handle());
-    const bool is_ordered = value.kind() == HAMI_TENSOR && found.device().device_type == kDLCUDA;
-    if (!is_ordered) keep(found);  // its owner does not know this stream
-    return found;
+    const bool on_cuda = found.device().device_type == kDLCUDA;
+    if (on_cuda && value.kind() == HAMI_TENSOR) return found;
+    keep(found);  // its owner does not know when this stream has read it
+    return on_cuda ? foreign_tensor(std::move(found), stream()) : found;
   } catch (const hami::Error& error) {
     if (error.code() != HAMI_DATA_TYPE) throw;
     throw hami::Error(HAMI_DATA_TYPE,

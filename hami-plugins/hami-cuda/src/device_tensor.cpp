@@ -2,6 +2,8 @@
 #include "device_tensor.hpp"
 
 #include <algorithm>
+#include <mutex>
+#include <set>
 
 namespace hami_cuda {
 namespace {
@@ -43,6 +45,55 @@ hami_error* order_view(DLManagedTensorVersioned* tensor, std::int64_t stream) {
   return hami::guard([&] {
     for (const hami::Tensor& part : *static_cast<Holder<std::vector<hami::Tensor>>*>(tensor->manager_ctx)->memory)
       hami::Tensor::on_device(part, stream);
+  });
+}
+
+// A tensor of another package. That package ordered it with one stream of ours and does not know the others.
+class Foreign {
+ public:
+  Foreign(hami::Tensor tensor, std::shared_ptr<Stream> stream)
+      : tensor_(std::move(tensor)), stream_(std::move(stream)) {}
+  Foreign(const Foreign&) = delete;
+  Foreign& operator=(const Foreign&) = delete;
+
+  // The stream of the batch keeps what it reads itself. At the exit of the process the driver may be gone.
+  ~Foreign() {
+    if (readers_.empty()) return;
+    try {
+      const CurrentDevice current(stream_->device());
+      for (const std::int64_t reader : readers_) {
+        Event read(stream_->device());
+        read.record(reinterpret_cast<CUstream>(reader));
+        read.hold_back(stream_->raw());
+      }
+      stream_->hold(std::make_shared<hami::Tensor>(std::move(tensor_)));
+    } catch (...) {
+    }
+  }
+
+  void order(std::int64_t stream) {
+    if (stream == stream_->handle()) return;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const CurrentDevice current(stream_->device());
+    stream_->hold_back(stream);
+    readers_.insert(stream);
+  }
+
+ private:
+  hami::Tensor tensor_;
+  const std::shared_ptr<Stream> stream_;
+  std::mutex mutex_;
+  std::set<std::int64_t> readers_;  // other streams; guarded by mutex_
+};
+
+template <class Owner>
+hami_error* order_owner(DLManagedTensorVersioned* tensor, std::int64_t stream) {
+  return hami::guard([&] {
+    try {
+      static_cast<Holder<Owner>*>(tensor->manager_ctx)->memory->order(stream);
+    } catch (const CudaError& error) {
+      throw hami::Error(error.code(), error.what());
+    }
   });
 }
 
@@ -135,13 +186,7 @@ std::size_t Layout::add(std::size_t bytes) {
 }
 
 hami_error* order_tensor(DLManagedTensorVersioned* tensor, std::int64_t stream) {
-  return hami::guard([&] {
-    try {
-      static_cast<Holder<Memory>*>(tensor->manager_ctx)->memory->order(stream);
-    } catch (const CudaError& error) {
-      throw hami::Error(error.code(), error.what());
-    }
-  });
+  return order_owner<Memory>(tensor, stream);
 }
 
 DLManagedTensorVersioned* managed_tensor(std::shared_ptr<Memory> memory, DLDataType type, Shape shape, Shape strides,
@@ -160,6 +205,17 @@ hami::Tensor device_tensor(std::shared_ptr<Memory> memory, std::size_t offset, D
 hami::Tensor host_tensor(std::shared_ptr<void> memory, std::size_t offset, DLDataType type, Shape shape) {
   void* const data = static_cast<char*>(memory.get()) + offset;
   return hami::Tensor::adopt(hold(std::move(memory), data, {kDLCPU, 0}, type, std::move(shape), {}));
+}
+
+hami::Tensor foreign_tensor(hami::Tensor tensor, std::shared_ptr<Stream> stream) {
+  const DLTensor view = tensor.view();
+  Shape shape(view.shape, view.shape + view.ndim);
+  Shape strides(view.strides, view.strides ? view.strides + view.ndim : nullptr);
+  void* const data = static_cast<char*>(view.data) + view.byte_offset;
+  auto memory = std::make_shared<Foreign>(std::move(tensor), std::move(stream));
+  return hami::Tensor::adopt_on_device(
+      hold(std::move(memory), data, view.device, view.dtype, std::move(shape), std::move(strides)),
+      order_owner<Foreign>);
 }
 
 hami::Tensor part_view(const hami::Tensor& whole, std::int64_t first, Shape shape, Shape strides) {

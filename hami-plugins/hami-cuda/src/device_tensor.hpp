@@ -48,6 +48,9 @@ hami::Tensor device_tensor(std::shared_ptr<Memory> memory, std::size_t offset, D
 // The same in host memory.
 hami::Tensor host_tensor(std::shared_ptr<void> memory, std::size_t offset, DLDataType type, Shape shape);
 
+// A tensor of another package that `stream` can use: work on other streams waits for it too, and freeing it for that work.
+hami::Tensor foreign_tensor(hami::Tensor tensor, std::shared_ptr<Stream> stream);
+
 // A view of a tensor on a device, which it keeps; `first` and strides are in elements.
 hami::Tensor part_view(const hami::Tensor& whole, std::int64_t first, Shape shape, Shape strides);
 // Some of the rows of a tensor on a device, which it keeps; the memory is not copied.

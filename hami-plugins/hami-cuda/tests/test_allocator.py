@@ -6,11 +6,13 @@ import ctypes
 from typing import Any
 
 import pytest
-from native import compiled
+from native import compiled, fake_driver
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory) -> Any:
+    if fake_driver() is None:
+        pytest.skip("this machine has an NVIDIA driver, whose functions the fake one would call")
     folder = tmp_path_factory.mktemp("allocator")
     driver = compiled("fake_driver.cpp", folder)
     library = ctypes.CDLL(str(compiled("allocator_probe.cpp", folder)))

@@ -220,6 +220,30 @@ def test_backends_of_one_instance_share_a_stream_and_others_are_ordered(fake):
     assert fake.fake_stream_waits() == before + 1
 
 
+class Foreign:
+    """A tensor of another package, which orders it only with the stream that it is given."""
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (2, 0)
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self.tensor.__dlpack__(stream=-1)
+
+
+def test_a_tensor_of_another_package_that_passes_through_is_ordered_with_other_streams(fake):
+    (tensor,) = run("GpuTensor", pictures((20, 30))[0])
+    (result,) = run("hami-cuda::FixTensor", Foreign(tensor))
+    waits = fake.fake_stream_waits()
+    result.__dlpack__(stream=1)
+    assert fake.fake_stream_waits() == waits + 1
+    del result
+    gc.collect()
+    assert fake.fake_stream_waits() == waits + 2  # its memory is not free before stream 1 has read it
+
+
 def test_sync_tensor_waits_for_the_items_in_its_brackets(fake):
     (image,) = pictures((20, 30))
     for wait in ("auto", "spin", "sleep"):
