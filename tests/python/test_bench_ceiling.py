@@ -242,6 +242,11 @@ def test_each_limit_has_a_sentence(values: dict[str, Any], keys: dict[str, Any],
     assert any(sentence in found for found in explained(node, **keys))
 
 
+def test_requests_of_one_item_are_not_called_too_large() -> None:
+    node = stats(submitted=150, completed=150, batches=100, batch_items=150, closed_target_size=90, target_batch_size=6)
+    assert not any("request_size" in found for found in explained(node, max=6))
+
+
 def test_only_what_happened_since_a_snapshot_is_explained() -> None:
     before = stats(submitted=50, batches=50, expired=40)
     after = NodeStats({"submitted": 60, "batches": 60, "expired": 40, "compute_ms": 2000.0, "uptime_s": 3.0})

@@ -177,7 +177,8 @@ def _unfilled_batches(node: NodeView) -> Iterator[str]:
             f"{node.mean_batch:.3g} of {node.max} items. Lower batching_timeout, or run more requests at a time."
         )
     target = node.after.target_batch_size or 0
-    if node.mean_batch < OFTEN * target and node.grew("closed_target_size") >= OFTEN * node.batches:
+    sized = node.grew("batch_items") > node.grew("completed") + node.grew("failed")  # some have a request_size above 1
+    if sized and node.mean_batch < OFTEN * target and node.grew("closed_target_size") >= OFTEN * node.batches:
         yield (
             f"{node.name}: batches start with {node.mean_batch:.3g} items although more requests wait, because the "
             f"next one does not fit: its request_size is too large. The target is {target} items; split large requests."
