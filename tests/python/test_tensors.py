@@ -6,6 +6,7 @@ import ctypes
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import hami
@@ -406,16 +407,21 @@ def test_the_error_for_an_object_that_is_not_a_tensor_names_its_type() -> None:
 
 
 def test_the_error_for_memory_of_another_device_names_the_device() -> None:
-    exporter = Exporter(np.zeros(1), device=(2, 3))
-    with hami.pipe("SoftmaxTensor") as pipe, pytest.raises(hami.DataTypeError) as raised:
-        pipe({"data": exporter})
-    assert str(raised.value).split("\n")[:2] == [
-        "SoftmaxTensor cannot take data on cuda:3: no installed plugin has SoftmaxTensor for cuda",
-        "  hami install hami-torch, or move the data to the CPU",
-    ]
     assert refusal("SoftmaxTensor", {"a": Exporter(np.zeros(1), device=(8, 0))}) == (
         "SoftmaxTensor cannot take data on metal:0: no installed plugin has SoftmaxTensor for metal"
     )
+
+
+def test_the_error_for_memory_of_a_cuda_device_names_the_plugin_to_install() -> None:
+    for plugin in ("hami_cuda", "hami_torch"):
+        if find_spec(plugin):
+            pytest.skip(f"{plugin}, which has SoftmaxTensor for CUDA, is installed")
+    with hami.pipe("SoftmaxTensor") as pipe, pytest.raises(hami.DataTypeError) as raised:
+        pipe({"data": Exporter(np.zeros(1), device=(2, 3))})
+    assert str(raised.value).split("\n")[:2] == [
+        "SoftmaxTensor cannot take data on cuda:3: no installed plugin has SoftmaxTensor for cuda",
+        "  hami install hami-cuda, or move the data to the CPU",
+    ]
 
 
 def test_a_tensor_without_memory_is_rejected() -> None:
