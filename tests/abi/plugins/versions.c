@@ -31,9 +31,12 @@ static hami_error* forward(void* self, hami_context* context, hami_dict* const* 
 static const struct {
   hami_backend_class known;
   void (*later)(void);
-} later_class = {{sizeof(hami_backend_class) + sizeof(void (*)(void)), HAMI_THREAD_CONCURRENT, "HasLater", NULL, NULL,
-                  0, 0, 0, 0, create, destroy, forward, NULL, NULL, NULL, NULL},
-                 NULL};
+} later_class = {.known = {.struct_size = sizeof(hami_backend_class) + sizeof(void (*)(void)),
+                           .flags = HAMI_THREAD_CONCURRENT,
+                           .name = "HasLater",
+                           .create = create,
+                           .destroy = destroy,
+                           .forward = forward}};
 
 static const hami_backend_class* const classes[] = {&later_class.known};
 static const hami_plugin plugin = {sizeof(hami_plugin), MAJOR, MINOR, "versions", "0.1", classes, 1};
