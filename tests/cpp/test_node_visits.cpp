@@ -89,7 +89,7 @@ TEST_CASE("visits that a caller records keep those that have ended, with their m
   visits->arrive("rec", 31);
   visits->leave("rec", false, true);
   const std::vector<NodeVisits::Visit> all = visits->all();
-  REQUIRE_EQ(all.size(), 2);
+  REQUIRE_EQ(all.size(), 2U);
   CHECK_EQ(all[0].node, "det");
   CHECK_EQ(all[0].arrived, 10);
   CHECK_EQ(all[0].started, 20);

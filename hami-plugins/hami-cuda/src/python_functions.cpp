@@ -63,6 +63,12 @@ Shape shape_of(const DLTensor& tensor) { return {tensor.shape, tensor.shape + te
 
 std::size_t bytes_of(const DLTensor& tensor) { return count_of(shape_of(tensor)) * item_size(tensor.dtype); }
 
+template <class Managed>
+void drop(void* tensor) {
+  auto* const managed = static_cast<Managed*>(tensor);
+  if (managed->deleter) managed->deleter(managed);
+}
+
 const PythonFunctions kFunctions = {
     [] { return last_error.c_str(); },
     [](int device, std::int64_t* stream) {
@@ -90,7 +96,7 @@ const PythonFunctions kFunctions = {
     [](int device, std::int64_t stream, const Held* objects, int count) {
   std::vector<std::shared_ptr<void>> kept;
   for (const Held* each = objects; each < objects + count; ++each)
-    if (each->drop) kept.emplace_back(each->managed, each->drop);
+    kept.emplace_back(each->managed, each->is_versioned ? drop<DLManagedTensorVersioned> : drop<DLManagedTensor>);
   return call(device, stream, [&](OpenDevice&, const std::shared_ptr<Stream>& on) {
     on->hold(std::make_shared<std::vector<std::shared_ptr<void>>>(std::move(kept)));
   });

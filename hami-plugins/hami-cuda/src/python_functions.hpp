@@ -7,10 +7,10 @@
 
 namespace hami_cuda {
 
-// An object and the function that drops it, from a DLPack tensor of any version.
+// A tensor of DLPack: a DLManagedTensorVersioned, else a DLManagedTensor.
 struct Held {
   void* managed;
-  void (*drop)(void* managed);
+  int is_versioned;
 };
 
 // The table, whose layout hami_cuda/memory.py repeats. A function returns 0 or a code of hami/abi.h; `error` is then the text of

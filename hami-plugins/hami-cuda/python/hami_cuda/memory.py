@@ -83,7 +83,7 @@ class _Legacy(ctypes.Structure):
 
 
 class _Held(ctypes.Structure):
-    _fields_ = (("managed", ctypes.c_void_p), ("drop", ctypes.c_void_p))
+    _fields_ = (("managed", ctypes.c_void_p), ("is_versioned", ctypes.c_int))
 
 
 class _Functions(ctypes.Structure):
@@ -263,7 +263,7 @@ class InstanceStream:
         managed = _pointer_of(capsule, name)
         layout = (_Versioned if name == _VERSIONED else _Legacy).from_address(managed)
         _rename(capsule, _USED[name])
-        self._kept.append(_Held(managed, layout.deleter))
+        self._kept.append(_Held(managed, name == _VERSIONED))
         return Reading(self, managed, layout.tensor)
 
     def wait(self) -> None:
@@ -298,7 +298,7 @@ class InstanceStream:
         managed = ctypes.c_void_p()
         self._check(self._functions.copy(*self._place, ctypes.byref(described), ctypes.byref(managed)))
         copied = _Versioned.from_address(managed.value or 0)
-        self._kept.append(_Held(managed.value, copied.deleter))
+        self._kept.append(_Held(managed.value, True))
         address: int = copied.tensor.data
         return address
 
