@@ -94,6 +94,16 @@ ErrorCode code_of_start(const std::string& path) {
   return ErrorCode::kUnknown;
 }
 
+void run_for_2_ms(TestPipe& pipe, Gated& gated) {
+  TestPipe::Pending pending = pipe.submit(Value(1));
+  gated.gate->arrived.wait_for(1);
+  const Nanoseconds slow = after(from_milliseconds(2));
+  while (now() < slow) {
+  }
+  gated.gate->open();
+  CHECK(pending.wait().good);
+}
+
 }  // namespace
 
 TEST_CASE("trace: each event of each thread is in the file or counted as lost, and every slice has its end") {
@@ -169,13 +179,7 @@ TEST_CASE("trace: with `last`, the file shows what led to a slow request") {
   Gated gated("TestTraceGated");
   TestPipe pipe({{"backend", "TestTraceGated"}, {"max", 1}});
   trace::start({file.path, from_milliseconds(60'000), from_milliseconds(1)});
-  TestPipe::Pending pending = pipe.submit(Value(1));
-  gated.gate->arrived.wait_for(1);
-  const Nanoseconds slow = after(from_milliseconds(2));
-  while (now() < slow) {
-  }
-  gated.gate->open();
-  CHECK(pending.wait().good);
+  run_for_2_ms(pipe, gated);
   const trace::Summary summary = trace::stop();
   CHECK(summary.written == 1);
   const Counts counts = counts_of(file.read());
@@ -204,13 +208,7 @@ TEST_CASE("trace: with `last`, a slow request is in the file also if its steps w
   TestPipe pipe({{"backend", "TestTraceUnsampled"}, {"max", 1}});
   trace::detail::sampled_requests = 0;
   trace::start({file.path, from_milliseconds(60'000), from_milliseconds(1)});
-  TestPipe::Pending pending = pipe.submit(Value(1));
-  gated.gate->arrived.wait_for(1);
-  const Nanoseconds slow = after(from_milliseconds(2));
-  while (now() < slow) {
-  }
-  gated.gate->open();
-  CHECK(pending.wait().good);
+  run_for_2_ms(pipe, gated);
   CHECK(trace::stop().written == 1);
   trace::detail::sampled_requests = trace::kSampledRequests;
   const Counts counts = counts_of(file.read());

@@ -1,4 +1,4 @@
-// instance_num = "auto": how many of the instances run at a time is learned from latency, with a few batches in vain.
+// instance_num = "auto": how many of the instances run at a time is learned from the time for which the node has work.
 #include <doctest/doctest.h>
 
 #include <algorithm>
