@@ -130,6 +130,27 @@ def test_numbers_replace_auto_only_if_they_gain() -> None:
     ]
 
 
+def test_a_ratio_that_noise_hides_is_measured_more_often() -> None:
+    """The first three pairs say 1.1, 0.97 and 1.1; the pairs after them say 0.97."""
+    pairs = [1.1, 0.97, 1.1, *[0.97] * 9]
+    only = [Parameter("n", "max", 1, (1, 2))]
+    found = found_by(lambda values: pairs.pop(0) if values["max"] == 2 else 1.0, parameters=only)
+    assert found.trials == 1
+    assert found.settings == {}
+    assert len(pairs) == 12 - 9
+
+
+def test_batches_of_one_wait_for_nothing() -> None:
+    tried: list[tuple[int, float]] = []
+
+    def rate(values: Mapping[str, Any]) -> float:
+        tried.append((values["max"], values["batching_timeout"]))
+        return 1.0
+
+    found_by(rate)
+    assert {timeout for most, timeout in tried if most == 1} == {0.0}
+
+
 def test_settings_with_which_the_pipe_cannot_be_built_are_reported() -> None:
     found = found_by(lambda values: values["instance_num"], refuse=lambda values: values["instance_num"] > 2)
     assert found.settings["n", "instance_num"] == 2

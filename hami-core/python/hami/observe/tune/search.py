@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +15,8 @@ from hami.observe.bench.load import Load
 from hami.observe.bench.point import measure
 from hami.observe.tune.parameters import Parameter, Setting, Settings, as_text, joint_changes
 
-ROUNDS = 3  # of each comparison
+ROUNDS, MOST_ROUNDS = 3, 9  # of each comparison: more than ROUNDS where the ratio is near GAIN
+ERRORS = 2.0  # standard errors between the ratio and GAIN that make a comparison clear
 FINAL_ROUNDS = 5
 GAIN = 1.02  # below, a change is not worth a line of configuration
 HOPELESS = 0.9  # ratio of the first round below which a change is given up
@@ -132,6 +134,8 @@ def _changes(parameters: Sequence[Parameter], best: Settings, found: Tuning) -> 
     while gained:
         gained = False
         for parameter in parameters:
+            if parameter.key == "batching_timeout" and best.get((parameter.node, "max")) == 1:
+                continue  # batches of one wait for nothing
             moved = True
             while moved:
                 moved = False
@@ -164,14 +168,19 @@ def _built(trial: Trial, settings: Settings, found: Tuning) -> Pipe | None:
 
 
 def _ratio(trial: Trial, incumbent: Pipe, candidate: Pipe) -> float:
-    """Return the median of the ratios of alternating measurements."""
+    """Return the median of the ratios of alternating measurements, as many as it takes to tell it from GAIN."""
     ratios: list[float] = []
-    for number in range(ROUNDS):
+    for number in range(MOST_ROUNDS):
         scores = _scores(trial, incumbent, candidate, number)
         ratios.append(scores[1] / scores[0] if scores[0] else float("inf") if scores[1] else 1.0)
-        if ratios[0] < HOPELESS:
+        if ratios[0] < HOPELESS or (len(ratios) >= ROUNDS and _clear(ratios)):
             break
     return statistics.median(ratios)
+
+
+def _clear(ratios: Sequence[float]) -> bool:
+    error = statistics.stdev(ratios) / math.sqrt(len(ratios)) if math.isfinite(max(ratios)) else 0.0
+    return abs(statistics.fmean(ratios) - GAIN) > ERRORS * error
 
 
 def _scores(trial: Trial, one: Pipe, other: Pipe, number: int) -> tuple[float, float]:
