@@ -132,10 +132,11 @@ SLOT(70, device_tensor_of);
 SLOT(71, device_tensor_view);
 SLOT(72, ctx_stream_get);
 SLOT(73, ctx_stream_set);
-SIZE(hami_backend_class, 128);
+SIZE(hami_backend_class, 136);
 AT(hami_backend_class, expression, 104);
 AT(hami_backend_class, absorbs, 112);
 AT(hami_backend_class, absorb, 120);
+AT(hami_backend_class, default_child, 128);
 #endif
 
 SIZE(hami_plugin, 40);

@@ -8,6 +8,7 @@ from pathlib import Path
 import hami
 import pytest
 from conftest import HERE, Toolchain
+from hami.observe import Graph
 
 Build = Callable[..., Path]
 SOURCE = HERE / "plugins" / "fusion.cpp"
@@ -80,6 +81,14 @@ def test_the_description_names_the_absorbed_backends(fusion: str) -> None:
     with hami.pipe(f"S[Identity,{fusion}Scale,{fusion}Shift,Identity]") as pipe:
         (sequential,) = pipe.describe()["nodes"]["default"]["backends"]
         assert [each["absorbed"] for each in sequential["children"]] == [False, False, True, False]
+
+
+def test_pictures_join_the_backends_that_run_as_one(fusion: str) -> None:
+    with hami.pipe(f"S[{fusion}Shift,{fusion}Scale,{fusion}Shift,{fusion}Halve,List[Identity]]") as pipe:
+        (node,) = Graph.of(pipe).nodes
+    assert node.backends == f"S[{fusion}Shift,{fusion}Scale+{fusion}Shift+{fusion}Halve,List[Identity]]"
+    fused = [line.split("(")[0].strip() for line in node.details if line.endswith("runs with the backend before it")]
+    assert fused == [f"{fusion}Shift", f"{fusion}Halve"]
 
 
 @pytest.mark.parametrize(

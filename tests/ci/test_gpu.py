@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 import json
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from _lib.gpu_report import grouped
 
 SCRIPT = Path(__file__).parents[2] / "ci" / "gpu"
 
@@ -42,22 +44,16 @@ def test_a_program_that_does_not_end_is_stopped(gpu):
     assert outcome.ending == "was stopped at its time limit"
 
 
+MET = {"metric": "a / b", "value": 0.97, "bound": ">= 0.95", "holds": True, "details": {"per_s": {"a": 9}}}
+MISSED = {"metric": "c", "value": 20, "bound": "<= 16", "holds": False, "details": {}}
+
+
 def test_the_report_lists_results_missed_bounds_and_incomplete_benchmarks(gpu, tmp_path):
-    report = gpu.Report(tmp_path / "gpu" / "results.md")
+    report = gpu.Report(tmp_path / "gpu" / "results.md", ["hami-torch", "ab", "d", "e"])
     report.machine = {"GPU": "H100"}
-    report.tests = ["* hami-torch: 3 passed"]
-    report.results = [
-        {
-            "metric": "a / b",
-            "value": 0.97,
-            "bound": ">= 0.95",
-            "holds": True,
-            "details": {"per_s": {"a": 9}},
-        },
-        {"metric": "c", "value": 20, "bound": "<= 16", "holds": False, "details": {}},
-    ]
-    report.incomplete = ["`d` exited with 1"]
-    report.write()
+    report.add("d", good=False, incomplete=["`d` exited with 1"])
+    report.add("ab", good=False, results=[MET, MISSED])
+    report.add("hami-torch", good=True, tests=["* hami-torch: 3 passed"])
     text = report.path.read_text()
     for line in (
         "* GPU: H100",
@@ -66,8 +62,42 @@ def test_the_report_lists_results_missed_bounds_and_incomplete_benchmarks(gpu, t
         "| c | 20 | <= 16 | MISSED |",
         "* a / b: per s: a 9",
         "* `d` exited with 1",
+        "* e",
     ):
         assert line in text.splitlines()
+
+
+def test_reports_of_several_runs_are_merged(gpu, tmp_path):
+    for number, gpu_name, metric in ((1, "H100", MISSED), (2, "H200", MET)):
+        report = gpu.Report(tmp_path / f"{number}.md")
+        report.machine = {"GPU": gpu_name, "cores": "16"}
+        report.add("fusion", good=metric["holds"], results=[metric])
+        report.add(f"only-{number}", good=True, tests=[f"* only-{number}: 3 passed"])
+    files = [str(tmp_path / f"{number}.json") for number in (1, 2)]
+    command = [sys.executable, str(SCRIPT), "--merge", *files, "--results", str(tmp_path / "all.md")]
+    assert subprocess.run(command, check=False).returncode == 0
+    lines = (tmp_path / "all.md").read_text().splitlines()
+    assert {"* GPU: H100; in another run: H200", "* cores: 16", "* only-1: 3 passed", "* only-2: 3 passed"} <= {*lines}
+    assert "| a / b | 0.97 | >= 0.95 | met |" in lines  # of the later run
+    assert not any("MISSED" in line for line in lines)
+
+
+def test_the_parts_have_every_step_once_and_take_about_the_same_time(gpu):
+    parts = [gpu.chosen("", f"{number}/3") for number in (1, 2, 3)]
+    assert sorted(step for part in parts for step in part) == sorted(gpu.SECONDS)
+    times = [sum(gpu.SECONDS[step] for step in part) for part in parts]
+    assert max(times) - min(times) <= max(gpu.SECONDS.values()) / 2
+
+
+def test_steps_are_chosen_by_name(gpu):
+    assert gpu.chosen("fusion,hami-cuda", "") == ["hami-cuda", "fusion"]
+    assert gpu.chosen("tests", "") == list(gpu.TESTS)
+    assert {*gpu.chosen("tests,benchmarks", "")} == {*gpu.SECONDS}
+    with pytest.raises(SystemExit, match='unknown step "fuson"'):
+        gpu.chosen("fuson", "")
+    for part in ("0/2", "3/2", "half"):
+        with pytest.raises(SystemExit, match="such as 1/2"):
+            gpu.chosen("", part)
 
 
 @pytest.mark.parametrize(
@@ -83,9 +113,12 @@ def test_a_benchmark_that_fails_after_a_result_is_incomplete(gpu, tmp_path, ends
     (tmp_path / "it.py").write_text(f"print('RESULT ' + {json.dumps(json.dumps(result))}, flush=True)\n{ends}\n")
     report = gpu.Report(tmp_path / "results.md")
     gpu.run_benchmark("it", tmp_path, report, {}, limit=5 if says and "limit" in says else 60)
-    assert report.results == [result]
-    assert report.incomplete == ([says] if says else [])
-    assert report.good is (says is None)
+    assert report.steps["it"] == {
+        "good": says is None,
+        "tests": [],
+        "results": [result],
+        "incomplete": [says] if says else [],
+    }
 
 
 def test_tests_are_counted_by_outcome(gpu, tmp_path):
@@ -98,8 +131,13 @@ def test_tests_are_counted_by_outcome(gpu, tmp_path):
         "</testsuite></testsuites>"
     )
     counts = {"passed": 1, "failed": 1, "skipped": 1}
-    assert gpu.counted(report) == (counts, ["a::two"], ["a::three: no GPU"])
+    assert gpu.counted(report) == (counts, ["a::two"], [("a::three", "no GPU")])
     assert gpu.counted(tmp_path / "none.xml")[0] == {"passed": 0, "failed": 0, "skipped": 0}
+
+
+def test_tests_that_were_skipped_for_one_reason_are_one_line():
+    skipped = [("a::one", "no GPU"), ("a::two", "no wheel"), ("a::three", "no GPU")]
+    assert grouped(skipped) == ["  * skipped: 2 tests: no GPU", "  * skipped: a::two: no wheel"]
 
 
 def test_a_folder_without_wheels_is_rejected(gpu, tmp_path):

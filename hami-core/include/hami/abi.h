@@ -159,6 +159,9 @@ typedef struct hami_backend_class {
    * first backend gets all of them. A class that absorbs has a parameter "fuse: bool = true"; where it is false, it does not. */
   const char* absorbs;
   hami_error* (*absorb)(void* self, void* next); /* *next exists as long as *self */
+  /* -- since 1.1. The name of the backend in the brackets of a use that is written without brackets; it has none where no such
+   * backend is installed. The parameters of this class hold for those of the same names. Needs max_children. */
+  const char* default_child;
 #endif
 } hami_backend_class;
 

@@ -86,6 +86,8 @@ class Backend {
   // Names of classes of this plugin, separated by commas. A backend of one of them that directly follows this one in a Sequential is
   // given to absorb_, and only this one runs. Needs the parameter "fuse: bool = true".
   static constexpr const char* kAbsorbs = nullptr;
+  // The name of the only child of a use without brackets, if such a backend is installed.
+  static constexpr const char* kDefaultChild = nullptr;
 #endif
 
   Backend() = default;
@@ -243,6 +245,7 @@ HAMI_SDK_OWN_ bool register_class(const char* name, const char* params, const ch
 #if HAMI_ABI_USE_MINOR >= 1
   cls.absorbs = Class::kAbsorbs;
   cls.absorb = Thunk::absorb;
+  cls.default_child = Class::kDefaultChild;
 #endif
   return register_table(cls);
 }

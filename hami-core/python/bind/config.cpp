@@ -35,6 +35,7 @@ py::list check(const py::object& loaded) {
 const char* source_name(ExplainedParam::From from) {
   switch (from) {
     case ExplainedParam::From::kExpression: return "expression";
+    case ExplainedParam::From::kParent: return "parent";
     case ExplainedParam::From::kNode: return "node";
     case ExplainedParam::From::kGlobal: return "global";
     case ExplainedParam::From::kGenerated: return "generated";

@@ -82,6 +82,8 @@ struct BackendClass {
   bool runs_in_order = false;  // its items run one after another, so that one may absorb the next
   // Classes of its owner: a backend of one of them that directly follows one of this class is absorbed, see Backend::absorb.
   std::vector<std::string> absorbs = {};
+  // The backend in its brackets where it is written without them, if it is installed; empty: none.
+  std::string default_child = {};
   // The reason why a backend that is copied must not contain it, and what to do instead; empty: it may.
   std::string refuses_copies = {};
   // The key of a node whose value makes this class wrap the node's backend: Class[value, backend]. Empty: none does.

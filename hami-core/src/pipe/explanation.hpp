@@ -11,7 +11,7 @@
 namespace hami {
 
 struct ExplainedParam {
-  enum class From { kExpression, kNode, kGlobal, kGenerated, kDefault };
+  enum class From { kExpression, kParent, kNode, kGlobal, kGenerated, kDefault };
   std::string name;
   Value value;
   std::string text;  // in its unit

@@ -1,4 +1,4 @@
-// ExprPlanner: names, brackets and children. Parameters are in read_params.cpp.
+// ExprPlanner: names and children. Parameters are in read_params.cpp, brackets in check_brackets.cpp.
 #include "pipe/expr_planner.hpp"
 
 #include <algorithm>
@@ -10,19 +10,6 @@
 
 namespace hami {
 namespace {
-
-// "one backend", "2 to 3 backends", "at least one key".
-std::string count_of(const Phase& phase) {
-  const char* noun = phase.kind == ItemKind::kBackend    ? "backend"
-                     : phase.kind == ItemKind::kInstance ? "instance name"
-                                                         : "key";
-  const auto many = [&](std::size_t n) {
-    return n == 1 ? std::string("one ") + noun : std::to_string(n) + " " + noun + "s";
-  };
-  if (phase.min == phase.max) return many(phase.min);
-  if (phase.max == Phase::kMany) return "at least " + many(phase.min);
-  return std::to_string(phase.min) + " to " + std::to_string(phase.max) + " " + noun + "s";
-}
 
 // A container has the strictest traits of its parts.
 void add_traits(Traits& whole, const Traits& part) {
@@ -305,70 +292,9 @@ Plan ExprPlanner::plan_counted(const Expr& expr) {
             expr.name + " is part of the backend of node \"" + node_.name() + "\", which has several instances",
             cls.refuses_copies);
   planning_.instances.note(plan, node_, {expr.name_span, source_});
+  if (expr.phases.empty() && !cls.default_child.empty()) plan_default_child(expr, cls, plan);
   plan_items(expr, cls, plan);
   return plan;
-}
-
-bool ExprPlanner::check_brackets(const Expr& expr, const BackendClass& cls) {
-  const Brackets& brackets = cls.brackets;
-  const std::string takes = expr.name + " takes " + (brackets.phases.empty() ? "no brackets" : show_brackets(brackets));
-  if (expr.phases.empty()) {
-    if (brackets.required)
-      problem(expr.name_span, expr.name + " needs brackets",
-              takes + (expr.args.empty() ? "" : "; parentheses are for parameters"));
-    return !brackets.required;
-  }
-  if (brackets.phases.empty()) {
-    problem(expr.span, takes, "");
-    return false;
-  }
-  if (expr.phases.size() != brackets.phases.size()) {
-    problem(expr.span,
-            takes + ", got " + std::to_string(expr.phases.size()) + (expr.phases.size() == 1 ? " phase" : " phases"),
-            "phases are separated by ;");
-    return false;
-  }
-  bool good = true;
-  for (std::size_t i = 0; i < expr.phases.size(); ++i) {
-    const Phase& phase = brackets.phases[i];
-    const std::size_t count = expr.phases[i].size();
-    if (count < phase.min || count > phase.max) {
-      const std::string at = brackets.phases.size() > 1 ? " in phase " + std::to_string(i + 1) : "";
-      problem({expr.phases[i].front().span.begin, expr.phases[i].back().span.end},
-              expr.name + " takes " + count_of(phase) + at + ", got " + std::to_string(count), "");
-      good = false;
-    }
-    for (const Item& item : expr.phases[i]) {
-      check_when(item, phase, cls);
-      if (item.is_setting && cls.reads_settings) continue;
-      if (item.is_setting) {
-        problem(item.span, expr.name + " takes no settings in its brackets, got \"" + item.setting.key + "\"",
-                "write parameters as " + expr.name + "(" + item.setting.key + "=…)[…]");
-        good = false;
-      } else if (phase.kind != ItemKind::kBackend && !cls.reads_settings &&
-                 (!item.expr->phases.empty() || !item.expr->args.empty())) {
-        problem(item.span,
-                expr.name + " takes the name of " + (phase.kind == ItemKind::kKey ? "a key" : "an instance") +
-                    " here, not an expression",
-                "");
-        good = false;
-      }
-    }
-  }
-  return good;
-}
-
-void ExprPlanner::check_when(const Item& item, const Phase& phase, const BackendClass& cls) {
-  if (item.is_setting || phase.when == std::vector<std::string>{Phase::kAnyWord}) return;
-  for (const Arg& arg : item.expr->when) {
-    const bool known =
-        arg.key.empty() && std::find(phase.when.begin(), phase.when.end(), arg.value) != phase.when.end();
-    if (known) continue;
-    std::string words;
-    for (const std::string& word : phase.when) words += (words.empty() ? "(" : ", (") + word + ")";
-    problem(arg.value_span, "\"(" + arg.value + ")\" before an item means nothing to " + cls.name,
-            words.empty() ? "" : cls.name + " knows " + words);
-  }
 }
 
 // Moves an item into the one before it, if that one can do the work of both.
@@ -380,6 +306,27 @@ bool ExprPlanner::absorb(std::vector<PlanItem>& before, PlanItem& item) {
   first.label += "+" + item.plan->label;
   first.absorbed.push_back(std::move(*item.plan));
   return true;
+}
+
+// Nothing if no such backend is installed. Names that are bound around the expression are not visible to it.
+void ExprPlanner::plan_default_child(const Expr& use, const BackendClass& cls, Plan& plan) {
+  Expr child;
+  child.name = cls.default_child;
+  child.name_span = child.span = use.name_span;
+  try {
+    Registry::instance().find(child.name, "", {node_.config().providers, device_of(child)});
+  } catch (const MissingBackend&) {
+    return;
+  }
+  std::vector<Bound> scope = std::exchange(scope_, {});
+  const Params* const parent = std::exchange(parent_, &plan.params);
+  ++planning_.depth;
+  auto planned = std::make_unique<Plan>(plan_expr(child));
+  --planning_.depth;
+  parent_ = parent;
+  scope_ = std::move(scope);
+  add_traits(plan.traits, planned->traits);
+  plan.phases.emplace_back().emplace_back().plan = std::move(planned);
 }
 
 void ExprPlanner::plan_items(const Expr& expr, const BackendClass& cls, Plan& plan) {

@@ -100,6 +100,7 @@ class ExprPlanner final : public PlanContext {
   bool check_brackets(const Expr& expr, const BackendClass& cls);
   void check_when(const Item& item, const Phase& phase, const BackendClass& cls);
   void plan_items(const Expr& expr, const BackendClass& cls, Plan& plan);
+  void plan_default_child(const Expr& use, const BackendClass& cls, Plan& plan);
   static bool absorb(std::vector<PlanItem>& before, PlanItem& item);
   void read_params(const Expr& expr, const BackendClass& cls, Plan& plan);
   void read_param(const Expr& expr, const BackendClass& cls, const ParamSpec& spec, const Arg* arg, bool args_good,
@@ -120,6 +121,7 @@ class ExprPlanner final : public PlanContext {
   Generation* generation_ = nullptr;
   std::string key_;  // the key whose value this text is, if it came through Reflect
   std::vector<Bound> scope_;
+  const Params* parent_ = nullptr;  // of the backend whose default child is planned: they hold for the child
 };
 
 // "(accepts: model: path, device: str = "cpu")" or "(accepts no parameters)".

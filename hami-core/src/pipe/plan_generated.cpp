@@ -34,6 +34,7 @@ Plan ExprPlanner::plan_generated(const GeneratedBody& body, const Expr& use) {
   Source source{body.text, "generated backend " + body.name + (source_->where.empty() ? "" : ", " + source_->where)};
   ExprPlanner planner(planning_, node_, std::move(source), is_init_, this);
   planner.generation_ = &generation;
+  planner.parent_ = parent_;
   Plan plan = planner.plan_body(use);
   const std::vector<std::string> asked(generation.asked.begin(), generation.asked.end());
   const auto report = [&](Span span, const std::string& key, const std::string& where) {

@@ -38,6 +38,12 @@ Value configured_param(const ParamSpec& spec, const Value& given, const std::str
   return Value(path);
 }
 
+// A value of a backend as a configuration would give it to its default child.
+Value as_configured(const ParamSpec& spec, const Value& value) {
+  const bool has_unit = spec.type == ParamType::kDuration && value.kind() == Kind::kFloat;
+  return has_unit ? Value(show_value(spec.type, value)) : value;
+}
+
 }  // namespace
 
 std::string show_accepted(const BackendClass& cls) {
@@ -192,6 +198,15 @@ void ExprPlanner::read_param(const Expr& expr, const BackendClass& cls, const Pa
   const NodeScope::Found as_written = find_param(spec, expr.name);
   const NodeScope::Found as_named = find_param(spec, cls.name);
   const NodeScope::Found plain = find_param(spec, "");
+  const Value* const inherited = arg || !parent_ ? nullptr : parent_->find(spec.name);
+  if (inherited && !inherited->is_none()) {
+    try {
+      set(coerce_param(spec, as_configured(spec, *inherited), expr.name), From::kParent);
+    } catch (const Error& error) {
+      problem(expr.name_span, error.message(), "");
+    }
+    return;
+  }
   const Arg* outer = arg ? nullptr : given(spec);
   if (const Arg* given = arg ? arg : outer) {
     try {

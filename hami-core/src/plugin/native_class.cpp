@@ -98,6 +98,17 @@ std::vector<std::string> absorbs_of(const hami_backend_class& native, const Back
   return names;
 }
 
+// BackendClass::default_child of the class.
+std::string default_child_of(const hami_backend_class& native, const std::string& what) {
+  if (!native.default_child) return "";
+  if (!is_ident(native.default_child))
+    reject(what + " has a default_child that is not a valid backend name: " + in_quotes(native.default_child));
+  if (native.min_children > 1 || native.max_children == 0)
+    reject(what + " has a default_child, so it must accept one backend in its brackets: min_children=" +
+           std::to_string(native.min_children) + ", max_children=" + std::to_string(native.max_children));
+  return native.default_child;
+}
+
 ClassPtr class_of(const hami_backend_class* given, std::size_t number, const std::string& plugin,
                   const std::string& owner, const std::string& library) {
   std::string what = "class " + std::to_string(number) + " of plugin " + in_quotes(plugin);
@@ -131,6 +142,7 @@ ClassPtr class_of(const hami_backend_class* given, std::size_t number, const std
            "HAMI_THREAD_CONCURRENT; it is HAMI_THREAD_DEDICATED");
   cls.traits.idempotent = (native.flags & HAMI_NOT_IDEMPOTENT) == 0;
   cls.absorbs = absorbs_of(native, cls, what);
+  cls.default_child = default_child_of(native, what);
   std::string origin = "backend " + cls.name + " of plugin " + plugin + (library.empty() ? "" : " (" + library + ")");
   cls.create = [native, origin = std::move(origin)] { return make_native_backend(native, origin); };
   return std::make_shared<BackendClass>(std::move(cls));

@@ -242,8 +242,8 @@ __device__ float colored(const hami_cuda_image& image, const hami_cuda_job& job,
 }  // namespace
 
 // Processes image blockIdx.z; each thread computes all channels of one pixel.
-extern "C" __global__ void hami_image(const hami_cuda_image* images, hami_cuda_job job) {
-  const hami_cuda_image image = images[blockIdx.z];
+extern "C" __global__ void hami_image(HAMI_CUDA_PARTS(hami_cuda_image) images, hami_cuda_job job) {
+  const hami_cuda_image image = images.part[blockIdx.z];
   const int x = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   const int y = static_cast<int>(blockIdx.y * blockDim.y + threadIdx.y);
   if (x >= image.out_width || y >= image.out_height) return;
@@ -258,8 +258,8 @@ extern "C" __global__ void hami_image(const hami_cuda_image* images, hami_cuda_j
 }
 
 // Copies tensors, one for each blockIdx.y, to contiguous memory.
-extern "C" __global__ void hami_copy(const hami_cuda_copy* copies) {
-  const hami_cuda_copy copy = copies[blockIdx.y];
+extern "C" __global__ void hami_copy(HAMI_CUDA_PARTS(hami_cuda_copy) copies) {
+  const hami_cuda_copy& copy = copies.part[blockIdx.y];
   const long long step = static_cast<long long>(gridDim.x) * blockDim.x;
   for (long long i = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x; i < copy.count; i += step) {
     const unsigned char* from = copy.from;

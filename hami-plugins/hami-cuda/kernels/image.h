@@ -72,4 +72,15 @@ struct hami_cuda_copy {
   long long strides[HAMI_CUDA_MAX_AXES]; /* in bytes */
 };
 
+/* The parts of a batch that one launch processes. They are an argument of the kernel: a copy to the device would wait for
+ * the work before it. A launch takes 4096 bytes of arguments. */
+template <class Part>
+struct hami_cuda_parts {
+  static constexpr unsigned kMax = (4096 - sizeof(hami_cuda_job)) / sizeof(Part);
+  Part part[kMax];
+};
+#ifndef HAMI_CUDA_PARTS
+#define HAMI_CUDA_PARTS(Part) hami_cuda_parts<Part> /* as the parameter of a kernel */
+#endif
+
 #endif

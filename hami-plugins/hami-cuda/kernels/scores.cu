@@ -103,43 +103,22 @@ __device__ bool is_before(const Chosen& one, const Chosen& other) {
   return one.rank > other.rank || (one.rank == other.rank && one.index < other.index);
 }
 
-// The first of the threads' elements, for all of them.
-__device__ Chosen first_of_block(const Chosen& own, Chosen* shared) {
-  shared[threadIdx.x] = own;
-  __syncthreads();
-  for (unsigned half = blockDim.x / 2; half > 0; half /= 2) {
-    if (threadIdx.x < half && is_before(shared[threadIdx.x + half], shared[threadIdx.x]))
-      shared[threadIdx.x] = shared[threadIdx.x + half];
-    __syncthreads();
-  }
-  const Chosen first = shared[0];
-  __syncthreads();
-  return first;
-}
+__device__ Chosen first(Chosen one, Chosen other) { return is_before(other, one) ? other : one; }
+__device__ double larger(double one, double other) { return other > one ? other : one; }
+__device__ double sum(double one, double other) { return one + other; }
 
-__device__ double largest_of_block(double own, double* shared) {
+// What `combine` makes of the values of all threads of the block, for each of them.
+template <auto combine, class Value>
+__device__ Value of_block(Value own, Value* shared) {
   shared[threadIdx.x] = own;
   __syncthreads();
   for (unsigned half = blockDim.x / 2; half > 0; half /= 2) {
-    if (threadIdx.x < half && shared[threadIdx.x + half] > shared[threadIdx.x])
-      shared[threadIdx.x] = shared[threadIdx.x + half];
+    if (threadIdx.x < half) shared[threadIdx.x] = combine(shared[threadIdx.x], shared[threadIdx.x + half]);
     __syncthreads();
   }
-  const double largest = shared[0];
+  const Value result = shared[0];
   __syncthreads();
-  return largest;
-}
-
-__device__ double sum_of_block(double own, double* shared) {
-  shared[threadIdx.x] = own;
-  __syncthreads();
-  for (unsigned half = blockDim.x / 2; half > 0; half /= 2) {
-    if (threadIdx.x < half) shared[threadIdx.x] += shared[threadIdx.x + half];
-    __syncthreads();
-  }
-  const double sum = shared[0];
-  __syncthreads();
-  return sum;
+  return result;
 }
 
 // The power, in the precision of the type.
@@ -178,9 +157,9 @@ __device__ void keep_box(const hami_cuda_boxes& boxes, int row, long long index)
 }  // namespace
 
 // Softmax of the lines of tensor blockIdx.y; each block takes one line after another.
-extern "C" __global__ void hami_softmax(const hami_cuda_lines* tensors) {
+extern "C" __global__ void hami_softmax(HAMI_CUDA_PARTS(hami_cuda_lines) tensors) {
   __shared__ double shared[HAMI_CUDA_MAX_THREADS];
-  const hami_cuda_lines lines = tensors[blockIdx.y];
+  const hami_cuda_lines lines = tensors.part[blockIdx.y];
   for (long long line = blockIdx.x; line < lines.count; line += gridDim.x) {
     const long long start = line / lines.step * lines.step * lines.length + line % lines.step;
     double largest = float_at(lines.data, start, lines.type);
@@ -188,22 +167,22 @@ extern "C" __global__ void hami_softmax(const hami_cuda_lines* tensors) {
       const double value = float_at(lines.data, start + i * lines.step, lines.type);
       if (value > largest) largest = value;
     }
-    largest = largest_of_block(largest, shared);
-    double sum = 0.0;
+    largest = of_block<larger>(largest, shared);
+    double total = 0.0;
     for (long long i = threadIdx.x; i < lines.length; i += blockDim.x)
-      sum += power(float_at(lines.data, start + i * lines.step, lines.type) - largest, lines.type);
-    sum = sum_of_block(sum, shared);
+      total += power(float_at(lines.data, start + i * lines.step, lines.type) - largest, lines.type);
+    total = of_block<sum>(total, shared);
     for (long long i = threadIdx.x; i < lines.length; i += blockDim.x) {
       const double value = power(float_at(lines.data, start + i * lines.step, lines.type) - largest, lines.type);
-      store_float(lines.values, start + i * lines.step, lines.type, value / sum);
+      store_float(lines.values, start + i * lines.step, lines.type, value / total);
     }
   }
 }
 
 // The first `kept` elements of each line of tensor blockIdx.y, the largest first; of equal ones the earlier first.
-extern "C" __global__ void hami_top(const hami_cuda_lines* tensors) {
+extern "C" __global__ void hami_top(HAMI_CUDA_PARTS(hami_cuda_lines) tensors) {
   __shared__ Chosen shared[HAMI_CUDA_MAX_THREADS];
-  const hami_cuda_lines lines = tensors[blockIdx.y];
+  const hami_cuda_lines lines = tensors.part[blockIdx.y];
   for (long long line = blockIdx.x; line < lines.count; line += gridDim.x) {
     const long long outer = line / lines.step * lines.step;
     const long long start = outer * lines.length + line % lines.step;
@@ -215,7 +194,7 @@ extern "C" __global__ void hami_top(const hami_cuda_lines* tensors) {
         const Chosen next = {rank_of(lines.data, start + i * lines.step, lines.type), i};
         if ((last.index < 0 || is_before(last, next)) && is_before(next, own)) own = next;
       }
-      last = first_of_block(own, shared);
+      last = of_block<first>(own, shared);
       if (threadIdx.x != 0) continue;
       lines.indices[result + taken * lines.step] = last.index;
       if (lines.values)
@@ -226,10 +205,10 @@ extern "C" __global__ void hami_top(const hami_cuda_lines* tensors) {
 }
 
 // Non-maximum suppression of the boxes of request blockIdx.x.
-extern "C" __global__ void hami_suppress(const hami_cuda_boxes* requests, hami_cuda_nms job) {
+extern "C" __global__ void hami_suppress(HAMI_CUDA_PARTS(hami_cuda_boxes) requests, hami_cuda_nms job) {
   __shared__ Chosen shared[HAMI_CUDA_MAX_THREADS];
   __shared__ int candidates;
-  const hami_cuda_boxes boxes = requests[blockIdx.x];
+  const hami_cuda_boxes boxes = requests.part[blockIdx.x];
   if (threadIdx.x == 0) candidates = 0;
   __syncthreads();
   for (int i = static_cast<int>(threadIdx.x); i < boxes.count; i += static_cast<int>(blockDim.x))
@@ -245,7 +224,7 @@ extern "C" __global__ void hami_suppress(const hami_cuda_boxes* requests, hami_c
       const Chosen next = {rank_of(boxes.scores, boxes.candidates[i], boxes.score_type), boxes.candidates[i]};
       if (is_before(next, own)) own = next;
     }
-    const Chosen best = first_of_block(own, shared);
+    const Chosen best = of_block<first>(own, shared);
     if (best.index < 0) break;
     if (threadIdx.x == 0) keep_box(boxes, kept, best.index);
     for (int i = static_cast<int>(threadIdx.x); i < count; i += static_cast<int>(blockDim.x)) {
@@ -260,8 +239,8 @@ extern "C" __global__ void hami_suppress(const hami_cuda_boxes* requests, hami_c
 }
 
 // Copies tensors, one for each blockIdx.y, to contiguous memory of another type.
-extern "C" __global__ void hami_cast(const hami_cuda_cast* casts) {
-  const hami_cuda_cast cast = casts[blockIdx.y];
+extern "C" __global__ void hami_cast(HAMI_CUDA_PARTS(hami_cuda_cast) casts) {
+  const hami_cuda_cast& cast = casts.part[blockIdx.y];
   const hami_cuda_copy& copy = cast.copy;
   const long long step = static_cast<long long>(gridDim.x) * blockDim.x;
   for (long long i = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x; i < copy.count; i += step) {

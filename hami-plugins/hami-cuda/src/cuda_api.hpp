@@ -15,6 +15,8 @@ using CUfunction = struct CUfunc_st*;
 using CUstream = struct CUstream_st*;
 using CUevent = struct CUevent_st*;
 using CUmemoryPool = struct CUmemPoolHandle_st*;
+using CUgraph = struct CUgraph_st*;
+using CUgraphExec = struct CUgraphExec_st*;
 
 constexpr CUresult kOutOfMemory = 2;
 constexpr CUresult kNoDevice = 100;
@@ -22,6 +24,7 @@ constexpr CUresult kNotReady = 600;
 constexpr unsigned kNonBlockingStream = 1;
 constexpr unsigned kBlockingEvent = 1;  // waiting for it does not keep a core busy
 constexpr unsigned kEventWithoutTime = 2;
+constexpr int kRelaxedCapture = 2;          // calls that have nothing to do with the stream do not end the capture
 constexpr int kMemoryPoolsSupported = 115;  // attribute of a device
 constexpr int kReleaseThreshold = 4;        // attribute of a pool: bytes that it keeps
 
@@ -53,6 +56,13 @@ constexpr int kReleaseThreshold = 4;        // attribute of a pool: bytes that i
   X(CUresult, cuStreamCreate, stream_create, (CUstream * stream, unsigned flags))                                     \
   X(CUresult, cuStreamSynchronize, stream_synchronize, (CUstream stream))                                             \
   X(CUresult, cuStreamWaitEvent, stream_wait_event, (CUstream stream, CUevent event, unsigned flags))                 \
+  X(CUresult, cuStreamBeginCapture_v2, capture_begin, (CUstream stream, int mode))                                    \
+  X(CUresult, cuStreamEndCapture, capture_end, (CUstream stream, CUgraph * graph))                                    \
+  X(CUresult, cuGraphInstantiateWithFlags, graph_instantiate,                                                         \
+    (CUgraphExec * made, CUgraph graph, unsigned long long flags))                                                    \
+  X(CUresult, cuGraphLaunch, graph_launch, (CUgraphExec graph, CUstream stream))                                      \
+  X(CUresult, cuGraphExecDestroy, graph_exec_destroy, (CUgraphExec graph))                                            \
+  X(CUresult, cuGraphDestroy, graph_destroy, (CUgraph graph))                                                         \
   X(CUresult, cuEventCreate, event_create, (CUevent * event, unsigned flags))                                         \
   X(CUresult, cuEventDestroy_v2, event_destroy, (CUevent event))                                                      \
   X(CUresult, cuEventRecord, event_record, (CUevent event, CUstream stream))                                          \
@@ -63,6 +73,7 @@ constexpr int kReleaseThreshold = 4;        // attribute of a pool: bytes that i
   X(CUresult, cuMemAllocAsync, allocate, (CUdeviceptr * memory, std::size_t size, CUstream stream))                   \
   X(CUresult, cuMemFreeAsync, release, (CUdeviceptr memory, CUstream stream))                                         \
   X(CUresult, cuMemcpyHtoDAsync_v2, to_device, (CUdeviceptr to, const void* from, std::size_t size, CUstream stream)) \
+  X(CUresult, cuMemcpyDtoDAsync_v2, on_device, (CUdeviceptr to, CUdeviceptr from, std::size_t size, CUstream stream)) \
   X(CUresult, cuMemcpyDtoHAsync_v2, to_host, (void* to, CUdeviceptr from, std::size_t size, CUstream stream))
 
 struct CudaApi {

@@ -120,7 +120,7 @@ void CudaBackend::make_contiguous(std::vector<hami::Tensor>& tensors) const {
   if (copies.empty()) return;
   const std::shared_ptr<Memory> memory = allocate(layout.size());
   move_to(copies, memory->start());
-  device().kernels().copy(stream(), copies);
+  device().kernels().copy(*stream(), copies);
   for (const auto& [each, offset] : copied) *each = device_tensor(memory, offset, each->dtype(), each->shape());
 }
 

@@ -1,4 +1,6 @@
 // DecodeTensor: decodes the JPEG files of a batch together with nvJPEG.
+#include <map>
+
 #include "image_batch.hpp"
 #include "nvjpeg.hpp"
 
@@ -48,6 +50,7 @@ hami_cuda_image turned(CUdeviceptr planes, const JpegHeader& header) {
 class DecodeTensor final : public CudaBackend {
  public:
   static constexpr std::uint32_t kMaxChildren = 1;
+  static constexpr const char* kDefaultChild = "DecodeMat";  // of hami-image
 
   DecodeTensor() : CudaBackend("DecodeTensor") {}
   ~DecodeTensor() noexcept(false) override {
@@ -55,12 +58,25 @@ class DecodeTensor final : public CudaBackend {
   }
 
  private:
+  // What the backend in the brackets returned for a file: H x W, or H x W x C.
+  struct Picture {
+    hami::Dict item;
+    hami::Tensor image;
+
+    std::int64_t height() const { return image.view().shape[0]; }
+    std::int64_t width() const { return image.view().shape[1]; }
+    std::int64_t channels() const { return image.view().ndim == 3 ? image.view().shape[2] : 1; }
+  };
+
   // A file of the batch.
   struct Request {
     hami::Dict item;
     hami::Value data;  // bytes
     JpegFile file;
   };
+
+  // The backend in the brackets gets few files, so that it does not limit the batch.
+  hami::Range range_() const override { return {}; }
 
   void setup(const hami::Params& params) override {
     color_name_ = params.get<std::string>("color");
@@ -79,8 +95,10 @@ class DecodeTensor final : public CudaBackend {
       }
     } else if (children().empty()) {
       throw CudaError(HAMI_UNAVAILABLE,
-                      "nvJPEG is not installed: pip install hami-cuda[nvjpeg]; or write DecodeTensor[DecodeMat], with "
-                      "hami-image installed, to decode on the CPU");
+                      "nvJPEG is not installed: pip install hami-cuda[nvjpeg]; or hami-image, to decode on the CPU");
+    } else if (instance() <= 0) {
+      log("nvJPEG is not installed, so " + std::string(children().front().label()) +
+          " decodes all files on the CPU; pip install hami-cuda[nvjpeg]");
     }
   }
 
@@ -160,7 +178,7 @@ class DecodeTensor final : public CudaBackend {
     }
     hami_cuda_job job{};
     job.channels = channels();
-    device().kernels().image(stream(), images, job);
+    device().kernels().image(*stream(), images, job);
     for (std::size_t n = 0; n < indexes.size(); ++n)
       give(requests[indexes[n]]->item, memory, offsets[n], images[n].out_height, images[n].out_width);
   }
@@ -190,63 +208,80 @@ class DecodeTensor final : public CudaBackend {
                               " pixels, more than \"max_pixels\" = " + std::to_string(max_pixels_)};
   }
 
-  // Decodes with the backend in the brackets, and copies its images H x W x C to the device.
+  // Decodes with the backend in the brackets, and moves its pictures to the device.
   void decode_elsewhere(const std::vector<hami::Dict>& items) {
     if (children().empty()) {
       for (const hami::Dict& item : items)
         item.fail({HAMI_REQUEST, "DecodeTensor: nvJPEG cannot decode this file of " +
                                      std::to_string(item.get("data").as_text().size()) +
-                                     " bytes; write DecodeTensor[DecodeMat], with hami-image installed, to decode "
-                                     "such files on the CPU"});
+                                     " bytes; hami-image decodes such files on the CPU: pip install hami-image"});
       return;
     }
     std::vector<hami_dict*> raw;
     for (const hami::Dict& item : items) raw.push_back(item.raw());
     const hami::Batch batch(raw.data(), raw.size());
     children().front().forward(batch);
+    std::map<hami_cuda_color, std::vector<Picture>> pictures;  // by the conversion that they need
     for_each(batch, [&](const hami::Dict& item) {
-      if (!item.error() && item.contains("result")) move(item);
+      if (item.error() || !item.contains("result")) return;
+      Picture picture = picture_of(item);
+      pictures[conversion(picture)].push_back(std::move(picture));
     });
+    for (const auto& [color, group] : pictures) move(group, color);
   }
 
-  // Moves the image of the backend in the brackets to the device.
-  void move(const hami::Dict& item) {
-    const hami::Tensor image = any_tensor(item.get("result"));
-    const DLTensor& view = image.view();
-    const std::int64_t given = view.ndim == 3 ? view.shape[2] : 1;
-    if (image.dtype().code != kDLUInt || image.dtype().bits != 8 || view.ndim < 2 || view.ndim > 3 ||
-        (given != 1 && given != 3) || image.device().device_type == kDLCUDA || !image.is_contiguous())
+  Picture picture_of(const hami::Dict& item) {
+    Picture picture{item, any_tensor(item.get("result"))};
+    const DLTensor& view = picture.image.view();
+    if (view.dtype.code != kDLUInt || view.dtype.bits != 8 || view.ndim < 2 || view.ndim > 3 ||
+        (picture.channels() != 1 && picture.channels() != 3) || view.device.device_type == kDLCUDA)
       throw hami::Error(HAMI_DATA_TYPE,
                         "DecodeTensor: the backend in the brackets must return images H x W x C of uint8 in CPU "
                         "memory with 1 or 3 channels, got " +
-                            show(image));
-    const std::int64_t height = view.shape[0];
-    const std::int64_t width = view.shape[1];
-    if (height * width == 0 || height * width > max_pixels_) throw size_error(width, height);
-    const auto memory = allocate(image.nbytes());
-    stream()->driver().check(stream()->api().to_device(memory->start(), view.data, image.nbytes(), stream()->raw()),
-                             "cannot copy to the device");
-    hami_cuda_image described{};
-    described.data = reinterpret_cast<const void*>(memory->start());
-    described.channel_stride = 1;
-    described.row_stride = width * given;
-    described.pixel_stride = given;
-    described.width = described.out_width = described.fitted_width = static_cast<int>(width);
-    described.height = described.out_height = described.fitted_height = static_cast<int>(height);
-    const std::size_t size = static_cast<std::size_t>(height * width * channels());
-    const std::shared_ptr<Memory> planes = allocate(size);
-    described.result = reinterpret_cast<void*>(planes->start());
-    hami_cuda_job job{};
-    job.channels = channels();
-    job.color = conversion(item, static_cast<int>(given));
-    device().kernels().image(stream(), {described}, job);
-    give(item, planes, 0, height, width);
+                            show(view));
+    const std::int64_t pixels = picture.height() * picture.width();
+    if (pixels == 0 || pixels > max_pixels_) throw size_error(picture.width(), picture.height());
+    return picture;
   }
 
-  // From the format of an image of the backend in the brackets, which the key `color` names.
-  hami_cuda_color conversion(const hami::Dict& item, int given) const {
-    if (given == 1) return channels() == 1 ? HAMI_CUDA_KEEP : HAMI_CUDA_REPEAT;
-    const std::optional<hami::Value> key = item.find("color");
+  // Moves pictures to planes on the device, with one launch.
+  void move(const std::vector<Picture>& pictures, hami_cuda_color color) {
+    Layout given;
+    Layout planes;
+    std::vector<std::size_t> from;
+    std::vector<std::size_t> to;
+    for (const Picture& picture : pictures) {
+      from.push_back(given.add(picture.image.nbytes()));
+      to.push_back(planes.add(static_cast<std::size_t>(picture.height() * picture.width() * channels())));
+    }
+    const std::shared_ptr<Memory> memory = allocate(given.size());
+    const std::shared_ptr<Memory> result = allocate(planes.size());
+    std::vector<hami_cuda_image> images;
+    for (std::size_t i = 0; i < pictures.size(); ++i) {
+      const Picture& picture = pictures[i];
+      upload(picture.image, memory->start() + from[i]);
+      hami_cuda_image image{};
+      image.data = reinterpret_cast<const void*>(memory->start() + from[i]);
+      image.result = reinterpret_cast<void*>(result->start() + to[i]);
+      image.channel_stride = 1;
+      image.row_stride = picture.width() * picture.channels();
+      image.pixel_stride = picture.channels();
+      image.width = image.out_width = image.fitted_width = static_cast<int>(picture.width());
+      image.height = image.out_height = image.fitted_height = static_cast<int>(picture.height());
+      images.push_back(image);
+    }
+    hami_cuda_job job{};
+    job.channels = channels();
+    job.color = color;
+    device().kernels().image(*stream(), images, job);
+    for (std::size_t i = 0; i < pictures.size(); ++i)
+      give(pictures[i].item, result, to[i], pictures[i].height(), pictures[i].width());
+  }
+
+  // From the format of a picture, which the key `color` names.
+  hami_cuda_color conversion(const Picture& picture) const {
+    if (picture.channels() == 1) return channels() == 1 ? HAMI_CUDA_KEEP : HAMI_CUDA_REPEAT;
+    const std::optional<hami::Value> key = picture.item.find("color");
     const std::string format(key && key->kind() == HAMI_STR ? key->as_text() : color_name_);
     if (format == color_name_) return HAMI_CUDA_KEEP;
     if (channels() == 1) return format == "bgr" ? HAMI_CUDA_GRAY_OF_BGR : HAMI_CUDA_GRAY;
@@ -274,8 +309,9 @@ HAMI_REGISTER(
     "; library: library? 'path of libnvjpeg; default: that of an installed package'",
     "Decode a JPEG file in `data`, as bytes, to a uint8 tensor 1 x C x H x W, or H x W x C, on the device.\n"
     "\n"
-    "S[DecodeTensor,ResizeTensor(width=224,height=224),SyncTensor], or DecodeTensor[DecodeMat]\n"
+    "S[DecodeTensor,ResizeTensor(width=224,height=224),SyncTensor]\n"
     "\n"
     "C is 3, or 1 for gray. The request's keys `color` and `data_format` are set to the format and the layout of the\n"
     "result. nvJPEG decodes the files of a batch together. Files that it cannot decode, such as PNG, go to the\n"
-    "backend in the brackets, which returns images H x W x C in CPU memory. Without brackets they are errors.");
+    "backend in the brackets, which returns images H x W x C in CPU memory: DecodeMat of hami-image, if it is\n"
+    "installed and there are no brackets. Without it they are errors.");

@@ -150,7 +150,7 @@ class FixTensor final : public CudaBackend {
         }
         if (part.is_cast() && count_of(part.shape) > 0) casts.push_back(cast_of(part, memory->start() + part.out));
       }
-    if (!casts.empty()) device().kernels().cast(stream(), casts);
+    if (!casts.empty()) device().kernels().cast(*stream(), casts);
     for (const Request& request : requests) {
       std::size_t next = 0;
       request.item["result"] = map_parts(request.data, [&](const hami::Value&) -> hami::Value {

@@ -110,7 +110,7 @@ class CatTensor final : public CudaBackend {
         to += part.nbytes();
       }
     }
-    if (!copies.empty()) device().kernels().copy(stream(), copies);
+    if (!copies.empty()) device().kernels().copy(*stream(), copies);
     std::size_t column = 0;
     return map_parts(first.data, [&](const hami::Value&) -> hami::Value {
       const std::size_t at = column++;
@@ -228,7 +228,7 @@ class ContiguousTensor final : public CudaBackend {
     if (!copies.empty()) {
       memory = allocate(layout.size());
       move_to(copies, memory->start());
-      device().kernels().copy(stream(), copies);
+      device().kernels().copy(*stream(), copies);
     }
     for (const Work& work : works) {
       std::size_t next = 0;

@@ -205,7 +205,7 @@ void ImageBackend::run(hami::Batch batch) {
       describe(works[i], memory->start(), described);
       launched[i] = true;
     }
-    device().kernels().image(stream(), described, job);
+    device().kernels().image(*stream(), described, job);
   }
   for (const Work& work : works) give(work.item, work.images, result_of(work, memory));
 }

@@ -10,30 +10,29 @@ namespace hami_cuda {
 namespace {
 
 constexpr unsigned kBlockWidth = 32;
-constexpr unsigned kBlockHeight = 8;
+constexpr unsigned kBlockHeight =
+    4;  // a thread takes up to 157 registers: with more threads, a processor runs one block at a time
 constexpr unsigned kBlockSize = 256;
-constexpr long long kMaxBlocks = 1024;    // of one copy; each thread then copies several elements
-constexpr std::size_t kMaxParts = 65535;  // the largest grid along y and z
+constexpr long long kMaxBlocks = 1024;  // of one copy; each thread then copies several elements
 
 unsigned blocks(long long size, unsigned block) { return static_cast<unsigned>((size + block - 1) / block); }
 
-// Calls `launch` with descriptions in device memory, of as many parts as one launch takes. The driver copies pageable
-// memory before the call returns, so the descriptions need not live longer.
+// Calls `launch` with as many parts as one launch takes, until all are launched.
 template <class Part, class Launch>
-void for_each_launch(const std::shared_ptr<Stream>& stream, const std::vector<Part>& parts, const Launch& launch) {
-  for (std::size_t first = 0; first < parts.size(); first += kMaxParts) {
-    const std::size_t count = std::min(kMaxParts, parts.size() - first);
-    const Memory descriptions(stream, count * sizeof(Part));
-    stream->driver().check(
-        stream->api().to_device(descriptions.start(), &parts[first], count * sizeof(Part), stream->raw()),
-        "cannot copy the descriptions of a batch");
-    const CUresult result = launch(descriptions.start(), &parts[first], static_cast<unsigned>(count));
-    stream->driver().check(result, "cannot launch a kernel");
+void for_each_launch(const Stream& stream, const std::vector<Part>& parts, const Launch& launch) {
+  using Given = hami_cuda_parts<Part>;
+  for (std::size_t first = 0; first < parts.size(); first += Given::kMax) {
+    const std::size_t count = std::min<std::size_t>(Given::kMax, parts.size() - first);
+    Given given{};
+    std::copy_n(&parts[first], count, given.part);
+    stream.driver().check(launch(given, static_cast<unsigned>(count)), "cannot launch a kernel");
   }
 }
 
 // A launch in which each row of blocks has a part of `longest` elements at most.
-CUresult launch_rows(const Stream& stream, CUfunction kernel, CUdeviceptr parts, long long longest, unsigned count) {
+template <class Part>
+CUresult launch_rows(const Stream& stream, CUfunction kernel, hami_cuda_parts<Part>& parts, long long longest,
+                     unsigned count) {
   void* arguments[] = {&parts};
   const long long columns = std::min<long long>(blocks(longest, kBlockSize), kMaxBlocks);
   return stream.api().launch(kernel, static_cast<unsigned>(columns), count, 1, kBlockSize, 1, 1, 0, stream.raw(),
@@ -54,63 +53,62 @@ Kernels::Kernels(const Driver& driver, const char* image, const char* scores) {
        {{"hami_cast", &cast_}, {"hami_softmax", &softmax_}, {"hami_top", &top_}, {"hami_suppress", &suppress_}});
 }
 
-void Kernels::image(const std::shared_ptr<Stream>& stream, const std::vector<hami_cuda_image>& images,
-                    hami_cuda_job job) const {
-  for_each_launch(stream, images, [&](CUdeviceptr start, const hami_cuda_image* first, unsigned count) {
+void Kernels::image(const Stream& stream, const std::vector<hami_cuda_image>& images, hami_cuda_job job) const {
+  for_each_launch(stream, images, [&](hami_cuda_parts<hami_cuda_image>& given, unsigned count) {
     int width = 1;
     int height = 1;
-    for (const hami_cuda_image* image = first; image < first + count; ++image) {
+    for (const hami_cuda_image* image = given.part; image < given.part + count; ++image) {
       width = std::max(width, image->out_width);
       height = std::max(height, image->out_height);
     }
-    void* arguments[] = {&start, &job};
-    return stream->api().launch(image_, blocks(width, kBlockWidth), blocks(height, kBlockHeight), count, kBlockWidth,
-                                kBlockHeight, 1, 0, stream->raw(), arguments, nullptr);
+    void* arguments[] = {&given, &job};
+    return stream.api().launch(image_, blocks(width, kBlockWidth), blocks(height, kBlockHeight), count, kBlockWidth,
+                               kBlockHeight, 1, 0, stream.raw(), arguments, nullptr);
   });
 }
 
-void Kernels::copy(const std::shared_ptr<Stream>& stream, const std::vector<hami_cuda_copy>& copies) const {
-  for_each_launch(stream, copies, [&](CUdeviceptr start, const hami_cuda_copy* first, unsigned count) {
+void Kernels::copy(const Stream& stream, const std::vector<hami_cuda_copy>& copies) const {
+  for_each_launch(stream, copies, [&](hami_cuda_parts<hami_cuda_copy>& given, unsigned count) {
     long long longest = 1;
-    for (const hami_cuda_copy* copy = first; copy < first + count; ++copy) longest = std::max(longest, copy->count);
-    return launch_rows(*stream, copy_, start, longest, count);
+    for (const hami_cuda_copy* copy = given.part; copy < given.part + count; ++copy)
+      longest = std::max(longest, copy->count);
+    return launch_rows(stream, copy_, given, longest, count);
   });
 }
 
-void Kernels::cast(const std::shared_ptr<Stream>& stream, const std::vector<hami_cuda_cast>& casts) const {
-  for_each_launch(stream, casts, [&](CUdeviceptr start, const hami_cuda_cast* first, unsigned count) {
+void Kernels::cast(const Stream& stream, const std::vector<hami_cuda_cast>& casts) const {
+  for_each_launch(stream, casts, [&](hami_cuda_parts<hami_cuda_cast>& given, unsigned count) {
     long long longest = 1;
-    for (const hami_cuda_cast* cast = first; cast < first + count; ++cast)
+    for (const hami_cuda_cast* cast = given.part; cast < given.part + count; ++cast)
       longest = std::max(longest, cast->copy.count);
-    return launch_rows(*stream, cast_, start, longest, count);
+    return launch_rows(stream, cast_, given, longest, count);
   });
 }
 
-void Kernels::lines(CUfunction kernel, const std::shared_ptr<Stream>& stream,
-                    const std::vector<hami_cuda_lines>& tensors) const {
-  for_each_launch(stream, tensors, [&](CUdeviceptr start, const hami_cuda_lines* first, unsigned count) {
+void Kernels::lines(CUfunction kernel, const Stream& stream, const std::vector<hami_cuda_lines>& tensors) const {
+  for_each_launch(stream, tensors, [&](hami_cuda_parts<hami_cuda_lines>& given, unsigned count) {
     long long most = 1;
-    for (const hami_cuda_lines* tensor = first; tensor < first + count; ++tensor) most = std::max(most, tensor->count);
-    void* arguments[] = {&start};
-    return stream->api().launch(kernel, static_cast<unsigned>(std::min(most, kMaxBlocks)), count, 1,
-                                HAMI_CUDA_MAX_THREADS, 1, 1, 0, stream->raw(), arguments, nullptr);
+    for (const hami_cuda_lines* tensor = given.part; tensor < given.part + count; ++tensor)
+      most = std::max(most, tensor->count);
+    void* arguments[] = {&given};
+    return stream.api().launch(kernel, static_cast<unsigned>(std::min(most, kMaxBlocks)), count, 1,
+                               HAMI_CUDA_MAX_THREADS, 1, 1, 0, stream.raw(), arguments, nullptr);
   });
 }
 
-void Kernels::softmax(const std::shared_ptr<Stream>& stream, const std::vector<hami_cuda_lines>& tensors) const {
+void Kernels::softmax(const Stream& stream, const std::vector<hami_cuda_lines>& tensors) const {
   lines(softmax_, stream, tensors);
 }
 
-void Kernels::top(const std::shared_ptr<Stream>& stream, const std::vector<hami_cuda_lines>& tensors) const {
+void Kernels::top(const Stream& stream, const std::vector<hami_cuda_lines>& tensors) const {
   lines(top_, stream, tensors);
 }
 
-void Kernels::suppress(const std::shared_ptr<Stream>& stream, const std::vector<hami_cuda_boxes>& requests,
-                       hami_cuda_nms job) const {
-  for_each_launch(stream, requests, [&](CUdeviceptr start, const hami_cuda_boxes*, unsigned count) {
-    void* arguments[] = {&start, &job};
-    return stream->api().launch(suppress_, count, 1, 1, HAMI_CUDA_MAX_THREADS, 1, 1, 0, stream->raw(), arguments,
-                                nullptr);
+void Kernels::suppress(const Stream& stream, const std::vector<hami_cuda_boxes>& requests, hami_cuda_nms job) const {
+  for_each_launch(stream, requests, [&](hami_cuda_parts<hami_cuda_boxes>& given, unsigned count) {
+    void* arguments[] = {&given, &job};
+    return stream.api().launch(suppress_, count, 1, 1, HAMI_CUDA_MAX_THREADS, 1, 1, 0, stream.raw(), arguments,
+                               nullptr);
   });
 }
 

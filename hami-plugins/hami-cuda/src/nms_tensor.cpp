@@ -58,7 +58,7 @@ class NmsTensor final : public CudaBackend {
       described.push_back(describe(request, &given[next], memory->start(), work->start(), count));
       next += request.parts.size();
     }
-    device().kernels().suppress(stream(), described, job_);
+    device().kernels().suppress(*stream(), described, job_);
     give(requests, memory, work->start() + counts);
   }
 

@@ -63,6 +63,26 @@ Shape shape_of(const DLTensor& tensor) { return {tensor.shape, tensor.shape + te
 
 std::size_t bytes_of(const DLTensor& tensor) { return count_of(shape_of(tensor)) * item_size(tensor.dtype); }
 
+// Copies a tensor on the device to contiguous memory on it.
+void copy_contiguous(OpenDevice& open, const std::shared_ptr<Stream>& on, const DLTensor& from, CUdeviceptr to) {
+  const std::size_t size = bytes_of(from);
+  if (size == 0) return;
+  if (!is_contiguous(from)) return open.kernels().copy(*on, {copy_of(from, to, "a copy")});
+  const CUdeviceptr start = reinterpret_cast<CUdeviceptr>(from.data) + from.byte_offset;
+  on->driver().check(on->api().on_device(to, start, size, on->raw()), "cannot copy on the device");
+}
+
+// What a stream has captured, ready to launch. The capture ends in any case.
+CUgraphExec end_capture(const Stream& stream) {
+  CUgraph graph = nullptr;
+  CUgraphExec made = nullptr;
+  stream.driver().check(stream.api().capture_end(stream.raw(), &graph), "cannot capture a graph");
+  const CUresult result = stream.api().graph_instantiate(&made, graph, 0);
+  stream.api().graph_destroy(graph);
+  stream.driver().check(result, "cannot make a graph");
+  return made;
+}
+
 template <class Managed>
 void drop(void* tensor) {
   auto* const managed = static_cast<Managed*>(tensor);
@@ -89,7 +109,7 @@ const PythonFunctions kFunctions = {
     [](int device, std::int64_t stream, const DLTensor* from, DLManagedTensorVersioned** made) {
   return call(device, stream, [&](OpenDevice& open, const std::shared_ptr<Stream>& on) {
     const auto memory = std::make_shared<Memory>(on, bytes_of(*from));
-    if (count_of(shape_of(*from)) > 0) open.kernels().copy(on, {copy_of(*from, memory->start(), "a copy")});
+    copy_contiguous(open, on, *from, memory->start());
     *made = managed_tensor(memory, from->dtype, shape_of(*from));
   });
 },
@@ -106,6 +126,27 @@ const PythonFunctions kFunctions = {
 },
     [](int device, std::int64_t stream) {
   return call(device, stream, [](OpenDevice& open, const std::shared_ptr<Stream>&) { open.device().trim(); });
+},
+    [](int device, std::int64_t stream, const DLTensor* from, std::uint64_t to) {
+  return call(device, stream,
+              [&](OpenDevice& open, const std::shared_ptr<Stream>& on) { copy_contiguous(open, on, *from, to); });
+},
+    [](int device, std::int64_t stream) {
+  return call(device, stream, [](OpenDevice&, const std::shared_ptr<Stream>& on) {
+    on->driver().check(on->api().capture_begin(on->raw(), kRelaxedCapture), "cannot capture a graph");
+  });
+},
+    [](int device, std::int64_t stream, void** graph) {
+  return call(device, stream, [&](OpenDevice&, const std::shared_ptr<Stream>& on) { *graph = end_capture(*on); });
+},
+    [](int device, std::int64_t stream, void* graph) {
+  return call(device, stream, [&](OpenDevice&, const std::shared_ptr<Stream>& on) {
+    on->driver().check(on->api().graph_launch(static_cast<CUgraphExec>(graph), on->raw()), "cannot launch a graph");
+  });
+},
+    [](int device, void* graph) {
+  return call(device,
+              [&](OpenDevice& open) { open.device().api().graph_exec_destroy(static_cast<CUgraphExec>(graph)); });
 },
     order_tensor,
 };

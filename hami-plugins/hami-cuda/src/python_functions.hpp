@@ -30,6 +30,14 @@ struct PythonFunctions {
   int (*wait)(int device, std::int64_t stream);
   // Returns memory that is kept for later to the device, for another library.
   int (*trim)(int device, std::int64_t stream);
+  // Copies a tensor on the device, in row-major order, to memory on it.
+  int (*copy_to)(int device, std::int64_t stream, const DLTensor* from, std::uint64_t to);
+  // Between these two, work of this thread on the stream is recorded instead of done. `end_capture` ends the recording also if it
+  // fails.
+  int (*begin_capture)(int device, std::int64_t stream);
+  int (*end_capture)(int device, std::int64_t stream, void** graph);
+  int (*launch)(int device, std::int64_t stream, void* graph);
+  int (*destroy)(int device, void* graph);
   // The function `order` of the tensors that `allocate` and `copy` make.
   hami_error* (*order)(DLManagedTensorVersioned* tensor, std::int64_t stream);
 };

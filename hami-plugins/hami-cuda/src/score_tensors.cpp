@@ -117,7 +117,7 @@ class SoftmaxTensor final : public ScoreTensor {
     part.values = layout.add(part.tensor.nbytes());
   }
   void launch(const std::vector<hami_cuda_lines>& tensors) const override {
-    device().kernels().softmax(stream(), tensors);
+    device().kernels().softmax(*stream(), tensors);
   }
   hami::Value result_of(const Part& part, const std::shared_ptr<Memory>& memory) const override {
     return device_tensor(memory, part.values, part.tensor.dtype(), part.tensor.shape());
@@ -137,7 +137,7 @@ class ArgMaxTensor final : public ScoreTensor {
   void launch(const std::vector<hami_cuda_lines>& tensors) const override {
     std::vector<hami_cuda_lines> without_values = tensors;
     for (hami_cuda_lines& each : without_values) each.values = nullptr;
-    device().kernels().top(stream(), without_values);
+    device().kernels().top(*stream(), without_values);
   }
   hami::Value result_of(const Part& part, const std::shared_ptr<Memory>& memory) const override {
     Shape shape = part.tensor.shape();
@@ -162,7 +162,9 @@ class TopKTensor final : public ScoreTensor {
     part.values = layout.add(count * item_size(part.tensor.dtype()));
     part.indices = layout.add(count * sizeof(std::int64_t));
   }
-  void launch(const std::vector<hami_cuda_lines>& tensors) const override { device().kernels().top(stream(), tensors); }
+  void launch(const std::vector<hami_cuda_lines>& tensors) const override {
+    device().kernels().top(*stream(), tensors);
+  }
   hami::Value result_of(const Part& part, const std::shared_ptr<Memory>& memory) const override {
     const Shape shape = part.shape_with(k_);
     return hami::Value::dict({{"values", device_tensor(memory, part.values, part.tensor.dtype(), shape)},

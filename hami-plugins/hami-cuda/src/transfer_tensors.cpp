@@ -127,7 +127,7 @@ class CpuTensor final : public CudaBackend {
     if (!copies.empty()) {
       memory = allocate(layout.size());
       move_to(copies, memory->start());
-      device().kernels().copy(stream(), copies);
+      device().kernels().copy(*stream(), copies);
       for (std::size_t i = 0; i < copies.size(); ++i)
         copy_back(to + offsets[i], reinterpret_cast<CUdeviceptr>(copies[i].to),
                   static_cast<std::size_t>(copies[i].count * copies[i].size));

@@ -8,6 +8,7 @@ from typing import Any
 import hami
 import pytest
 from native import compiled
+from test_failures import run
 
 np = pytest.importorskip("numpy", reason="numpy is not installed")
 pytestmark = pytest.mark.usefixtures("fake")
@@ -90,25 +91,35 @@ def test_images_are_turned_upright_with_one_launch(nvjpeg, fake):
     assert (request["result"][0] == pixels(5, 3)).all()
 
 
-def test_bad_files_fail_alone(nvjpeg):
-    files = [jpeg(3, 2), jpeg(3, 2, kind="x"), b"\x89PNG....", b"", "text", jpeg(20, 20), jpeg(0, 3)]
-    requests = [{"data": file} for file in files]
-    backend = f"S[DecodeTensor(library='{nvjpeg._name}',max_pixels=100),hami-cuda::CpuTensor]"
-    with (
-        hami.pipe({"backend": backend, "max": len(files), "batching": "greedy"}) as pipe,
-        pytest.raises(hami.BatchError) as raised,
-    ):
-        pipe(requests)
-    assert (hami.to_numpy(requests[0]["result"]) == pixels(3, 2)[None]).all()
-    remedy = "write DecodeTensor[DecodeMat], with hami-image installed, to decode such files on the CPU"
-    assert {index: str(error).split("\n")[0] for index, error in raised.value.errors} == {
-        1: f"DecodeTensor: nvJPEG cannot decode this file of 6 bytes; {remedy}",
-        2: f"DecodeTensor: nvJPEG cannot decode this file of 8 bytes; {remedy}",
-        3: "DecodeTensor takes the bytes of an image file, got 0 bytes",
-        4: "DecodeTensor takes the bytes of an image file; convert other objects with bytes()",
-        5: 'DecodeTensor: the image has 20 x 20 pixels, more than "max_pixels" = 100',
-        6: "DecodeTensor: the image has no pixels, its size is 0 x 3",
-    }
+def test_bad_files_fail_alone(nvjpeg, fake):
+    text = run(
+        fake,
+        """
+hami.allow_library(sys.argv[2])
+files = [b"\\xff\\xd8\\3\\2\\1" + kind for kind in (b"b", b"x")] + [b"\\x89PNG....", b"", "text"]
+files += [b"\\xff\\xd8" + bytes(size) + b"b" for size in ((20, 20, 1), (0, 3, 1))]
+requests = [{"data": file} for file in files]
+config = {"backend": f"S[DecodeTensor(library='{sys.argv[2]}',max_pixels=100),hami-cuda::CpuTensor]"}
+try:
+    hami.pipe({**config, "max": len(files), "batching": "greedy"})(requests)
+except hami.BatchError as error:
+    for index, each in error.errors:
+        print(index, str(each).split("\\n")[0])
+print(hami.to_numpy(requests[0]["result"]).shape)
+""",
+        nvjpeg._name,
+        HAMI_PLUGINS="no:image",
+    )
+    remedy = "hami-image decodes such files on the CPU: pip install hami-image"
+    assert text.splitlines() == [
+        f"1 DecodeTensor: nvJPEG cannot decode this file of 6 bytes; {remedy}",
+        f"2 DecodeTensor: nvJPEG cannot decode this file of 8 bytes; {remedy}",
+        "3 DecodeTensor takes the bytes of an image file, got 0 bytes",
+        "4 DecodeTensor takes the bytes of an image file; convert other objects with bytes()",
+        '5 DecodeTensor: the image has 20 x 20 pixels, more than "max_pixels" = 100',
+        "6 DecodeTensor: the image has no pixels, its size is 0 x 3",
+        "(1, 3, 2, 3)",
+    ]
 
 
 @pytest.mark.parametrize("color", ["rgb", "bgr", "gray"])
@@ -136,11 +147,24 @@ def test_other_files_go_to_the_backend_in_the_brackets(nvjpeg, color):
     assert first["result"].shape[-2:] == (2, 3)
 
 
-def test_without_nvjpeg_the_error_says_what_to_install(monkeypatch):
+def needs_no_nvjpeg() -> None:
     if {param["name"]: param["default"] for param in hami.backends(load=True)["DecodeTensor"].params}["library"]:
         pytest.skip("nvJPEG is installed")
-    with pytest.raises(hami.PluginError, match=r"nvJPEG is not installed: pip install hami-cuda\[nvjpeg\]"):
-        hami.pipe("DecodeTensor")
+
+
+def test_without_nvjpeg_and_hami_image_the_error_says_what_to_install(fake):
+    needs_no_nvjpeg()
+    text = run(
+        fake,
+        """
+try:
+    hami.pipe("DecodeTensor")
+except hami.PluginError as error:
+    print(error)
+""",
+        HAMI_PLUGINS="no:image",
+    )
+    assert "nvJPEG is not installed: pip install hami-cuda[nvjpeg]; or hami-image, to decode on the CPU" in text
 
 
 def test_a_library_that_is_not_nvjpeg_is_named(tmp_path):

@@ -5,6 +5,7 @@ Each program runs in a process of its own, on the fake driver.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import Any
@@ -22,10 +23,10 @@ CHAIN = "S[GpuTensor,ResizeTensor(width=9,height=7),SyncTensor]"
 """
 
 
-def run(fake: Any, program: str) -> str:
+def run(fake: Any, program: str, *arguments: str, **environment: str) -> str:
     """Run a program and return what it prints; it must exit without an error."""
-    command = [sys.executable, "-W", "ignore", "-c", START + program, fake._name]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    command = [sys.executable, "-W", "ignore", "-c", START + program, fake._name, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **environment})
     assert done.returncode == 0, done.stderr
     assert "Error" not in done.stderr
     return done.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import hami
@@ -85,8 +86,6 @@ def test_a_tensor_is_read_where_it_is_or_as_a_contiguous_copy(fake, stream, tens
 
 
 def _floats(address: int) -> Any:
-    import ctypes
-
     return ctypes.cast(address, ctypes.POINTER(ctypes.c_float))
 
 
@@ -106,6 +105,63 @@ def test_what_was_read_is_kept_until_the_work_is_done(fake, stream, tensor, monk
     assert fake.fake_allocations() == before + 1
     stream.wait()
     assert fake.fake_allocations() == before
+
+
+def test_captured_work_runs_again_with_one_launch(fake, stream):
+    """The first run is as usual; the second is captured, and runs with each launch."""
+    handles, runs = [], []
+
+    @ctypes.CFUNCTYPE(None)
+    def work() -> None:
+        runs.append(len(handles))
+
+    def submit(handle: int) -> None:
+        handles.append(handle)
+        if not fake.fake_record(ctypes.c_size_t(handle), work):
+            work()
+
+    before = fake.fake_graphs()
+    graph = stream.capture(submit)
+    assert runs == [1]
+    assert handles[0] == handles[1] != stream.handle
+    graph.launch()
+    graph.launch()
+    assert runs == [1, 2, 2]
+    assert fake.fake_graphs() == before + 1
+    graph.close()
+    graph.close()  # once more does nothing
+    assert fake.fake_graphs() == before
+
+
+@pytest.mark.parametrize("fails", ["in the first run", "while it is captured", "at the end"])
+def test_a_capture_that_fails_leaves_the_stream_usable(fake, stream, monkeypatch, fails):
+    calls = []
+
+    def submit(handle: int) -> None:
+        calls.append(handle)
+        if (fails, len(calls)) in (("in the first run", 1), ("while it is captured", 2)):
+            raise ValueError("not today")
+
+    if fails == "at the end":
+        monkeypatch.setenv("FAKE_CUDA_CAPTURE", "901")
+    before = fake.fake_graphs()
+    with pytest.raises(hami.RequestError if fails == "at the end" else ValueError):
+        stream.capture(submit)
+    monkeypatch.delenv("FAKE_CUDA_CAPTURE", raising=False)
+    fails = ""
+    stream.capture(submit).close()
+    assert fake.fake_graphs() == before
+
+
+def test_readings_and_blocks_are_copied_in_the_order_of_the_stream(stream, tensor):
+    array = np.arange(24, dtype=np.float32).reshape(4, 6)
+    given = tensor(array)
+    with stream:
+        block = stream.empty("float32", (4, 6))
+        stream.read(given).copy_to(block.address)
+        assert (on_cpu(stream.copy(block, (2, 6)).tensor) == array[:2]).all()
+        stream.read(given[:, ::2]).copy_to(block.address)
+        assert (on_cpu(stream.copy(block, (4, 3)).tensor) == array[:, ::2]).all()
 
 
 def test_a_producer_before_dlpack_1_is_read(stream, tensor):

@@ -39,7 +39,7 @@ def driver() -> Any:
 @pytest.fixture
 def fake(monkeypatch, driver):
     """Make the backends find the fake library; after the test check that it was not misused."""
-    module = fake_tensorrt.Fake()
+    module = fake_tensorrt.Fake(driver=driver)
     library = _tensorrt.Library("tensorrt", module)
     monkeypatch.setattr(_tensorrt, "_load", lambda name: library)
     yield module

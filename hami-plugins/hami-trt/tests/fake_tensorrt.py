@@ -41,6 +41,11 @@ DataType = enum.Enum("DataType", ["FLOAT", "HALF", "BF16", "INT8", "INT32", "INT
 
 TYPES = {DataType.FLOAT: "<f4", DataType.HALF: "<f2", DataType.INT64: "<i8", DataType.BOOL: "|b1"}
 
+ExecutionContextAllocationStrategy = enum.Enum(
+    "ExecutionContextAllocationStrategy", ["STATIC", "ON_PROFILE_CHANGE", "USER_MANAGED"]
+)
+CONTEXT_BYTES = 1000  # of memory that an execution context needs
+
 Shape = Sequence[int]
 Tensors = dict[str, Any]
 
@@ -92,10 +97,16 @@ def serialized(
 
 
 class Fake:
-    """The module `tensorrt` of one test. With `shares_profiles = False` it behaves as early versions of TensorRT."""
+    """The module `tensorrt` of one test. With `shares_profiles = False` it behaves as early versions of TensorRT.
 
-    def __init__(self, version: str = "10.9.0") -> None:
+    `driver` is the fake driver, if the test has it: on a stream that captures, a run becomes part of the graph.
+    """
+
+    def __init__(self, version: str = "10.9.0", driver: Any = None) -> None:
         self.__version__ = version
+        self.driver = driver
+        self.recorded: list[Any] = []  # functions that graphs call
+        self.submitted: list[int] = []  # the stream of each run; those of graphs do not count
         self.shares_profiles = True
         self.misuse: list[str] = []
         self.engines: weakref.WeakSet[ICudaEngine] = weakref.WeakSet()
@@ -106,6 +117,11 @@ class Fake:
         self.TensorFormat = TensorFormat
         self.TensorLocation = TensorLocation
         self.DataType = DataType
+        self.ExecutionContextAllocationStrategy = ExecutionContextAllocationStrategy
+
+    @property
+    def runs(self) -> int:
+        return len(self.submitted)
 
     def Runtime(self, logger: ILogger) -> Runtime:
         if self.fails("Runtime", logger):
@@ -114,7 +130,13 @@ class Fake:
 
     def compute(self, context: IExecutionContext, stream_handle: int) -> None:
         """Run the program of a context. The memory of the fake driver is that of the CPU."""
-        context.arrays(in_cpu_memory)
+        run = context.bound(in_cpu_memory)
+        function = ctypes.CFUNCTYPE(None)(run)
+        if self.driver is not None and self.driver.fake_record(ctypes.c_size_t(stream_handle), function):
+            self.recorded.append(function)
+            context.is_captured = True
+        else:
+            run()
 
     def fails(self, call: str, logger: ILogger) -> bool:
         if call in self.failures:
@@ -156,6 +178,7 @@ class ICudaEngine:
         self.used_profiles: dict[int, int] = {}  # profile: number of contexts that use it
         self.num_io_tensors = len(self.tensors)
         self.num_optimization_profiles = len(self.profiles)
+        self.device_memory_size_v2 = CONTEXT_BYTES
         fake.engines.add(self)
 
     def get_tensor_name(self, index: int) -> str:
@@ -182,13 +205,22 @@ class ICudaEngine:
     def get_tensor_profile_shape(self, name: str, profile_index: int) -> list[tuple[int, ...]]:
         return [tuple(shape) for shape in self.profiles[profile_index][name]]
 
-    def create_execution_context(self) -> IExecutionContext | None:
-        return None if self.fake.fails("create_execution_context", self.logger) else IExecutionContext(self)
+    def create_execution_context(
+        self, strategy: ExecutionContextAllocationStrategy = ExecutionContextAllocationStrategy.STATIC
+    ) -> IExecutionContext | None:
+        if self.fake.fails("create_execution_context", self.logger):
+            return None
+        return IExecutionContext(self, has_memory=strategy is not ExecutionContextAllocationStrategy.USER_MANAGED)
+
+    def create_execution_context_without_device_memory(self) -> IExecutionContext:
+        return IExecutionContext(self, has_memory=False)
 
 
 class IExecutionContext:
-    def __init__(self, engine: ICudaEngine) -> None:
+    def __init__(self, engine: ICudaEngine, has_memory: bool = True) -> None:
         self.fake = engine.fake
+        self.device_memory = int(has_memory)
+        self.is_captured = False  # a graph depends on its state
         self._engine = weakref.ref(engine)  # the caller must keep the engine alive
         self._profile: int | None = None
         self._shapes: dict[str, tuple[int, ...]] = {}
@@ -202,6 +234,14 @@ class IExecutionContext:
             self.fake.misuse.append("an engine was freed before its execution context")
         elif self._profile is not None:
             engine.used_profiles[self._profile] -= 1
+
+    @property
+    def program(self) -> Program:
+        return self._live_engine.program
+
+    def _change(self, what: str) -> None:
+        if self.is_captured:
+            self.fake.misuse.append(f"{what} of a context that was captured")
 
     @property
     def _live_engine(self) -> ICudaEngine:
@@ -220,6 +260,7 @@ class IExecutionContext:
         return True
 
     def set_input_shape(self, name: str, shape: tuple[int, ...]) -> bool:
+        self._change("shape")
         if self._profile is None:
             self.fake.misuse.append("a shape was set before the profile")
             return False
@@ -244,6 +285,7 @@ class IExecutionContext:
     def set_tensor_address(self, name: str, memory: int) -> bool:
         if self.fake.fails("set_tensor_address", self._live_engine.logger):
             return False
+        self._change("address")
         if memory % 256:
             self.fake.misuse.append(f"the address of {name} is not aligned")
         self._addresses[name] = memory
@@ -265,6 +307,9 @@ class IExecutionContext:
         if missing := {name for name in engine.tensors if not self._addresses.get(name)}:  # the library rejects null
             self.fake.misuse.append(f"no address was set for {sorted(missing)}")
             return False
+        if not self.device_memory or (self.device_memory > 1 and self.device_memory % 256):
+            self.fake.misuse.append("a context ran without memory, or with memory that is not aligned")
+        self.fake.submitted.append(stream_handle)
         self.fake.compute(self, stream_handle)
         self._addresses.clear()  # the memory can be reused from now on
         return True
@@ -272,16 +317,26 @@ class IExecutionContext:
     def _named(self, mode: TensorIOMode) -> list[str]:
         return [name for name in self._live_engine.tensors if self._live_engine.get_tensor_mode(name) is mode]
 
-    def arrays(self, at: Callable[[tuple[int, ...], str, int], Any]) -> None:
-        """Run the program on what `at` returns for the shape, type and address of each tensor."""
+    def bound(self, at: Callable[[tuple[int, ...], str, int], Any]) -> Callable[[], None]:
+        """Return the run on what `at` returns for the shape, type and address of each tensor, as they are now."""
+        given, outputs = self.arrays(at)
+        program = self.program
+
+        def run() -> None:
+            for name, result in program.run(given).items():
+                outputs[name][...] = result
+
+        return run
+
+    def arrays(self, at: Callable[[tuple[int, ...], str, int], Any]) -> tuple[Tensors, Tensors]:
+        """Return what `at` returns for the shape, type and address of each input, and of each output."""
         engine = self._live_engine
 
         def array(name: str) -> Any:
             return at(self.get_tensor_shape(name), TYPES[engine.get_tensor_dtype(name)], self._addresses[name])
 
-        given = {name: array(name) for name in self._named(TensorIOMode.INPUT)}
-        for name, result in engine.program.run(given).items():
-            array(name)[...] = result
+        inputs, outputs = (self._named(mode) for mode in (TensorIOMode.INPUT, TensorIOMode.OUTPUT))
+        return {name: array(name) for name in inputs}, {name: array(name) for name in outputs}
 
 
 def in_cpu_memory(shape: tuple[int, ...], dtype: str, address: int) -> Any:

@@ -103,6 +103,8 @@ def _param(param: dict[str, Any], sources: _Sources, section: str) -> dict[str, 
         described["from"] = f"[global], {sources.of('global', key)}"
     elif origin == "generated":
         described["from"] = "generated backend"
+    elif origin == "parent":
+        described["from"] = "backend around it"
     if key not in ("", param["name"]):
         described["from"] = f"{show(key)}, {described['from']}"
     return described

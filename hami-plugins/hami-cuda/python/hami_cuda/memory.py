@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import hami
@@ -102,6 +102,17 @@ class _Functions(ctypes.Structure):
         ),
         ("wait", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int64)),
         ("trim", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int64)),
+        (
+            "copy_to",
+            ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.POINTER(_DLTensor), ctypes.c_uint64),
+        ),
+        ("begin_capture", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int64)),
+        (
+            "end_capture",
+            ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.POINTER(ctypes.c_void_p)),
+        ),
+        ("launch", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_void_p)),
+        ("destroy", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p)),
         ("order", ctypes.c_void_p),
     )
 
@@ -154,6 +165,10 @@ class Reading:
             return address
         return self._stream._copy(self._described)
 
+    def copy_to(self, address: int) -> None:
+        """Copy the elements in row-major order to memory on the device, in the order of the stream."""
+        self._stream._copy_to(self._described, address)
+
     def _is_contiguous(self) -> bool:
         expected = 1
         for size, stride in zip(self.shape[::-1], self._strides()[::-1], strict=True):
@@ -171,6 +186,28 @@ class Reading:
         for size in self.shape[:0:-1]:
             strides.insert(0, strides[0] * size)
         return strides[: described.ndim]
+
+
+class Graph:
+    """Work on the device that was captured, and runs again with one launch; see `InstanceStream.capture`."""
+
+    def __init__(self, stream: InstanceStream, handle: int) -> None:
+        self._stream = stream
+        self._handle: int | None = handle
+
+    def launch(self) -> None:
+        """Run the work on the stream.
+
+        Raises:
+            hami.RequestError: The driver cannot launch it.
+        """
+        self._stream._launch(self._handle or 0)
+
+    def close(self) -> None:
+        """Free the graph, whose last launch must be done."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            self._stream._destroy(handle)
 
 
 class InstanceStream:
@@ -266,6 +303,48 @@ class InstanceStream:
         self._kept.append(_Held(managed, name == _VERSIONED))
         return Reading(self, managed, layout.tensor)
 
+    def copy(self, source: Block, shape: Sequence[int]) -> Block:
+        """Copy the start of a block to a new tensor of its type and of this shape, in the order of the stream."""
+        made = self.empty(source.tensor.dtype, shape)
+        sizes = (ctypes.c_int64 * len(shape))(*shape)
+        code, bits = _CODES[source.tensor.dtype]
+        described = _DLTensor(source.address, _CUDA, self.device.index, len(shape), code, bits, 1, sizes)
+        self._copy_to(described, made.address)
+        return made
+
+    def capture(self, submit: Callable[[int], None]) -> Graph:
+        """Capture work, so that one launch runs it again.
+
+        The work is submitted to a stream of its own, which no other thread uses: first as usual, so that libraries can
+        prepare it, then to be captured. It may use fixed memory only, and no memory of the stream. Blocks until the
+        work of the stream and the first run are done.
+
+        Args:
+            submit: Submits the work to the stream whose handle it gets.
+
+        Raises:
+            hami.RequestError: The driver cannot capture the work.
+        """
+        self.wait()
+        handle = ctypes.c_int64()
+        self._check(self._functions.open(self.device.index, ctypes.byref(handle)))
+        place = self.device.index, handle.value
+        try:
+            submit(handle.value)
+            self._check(self._functions.wait(*place))
+            graph = ctypes.c_void_p()
+            self._check(self._functions.begin_capture(*place))
+            try:
+                submit(handle.value)
+            except BaseException:
+                if not self._functions.end_capture(*place, ctypes.byref(graph)):
+                    self._destroy(graph.value or 0)
+                raise
+            self._check(self._functions.end_capture(*place, ctypes.byref(graph)))
+            return Graph(self, graph.value or 0)
+        finally:
+            self._functions.close(*place)
+
     def wait(self) -> None:
         """Block until the work that the stream has now is done."""
         self._check(self._functions.wait(*self._place))
@@ -301,6 +380,15 @@ class InstanceStream:
         self._kept.append(_Held(managed.value, True))
         address: int = copied.tensor.data
         return address
+
+    def _copy_to(self, described: _DLTensor, address: int) -> None:
+        self._check(self._functions.copy_to(*self._place, ctypes.byref(described), address))
+
+    def _launch(self, graph: int) -> None:
+        self._check(self._functions.launch(*self._place, graph))
+
+    def _destroy(self, graph: int) -> None:
+        self._check(self._functions.destroy(self.device.index, graph))
 
     def _check(self, code: int) -> None:
         if not code:

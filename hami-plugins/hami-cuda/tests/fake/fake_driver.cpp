@@ -1,6 +1,7 @@
 // A CUDA driver without a GPU: "device" memory is host memory and kernels run on the CPU. FAKE_CUDA_VERSION,
-// FAKE_CUDA_DEVICES, FAKE_CUDA_MEMORY (bytes), FAKE_CUDA_POOLS (0: none), FAKE_CUDA_LAUNCH (the result of launches) and
-// FAKE_CUDA_BUSY (1: work is never done until someone waits) in the environment describe the machine.
+// FAKE_CUDA_DEVICES, FAKE_CUDA_MEMORY (bytes), FAKE_CUDA_POOLS (0: none), FAKE_CUDA_LAUNCH (the result of launches),
+// FAKE_CUDA_CAPTURE (that of captures) and FAKE_CUDA_BUSY (1: work is never done until someone waits) in the environment
+// describe the machine.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -32,6 +33,17 @@ int launches = 0;
 int waits = 0;         // of the CPU
 int stream_waits = 0;  // of a stream for another
 std::size_t streams = 0;
+int graphs = 0;  // that were not destroyed
+int graph_launches = 0;
+
+// A captured graph: what fake_record added while its stream was capturing.
+struct Graph {
+  std::vector<void (*)()> work;
+};
+std::map<CUstream, Graph*>& capturing() {
+  static std::map<CUstream, Graph*>& found = *new std::map<CUstream, Graph*>;
+  return found;
+}
 int pushed = 0;  // contexts
 
 constexpr int kMajor = 75;               // attribute: the compute capability
@@ -44,8 +56,8 @@ struct Kernel {
 };
 
 template <class Part>
-const Part* parts(void** arguments) {
-  return *static_cast<const Part**>(arguments[0]);
+const hami_cuda_parts<Part>& parts(void** arguments) {
+  return *static_cast<const hami_cuda_parts<Part>*>(arguments[0]);
 }
 
 const Kernel kernels[] = {
@@ -121,6 +133,29 @@ FAKE cuStreamCreate(CUstream* stream, unsigned) {
   const std::lock_guard<std::mutex> lock(mutex);
   return *stream = reinterpret_cast<CUstream>(++streams * 4096), 0;
 }
+FAKE cuStreamBeginCapture_v2(CUstream stream, int) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  capturing()[stream] = new Graph;
+  return 0;
+}
+FAKE cuStreamEndCapture(CUstream stream, CUgraph* graph) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  Graph* const captured = capturing()[stream];
+  capturing().erase(stream);
+  if (const long result = number("FAKE_CUDA_CAPTURE", 0)) return delete captured, static_cast<CUresult>(result);
+  return *graph = reinterpret_cast<CUgraph>(captured), 0;
+}
+FAKE cuGraphInstantiateWithFlags(CUgraphExec* made, CUgraph graph, unsigned long long) {
+  *made = reinterpret_cast<CUgraphExec>(new Graph(*reinterpret_cast<Graph*>(graph)));
+  return ++graphs, 0;
+}
+FAKE cuGraphDestroy(CUgraph graph) { return delete reinterpret_cast<Graph*>(graph), 0; }
+FAKE cuGraphExecDestroy(CUgraphExec graph) { return delete reinterpret_cast<Graph*>(graph), --graphs, 0; }
+FAKE cuGraphLaunch(CUgraphExec graph, CUstream) {
+  ++graph_launches;
+  for (const auto& each : reinterpret_cast<Graph*>(graph)->work) each();
+  return 0;
+}
 FAKE cuStreamSynchronize(CUstream) { return ++waits, 0; }
 FAKE cuStreamWaitEvent(CUstream, CUevent, unsigned) { return ++stream_waits, 0; }
 FAKE cuEventCreate(CUevent* event, unsigned) { return *event = reinterpret_cast<CUevent>(1), 0; }
@@ -162,6 +197,9 @@ FAKE cuMemGetAddressRange_v2(CUdeviceptr* start, std::size_t* size, CUdeviceptr 
 FAKE cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, std::size_t size, CUstream) {
   return std::memcpy(reinterpret_cast<void*>(to), from, size), 0;
 }
+FAKE cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, std::size_t size, CUstream) {
+  return std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), size), 0;
+}
 FAKE cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, std::size_t size, CUstream) {
   return std::memcpy(to, reinterpret_cast<const void*>(from), size), 0;
 }
@@ -172,6 +210,15 @@ ASKED int fake_launches() { return launches; }
 ASKED int fake_waits() { return waits; }
 ASKED int fake_stream_waits() { return stream_waits; }
 ASKED int fake_streams() { return static_cast<int>(streams); }
+ASKED int fake_graphs() { return graphs; }
+ASKED int fake_graph_launches() { return graph_launches; }
+// If the stream is capturing, `work` becomes part of the graph and runs with it; otherwise returns 0.
+ASKED int fake_record(std::size_t stream, void (*work)()) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto found = capturing().find(reinterpret_cast<CUstream>(stream));
+  if (found == capturing().end()) return 0;
+  return found->second->work.push_back(work), 1;
+}
 ASKED int fake_pushed() { return pushed; }
 ASKED std::size_t fake_allocations() {
   const std::lock_guard<std::mutex> lock(mutex);

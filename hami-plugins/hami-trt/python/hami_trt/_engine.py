@@ -46,11 +46,14 @@ class Engine:
         inputs, outputs: the ports, in the order of the engine.
         batched: whether axis 0 of all ports is the batch axis.
         profiles: for each optimization profile the shapes of the inputs, in their order.
+        captures: whether CUDA graphs of it are captured; False after a capture has failed.
     """
 
     def __init__(self, library: Library, blob: bytes, device: hami.Device, recipe: Recipe | None, owner: str) -> None:
         self.library = library
         self.device = device
+        self.captures = True
+        self._mutex = threading.Lock()  # guards captures
         with self.on_device():
             self.handle, self.runtime, reason = library.deserialize(
                 blob, host_code=bool(recipe and recipe.get("version_compatible"))
@@ -73,6 +76,12 @@ class Engine:
     def on_device(self) -> AbstractContextManager[Any]:
         """Make the device current on this thread, which the library requires."""
         return as_current(self.device)
+
+    def stop_captures(self) -> bool:
+        """Capture no CUDA graphs from now on; return whether this is the first call."""
+        with self._mutex:
+            before, self.captures = self.captures, False
+        return before
 
     def new_context(self, stream: InstanceStream, instance: int, owner: str) -> ExecutionContext:
         """Create the execution context of an instance, with the profile of its number, or with the first one."""

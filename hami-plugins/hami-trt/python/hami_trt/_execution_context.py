@@ -1,4 +1,4 @@
-"""The execution context of one instance: runs one batch at a time, with one profile, on the stream of the instance."""
+"""An execution context of an engine: runs one batch at a time, with one profile, for one instance."""
 
 from __future__ import annotations
 
@@ -16,26 +16,40 @@ if TYPE_CHECKING:
 
 
 class ExecutionContext:
-    """Runs an engine. Its memory has the size that the largest shapes of all profiles need, for every batch."""
+    """Runs an engine. Its memory has the size that the largest shapes of all profiles need, for every batch.
 
-    def __init__(self, engine: Engine, stream: InstanceStream, profile: int, instance: int, owner: str) -> None:
+    Attributes:
+        output_shapes: the shapes of the outputs, for the input shapes that were last set.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        stream: InstanceStream,
+        profile: int,
+        instance: int,
+        owner: str,
+        memory: int | None = None,
+    ) -> None:
+        """Create the context; `memory` is the address of its memory, or None if the context has memory of its own."""
         # Set before `engine`, so that it is freed before the engine. It must not be in a local variable either: an
         # exception keeps the local variables of its frames alive.
         self._handle: Any = None
         self.engine = engine
         self.stream = stream
-        self._owner = owner
+        self.owner = owner
+        self.instance = instance
         self._input_shapes: list[Shape] = []  # as last set
-        self._output_shapes: list[Shape] = []  # derived from _input_shapes
+        self.output_shapes: list[Shape] = []  # derived from _input_shapes
         self.profile = profile
         self.shapes = engine.profiles[profile]
         self.rows = engine.batch_rows(profile)  # minimum and maximum of a batch
         self._check_rows()
         try:
-            with stream:
-                self._handle = self._create_handle()
-                self._select_profile(instance)
-                self._set_input_shapes([each.opt for each in self.shapes])
+            with engine.on_device():
+                self._handle = self._create_handle(memory)
+                self._select_profile()
+                self.set_input_shapes([each.opt for each in self.shapes])
             self._check_outputs()
         except BaseException as error:
             self.close()
@@ -51,34 +65,34 @@ class ExecutionContext:
                 for port, each in zip(self.engine.inputs, self.shapes, strict=True)
             )
             raise hami.ConfigError(
-                f"{self._owner}: the inputs have no number of rows in common in profile {self.profile} of the engine: "
+                f"{self.owner}: the inputs have no number of rows in common in profile {self.profile} of the engine: "
                 f"{shown}; build the engine with equal rows for all inputs"
             )
 
     def _check_outputs(self) -> None:
-        for port, shape in zip(self.engine.outputs, self._output_shapes, strict=True):
+        for port, shape in zip(self.engine.outputs, self.output_shapes, strict=True):
             if min(shape, default=0) < 0:
                 raise hami.ConfigError(
-                    f'{self._owner}: the size of output "{port.name}" depends on the values of the input, which is not '
+                    f'{self.owner}: the size of output "{port.name}" depends on the values of the input, which is not '
                     "supported; export the model with a fixed number of output rows"
                 )
 
-    def _create_handle(self) -> Any:
+    def _create_handle(self, memory: int | None) -> Any:
         """Create the context; if memory is short, free the memory that hami-cuda keeps and try again."""
         engine = self.engine
         with engine.library.collect_errors() as errors:
-            handle = engine.handle.create_execution_context()
+            handle = engine.library.create_context(engine.handle, memory)
             if handle is None:
                 self.stream.trim()
-                handle = engine.handle.create_execution_context()
+                handle = engine.library.create_context(engine.handle, memory)
         if handle is None:
             raise hami.ConfigError(
-                f"{self._owner}: {engine.library} cannot create an execution context on {engine.device}: "
+                f"{self.owner}: {engine.library} cannot create an execution context on {engine.device}: "
                 f"{first_error(errors)}; if memory is short, lower `instance_num` or `max`"
             )
         return handle
 
-    def _select_profile(self, instance: int) -> None:
+    def _select_profile(self) -> None:
         engine = self.engine
         with engine.library.collect_errors() as errors:
             try:
@@ -88,8 +102,8 @@ class ExecutionContext:
         if not selected:
             count = len(engine.profiles)
             raise hami.ConfigError(
-                f"{self._owner}: instance {instance} cannot use profile {self.profile} of the engine, which was built "
-                f"for instance_num = {count}: {first_error(errors)}; build it for more instances, or set "
+                f"{self.owner}: instance {self.instance} cannot use profile {self.profile} of the engine, which was "
+                f"built for instance_num = {count}: {first_error(errors)}; build it for more instances, or set "
                 f"instance_num = {count}"
             )
 
@@ -99,31 +113,39 @@ class ExecutionContext:
         Args:
             inputs: the inputs in the order of the engine; their shapes must be within the profile.
         """
-        engine = self.engine
         shapes = [each.shape for each in inputs]
         if shapes != self._input_shapes:
-            self._set_input_shapes(shapes)
+            self.set_input_shapes(shapes)
         outputs: list[Block] = [
             self.stream.empty(port.dtype, shape)
-            for port, shape in zip(engine.outputs, self._output_shapes, strict=True)
+            for port, shape in zip(self.engine.outputs, self.output_shapes, strict=True)
         ]
-        addresses = [*(each.address for each in inputs), *(each.address for each in outputs)]
+        self.set_addresses([*(each.address for each in inputs), *(each.address for each in outputs)])
+        self.submit(self.stream.handle)
+        return [each.tensor for each in outputs]
+
+    def set_addresses(self, addresses: Sequence[int]) -> None:
+        """Set the addresses of the inputs and outputs of the next run, in the order of the engine."""
+        engine = self.engine
+        ports = zip((*engine.inputs, *engine.outputs), addresses, strict=True)
         with engine.library.collect_errors() as errors:
-            accepted = all(
-                self._handle.set_tensor_address(port.name, address)
-                for port, address in zip((*engine.inputs, *engine.outputs), addresses, strict=True)
-            )
-            if accepted and self._handle.execute_async_v3(self.stream.handle):
-                return [each.tensor for each in outputs]
-        raise self._run_error(inputs, first_error(errors))
+            accepted = all(self._handle.set_tensor_address(port.name, address) for port, address in ports)
+        if not accepted:
+            raise self._run_error(first_error(errors))
+
+    def submit(self, stream: int) -> None:
+        """Submit a run to a stream."""
+        with self.engine.library.collect_errors() as errors:
+            accepted = self._handle.execute_async_v3(stream)
+        if not accepted:
+            raise self._run_error(first_error(errors))
 
     def close(self) -> None:
-        """Wait for the running work and free the context."""
-        with self.stream:
-            self.stream.close()
+        """Free the context, whose work must be done."""
+        with self.engine.on_device():
             self._handle = None
 
-    def _set_input_shapes(self, shapes: list[Shape]) -> None:
+    def set_input_shapes(self, shapes: list[Shape]) -> None:
         """Set the shapes of the inputs, and read those of the outputs."""
         engine = self.engine
         self._input_shapes = []
@@ -138,13 +160,15 @@ class ExecutionContext:
                 accepted = False
         if not accepted:
             raise hami.RequestError(
-                f"{self._owner}: {engine.library} rejects the input shapes {shapes}: {first_error(errors)}"
+                f"{self.owner}: {engine.library} rejects the input shapes {shapes}: {first_error(errors)}"
             )
-        self._output_shapes = [tuple(map(int, self._handle.get_tensor_shape(port.name))) for port in engine.outputs]
+        self.output_shapes = [tuple(map(int, self._handle.get_tensor_shape(port.name))) for port in engine.outputs]
         self._input_shapes = shapes
 
-    def _run_error(self, inputs: Sequence[Reading], reason: str) -> Exception:
+    def _run_error(self, reason: str) -> Exception:
         if "out of memory" in reason.lower() or "outofmemory" in reason.lower():
-            return out_of_memory(f"{self._owner}: out of memory on {self.engine.device}: {reason}")
-        shown = ", ".join(map(str, inputs))
-        return hami.RequestError(f"{self._owner}: {self.engine.library} failed to run the engine on {shown}: {reason}")
+            return out_of_memory(f"{self.owner}: out of memory on {self.engine.device}: {reason}")
+        shown = ", ".join(
+            f"{port.dtype} {list(shape)}" for port, shape in zip(self.engine.inputs, self._input_shapes, strict=True)
+        )
+        return hami.RequestError(f"{self.owner}: {self.engine.library} failed to run the engine on {shown}: {reason}")

@@ -106,6 +106,30 @@ class Library:
             engine = runtime.deserialize_cuda_engine(blob)
         return engine, runtime, first_error(errors)
 
+    def create_context(self, engine: Any, memory: int | None) -> Any:
+        """Create an execution context, or return None if the library cannot.
+
+        Args:
+            engine: the engine of the library.
+            memory: the address of device memory of `context_bytes`; None: the library allocates it.
+        """
+        if memory is None:
+            return engine.create_execution_context()
+        strategies = getattr(self.module, "ExecutionContextAllocationStrategy", None)
+        context = (
+            engine.create_execution_context_without_device_memory()  # before TensorRT 10
+            if strategies is None
+            else engine.create_execution_context(strategies.USER_MANAGED)
+        )
+        if context is not None:
+            context.device_memory = memory
+        return context
+
+    def context_bytes(self, engine: Any) -> int:
+        """Return how much device memory an execution context needs."""
+        name = "device_memory_size_v2" if hasattr(engine, "device_memory_size_v2") else "device_memory_size"
+        return int(getattr(engine, name))
+
     def is_input(self, engine: Any, name: str) -> bool:
         return bool(engine.get_tensor_mode(name) == self.module.TensorIOMode.INPUT)
 

@@ -12,6 +12,7 @@ from hami_cuda.memory import InstanceStream, Reading
 
 from hami_trt._engine import Engine, Port
 from hami_trt._execution_context import ExecutionContext
+from hami_trt._graphs import Graphs
 from hami_trt._shapes import ShapeRange
 
 _MISSING = object()
@@ -25,14 +26,18 @@ class TensorrtInferTensor(hami.Backend):
     `data` is a tensor on the device. An engine with several inputs takes a dict by input name, or a list in the order
     of the inputs. `result` is a tensor, or a dict by output name if the engine has several outputs. Each request runs
     by itself; CatSplit around this backend joins and splits the requests of a batch.
-    Instance k uses profile k of the engine, or the first profile if there are fewer.
+    Instance k uses profile k of the engine, or the first profile if there are fewer. From the second run of the same
+    input shapes on, a CUDA graph runs, unless the library cannot capture one.
     """
 
     thread = "serialized"  # an execution context runs one batch at a time
 
     device: Annotated[str, "cuda or cuda:N; must be the device of the engine"] = "cuda"
 
+    graph: Annotated[bool, "capture runs as CUDA graphs, one for each set of input shapes, up to 16"] = True
+
     _open_context: ExecutionContext | None = None
+    _graphs: Graphs | None = None
 
     @property
     def _context(self) -> ExecutionContext:
@@ -53,7 +58,13 @@ class TensorrtInferTensor(hami.Backend):
                 "the node"
             )
         stream = InstanceStream(options, device, "TensorrtInferTensor")
-        self._open_context = engine.new_context(stream, options.get("instance", 0), "TensorrtInferTensor")
+        try:
+            self._open_context = engine.new_context(stream, options.get("instance", 0), "TensorrtInferTensor")
+        except BaseException:
+            stream.close()
+            raise
+        if self.graph:
+            self._graphs = Graphs(self._open_context, self.log.warning)
         options["engine_inputs"] = [  # for FixTensor
             {
                 "name": port.name,
@@ -77,11 +88,15 @@ class TensorrtInferTensor(hami.Backend):
         with context.stream:
             for item in batch:
                 try:
-                    outputs = context.run(self._inputs_of(item))
+                    outputs = self._run(self._inputs_of(item))
                 except (hami.RequestError, hami.DataTypeError) as error:
                     fail_request(item, error)
                 else:
                     item["result"] = outputs[0] if len(names) == 1 else dict(zip(names, outputs, strict=True))
+
+    def _run(self, inputs: list[Reading]) -> list[hami.Tensor]:
+        captured = self._graphs.run(inputs) if self._graphs else None
+        return self._context.run(inputs) if captured is None else captured
 
     def _inputs_of(self, item: Any) -> list[Reading]:
         """Return the tensors of a request in the order of the inputs."""
@@ -124,6 +139,12 @@ class TensorrtInferTensor(hami.Backend):
         return given
 
     def close(self) -> None:
-        if self._open_context is not None:
-            self._open_context.close()
-        self._open_context = None
+        graphs, self._graphs = self._graphs, None
+        context, self._open_context = self._open_context, None
+        if context is None:
+            return
+        with context.stream:
+            context.stream.close()
+        if graphs is not None:
+            graphs.close()
+        context.close()

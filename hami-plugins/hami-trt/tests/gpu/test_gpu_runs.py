@@ -64,6 +64,36 @@ def test_the_memory_of_an_input_is_not_reused_before_it_is_read(pipe, engine):
     assert [mean(result) for result in results] == [2.0 * value for value in range(20)]
 
 
+@pytest.mark.parametrize("graph", [True, False])
+def test_graphs_of_many_shapes_and_callers_give_the_results_of_runs_without(pipe, engine, fake, caplog, graph):
+    doubled = pipe("TensorrtTensor", model=engine(**WIDE), instance_num=2, max=8, graph=graph)
+
+    def wrong(number: int) -> float:
+        count = number % 4 + 1
+        data = torch.full((count, COLUMNS), float(number), device="cuda")
+        result = doubled({"data": data, "request_size": count})["result"]
+        return float((torch.from_dlpack(result) - 2 * number).abs().max())
+
+    with ThreadPoolExecutor(16) as threads:
+        assert set(threads.map(wrong, range(600))) == {0.0}
+    assert not [message for message in caplog.messages if "CUDA graphs" in message]
+    batches = doubled.stats()["default"].batches
+    assert fake.runs < batches / 2 if graph else fake.runs >= batches
+
+
+def test_a_graph_waits_for_data_of_torch_and_torch_for_its_results(pipe, engine, fake):
+    doubled = pipe("TensorrtTensor", model=engine(**WIDE))
+    for value in range(1, 8):
+        data = torch.zeros(1, COLUMNS, device="cuda")
+        torch.cuda._sleep(200_000_000)  # a run that does not wait reads zeros
+        data.fill_(value)
+        result = doubled({"data": data})["result"]
+        del data
+        torch.full((1, COLUMNS), 99.0, device="cuda")  # takes the memory of the data, if it is free
+        assert mean(result) == 2 * value
+    assert fake.runs == 3  # as usual, before the capture, and to be captured
+
+
 def test_a_pool_of_streams_gives_the_same_results(pipe, engine):
     """The native backends around the engine alternate the two streams; the engine stays on that of its instance."""
     doubled = pipe("With[StreamPool(2),TensorrtTensor]", model=engine(**WIDE))

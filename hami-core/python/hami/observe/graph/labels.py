@@ -31,13 +31,13 @@ PROBLEMS = ("failed", "rejected", "expired", "cancelled", "retried")
 
 
 def names_of(backends: Iterable[BackendDescription]) -> str:
-    """Return the names of backends as an expression without parameters."""
-    return ",".join(
-        f"{printable(backend['name'])}[{names_of(backend['children'])}]"
-        if backend["children"]
-        else printable(backend["name"])
-        for backend in backends
-    )
+    """Return the names of backends as an expression without parameters; `+` joins those that run as one."""
+    text = ""
+    for backend in backends:
+        text += "" if not text else "+" if backend["absorbed"] else ","
+        text += printable(backend["name"])
+        text += f"[{names_of(backend['children'])}]" if backend["children"] else ""
+    return text
 
 
 def backend_lines(backends: Iterable[BackendDescription], indent: str = "") -> Iterator[str]:
@@ -49,7 +49,8 @@ def backend_lines(backends: Iterable[BackendDescription], indent: str = "") -> I
             if value is not None and value != ""
         ]
         params = f"({', '.join(given)})" if given else ""
-        yield f"{indent}{printable(backend['name'])}{params}"
+        fused = "  runs with the backend before it" if backend["absorbed"] else ""
+        yield f"{indent}{printable(backend['name'])}{params}{fused}"
         yield from backend_lines(backend["children"], f"{indent}  ")
 
 
