@@ -1,75 +1,101 @@
-"""Audits files before they are published, and reports the findings."""
+"""Audits the files of this repository: `hami_build.audit`, and what only hami-core and its plugins promise."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import re
+import subprocess
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from hami_build import audit, integrity, tools, zig
-from hami_build.binary import ENTRY, shared_objects
+from hami_build import archive, audit, interpreters, wheel_file, zig
+from hami_build.audit import Check, Finding
+from hami_build.binary import ENTRY
+from hami_build.interpreters import Interpreter
+from hami_build.steps import environment
 
-from . import audit_archive, interpreters
+from . import backend
+from .paths import ROOT
 
-Check = tuple[str, bool, str]
+Cores = Mapping[Path, Interpreter]  # wheels of the core, each with a CPython of this machine that can import it
 CORE_ENTRY = "PyInit__core"
+CORE_SIZES = {"size": 1_500_000, "size when installed": 4_000_000}
+IGNORED = ("W002",)  # of check-wheel-contents: the templates of `hami new-plugin` contain equal files
+# The core names itself in messages about the contract with native plugins.
+BINARY_VERSION = re.compile(rb"hami-core (\d[0-9A-Za-z.]*) serves ")
+LOAD = """
+import functools, importlib, sys
+sys.path[:0] = sys.argv[1:3]
+for target in sys.argv[3:]:
+    module, _, attribute = target.partition(":")
+    functools.reduce(getattr, filter(None, attribute.split(".")), importlib.import_module(module))
+"""
 
 
-@dataclass(frozen=True)
-class Finding:
-    file: str
-    check: str
-    passed: bool
-    detail: str
-
-    def __str__(self) -> str:
-        return f"{'ok    ' if self.passed else 'FAILED'} {self.file}: {self.check}: {self.detail}"
+def rules(file: Path) -> audit.Rules:
+    """Return what holds for one of our files; the changelog of the core is in the root folder."""
+    name = file.name.partition("-")[0]
+    if name == "hami_core":
+        return audit.Rules(CORE_ENTRY, "hami", ROOT / "CHANGELOG.md", IGNORED)
+    log = ROOT / "hami-plugins" / name.replace("_", "-") / "CHANGELOG.md"
+    return audit.Rules(ENTRY, name, log, IGNORED)
 
 
-def of_file(file: Path, cores: audit_archive.Cores) -> list[Finding]:
-    """Return every finding about one wheel or source distribution."""
-    return [Finding(file.name, *found) for found in checks(file, cores)]
+def checks(file: Path, cores: Cores) -> Iterator[Check]:
+    """Every check of one wheel or source distribution."""
+    complete = False
+    for check in audit.checks(file, rules(file)):
+        complete = check[1] if check[0] == "archive" else complete
+        yield check
+    if complete and file.suffix == ".whl":
+        files = wheel_file.read(file)
+        if file.name.startswith("hami_core-"):
+            yield from of_core(file, files)
+        yield imports(file, files, cores)
 
 
-def checks(file: Path, cores: audit_archive.Cores) -> Iterator[Check]:
-    whole = integrity.check(file)
-    yield whole
-    if whole[1]:
-        yield from wheel_checks(file, cores) if file.suffix == ".whl" else audit.sdist(file, log_of_sdist(file))
-        yield twine_check(file)
+def of_core(wheel: Path, files: Mapping[str, bytes]) -> Iterator[Check]:
+    """The sizes are those promised, and the binary has the version of the wheel."""
+    found = {"size": wheel.stat().st_size, "size when installed": sum(map(len, files.values()))}
+    for what, limit in CORE_SIZES.items():
+        yield what, found[what] <= limit, f"{found[what]} bytes, limit {limit}"
+    named = BINARY_VERSION.search(b"".join(data for name, data in files.items() if name.endswith(".so")))
+    version = named.group(1).decode() if named else "none"
+    yield "version of the binary", version == wheel.stem.split("-")[1], version
 
 
-def wheel_checks(wheel: Path, cores: audit_archive.Cores) -> Iterator[Check]:
-    python, abi, platform = wheel.stem.split("-")[-3:]
-    if wheel.name.startswith("hami_core-"):
-        yield "interpreter", python.startswith("cp3") and abi.rstrip("t") == python, f"{python}-{abi}"
-        yield from audit.binary(wheel, CORE_ENTRY)
-    else:
-        yield "interpreter", (python, abi) == ("py3", "none"), f"{python}-{abi}"
-        if platform == "any":
-            objects = shared_objects(wheel)
-            yield "pure Python", not objects, ", ".join(objects) or "no binary"
-        else:
-            yield from audit.binary(wheel, ENTRY)
-    yield from audit_archive.checks(wheel, cores)
+def imports(wheel: Path, files: Mapping[str, bytes], cores: Cores) -> Check:
+    """Every suitable CPython of this machine imports the entry points that the core imports to find backends."""
+    fitting = {core: found for core, found in cores.items() if wheel == core or "-py3-none-" in wheel.name}
+    modules = [target for target in archive.searched_entry_points(files) if not target.endswith(".toml")]
+    for core, interpreter in fitting.items():
+        if error := import_error(interpreter, {wheel, core}, modules):
+            return "imports", False, f"{interpreter.tag}: {error}"
+    return "imports", True, ", ".join(found.tag for found in fitting.values()) or "not imported"
 
 
-def log_of_sdist(file: Path) -> Path:
-    """Return the changelog that belongs to a source distribution."""
-    return audit_archive.log_of(file.name.rsplit("-", 1)[0].replace("_", "-"))
+def import_error(interpreter: Interpreter, wheels: set[Path], targets: list[str]) -> str:
+    """Return the error of loading the entry points from the unpacked wheels with that Python; "" if there is none.
 
-
-def twine_check(file: Path) -> Check:
-    return "twine check --strict", *tools.twine(file)
+    pluggy and tomli, which the core requires, are installed with the build backends, where every Python can use them.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        for wheel in wheels:
+            with zipfile.ZipFile(wheel) as opened:
+                opened.extractall(folder)
+        command = [str(interpreter.executable), "-IS", "-c", LOAD, folder, str(backend.folder()), *targets]
+        result = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+    return result.stderr.strip().splitlines()[-1] if result.returncode else ""
 
 
 def audit_all(files: Sequence[Path]) -> list[Finding]:
     """Return the findings about all `files`; plugins are imported with the wheels of the core among them."""
     cores = importable_cores(files)
-    return [finding for file in files for finding in of_file(file, cores)]
+    return [Finding(file.name, *found) for file in files for found in checks(file, cores)]
 
 
-def importable_cores(files: Sequence[Path]) -> dict[Path, interpreters.Interpreter]:
+def importable_cores(files: Sequence[Path]) -> dict[Path, Interpreter]:
     """Return the wheels of the core that a CPython of this machine can import, each with that CPython."""
     ours = [file for file in files if file.name.startswith("hami_core-") and file.stem.endswith(zig.HOST)]
     return {

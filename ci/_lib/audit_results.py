@@ -7,7 +7,9 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from .audit import Finding, importable_cores
+from hami_build.audit import Finding
+
+from .audit import importable_cores
 from .paths import ROOT
 from .times import install_s, recorded
 

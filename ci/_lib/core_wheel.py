@@ -10,11 +10,11 @@ import shutil
 from functools import cache
 from pathlib import Path
 
-from hami_build import platforms, sbom, wheel_file, zig
+from hami_build import platforms, sbom, wheel_file, wheels, zig
+from hami_build.interpreters import Interpreter
 from hami_build.steps import exclusive, run, step
 
-from . import backend, headers
-from .interpreters import Interpreter
+from . import backend
 from .paths import CACHE, PACKAGING, REQUIREMENTS, ROOT, content_key, pinned
 
 INPUTS = [
@@ -22,7 +22,7 @@ INPUTS = [
     *(ROOT / "hami-core" / name for name in ("CMakeLists.txt", "cmake", "include", "python", "src")),
     PACKAGING / "zig.cmake",
     *(ROOT / "ci" / "_lib" / name for name in ("backend.py", "core_wheel.py")),
-    *(PACKAGING / name for name in ("pep517.py", "platforms.py", "sbom.py", "wheel_file.py")),
+    *(PACKAGING / name for name in ("pep517.py", "platforms.py", "sbom.py", "wheel_file.py", "wheels.py")),
     REQUIREMENTS / "tools.txt",
     REQUIREMENTS / "backend.txt",
 ]
@@ -87,7 +87,19 @@ def build(interpreter: Interpreter, architecture: str, core: Path) -> Path:
     if not folder.is_dir():
         work = CACHE / "build" / f"{interpreter.tag}-{architecture}-work"
         shutil.rmtree(work, ignore_errors=True)
-        wheel = compile_wheel(interpreter, architecture, core, work / "raw")
+        wheel = wheels.compile_wheel(
+            ROOT,
+            work / "raw",
+            f"wheel-{interpreter.tag}-{architecture}",
+            platforms.parse(f"manylinux2014_{architecture}"),
+            python=interpreter,
+            backends=backend.folder(),
+            build_folder=CACHE / "build" / f"{interpreter.tag}-{architecture}",
+            define={
+                "HAMI_CORE_LIBRARY": core,
+                "pybind11_DIR": backend.folder() / "pybind11" / "share" / "cmake" / "pybind11",
+            },
+        )
         inside = [sbom.pybind11(pinned("pybind11")), sbom.cxx_library(zig.cxx_library_version())]
         wheel_file.finish(wheel, work / "finished", platform_tags(architecture), inside)
         keep(work, folder)
@@ -99,24 +111,3 @@ def keep(work: Path, folder: Path) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     os.replace(work / "finished", folder)
     shutil.rmtree(work)
-
-
-def compile_wheel(interpreter: Interpreter, architecture: str, core: Path, destination: Path) -> Path:
-    """Run the build backend under `interpreter`, for another architecture with the platform of that architecture."""
-    name = f"{interpreter.tag}-{architecture}"
-    aim = zig.target(architecture)
-    settings = {
-        "build-dir": str(CACHE / "build" / name),
-        "cmake.define.CMAKE_TOOLCHAIN_FILE": str(zig.TOOLCHAIN),
-        "cmake.define.HAMI_ZIG_TARGET": aim,
-        "cmake.define.HAMI_CORE_LIBRARY": str(core),
-        "cmake.define.pybind11_DIR": str(backend.folder() / "pybind11" / "share" / "cmake" / "pybind11"),
-        "cmake.define.Python_INCLUDE_DIR": str(headers.include_folder(interpreter)),
-    }
-    env = zig.build_environment(aim)
-    if architecture != zig.HOST:
-        env["_PYTHON_HOST_PLATFORM"] = f"linux-{architecture}"
-        env["SETUPTOOLS_EXT_SUFFIX"] = f".{interpreter.soabi(architecture)}.so"
-    python = interpreter.executable
-    log = f"wheel-{name}"
-    return backend.build("build_wheel", ROOT, destination, log, python=python, settings=settings, env=env)

@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from hami_build import zig
+from hami_build import headers, zig
+from hami_build.audit import Finding
+from hami_build.interpreters import Interpreter
 from hami_build.parallel import in_parallel
 from hami_build.steps import Failure, exclusive, step
 
-from . import audit, backend, core_wheel, headers, plugin_wheels, preflight, sdists
-from .interpreters import Interpreter
+from . import audit, backend, core_wheel, plugin_wheels, preflight, sdists
 from .paths import CACHE, DIST, ROOT
 
 Jobs = dict[str, Callable[[], object]]
@@ -134,13 +135,13 @@ def archives() -> list[Path]:
     return sorted([*DIST.glob("*.whl"), *DIST.glob("*.tar.gz")])
 
 
-def findings(files: list[Path]) -> list[audit.Finding]:
+def findings(files: list[Path]) -> list[Finding]:
     """Return every finding of the audit about `files`."""
     with step(f"auditing {len(files)} files"):
         return audit.audit_all(files)
 
 
-def audited(files: list[Path]) -> list[audit.Finding]:
+def audited(files: list[Path]) -> list[Finding]:
     """Return the findings about `files`; raises Failure if a check failed."""
     found = findings(files)
     wrong = [str(finding) for finding in found if not finding.passed]

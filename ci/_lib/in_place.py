@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
 
-from hami_build import development, project
+from hami_build import development, headers, interpreters, project
 from hami_build.development import compiler_settings, place
 from hami_build.steps import Failure, run, step
 
-from . import headers, interpreters, plugin_wheels
+from . import plugin_wheels
 from .paths import CACHE, REQUIREMENTS, ROOT, pyproject
 
 # The name matters: tests that look at one folder of plugins take everything named so off the path.

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hami_build import zig
+from hami_build.interpreters import Interpreter
 from hami_build.steps import Failure, environment, run, step
 
 from . import environments, preflight
-from .interpreters import Interpreter
 from .paths import CACHE, DIST, ROOT
 
 PROGRAMS = {"podman": "podman", "runc": "runc", "mmdebstrap": "mmdebstrap"}

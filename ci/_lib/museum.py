@@ -37,9 +37,9 @@ def keep(folder: Path) -> list[Path]:
         platform = platforms.parse(f"manylinux2014_{architecture}")
         zig.warm_up(platform.target)
         with step(f"building {project.name} for {architecture}"), wheels.sources(project, architecture) as work:
-            wheel = wheels.compile_wheel(
-                work, platform, cmake_dir=plugin_wheels.CMAKE_PACKAGE, backends=backend.folder()
-            )
+            place = (work / "source", work / "raw", wheels.log_of(work))
+            headers = {"hami_DIR": plugin_wheels.CMAKE_PACKAGE}
+            wheel = wheels.compile_wheel(*place, platform, backends=backend.folder(), define=headers)
             inside = [sbom.cxx_library(zig.cxx_library_version())]
             kept.append(wheel_file.finish(wheel, FOLDER, platform.tags, inside))
     return kept

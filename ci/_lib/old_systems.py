@@ -10,9 +10,9 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from hami_build import apt
 from hami_build.steps import Failure, environment, exclusive, run, step
 
-from . import apt
 from .paths import CACHE
 
 ROOTS = CACHE / "roots"

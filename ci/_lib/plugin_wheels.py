@@ -68,7 +68,9 @@ def build(plugin: Path, platform: str) -> Path:
                 wheel_file.finish(wheel, work / "finished", [PURE])
             else:
                 aim = platforms_of_wheels.parse(f"manylinux2014_{platform}")
-                wheel = wheels.compile_wheel(work, aim, cmake_dir=CMAKE_PACKAGE, backends=backend.folder())
+                place = (work / "source", work / "raw", f"wheel-{plugin.name}-{platform}")
+                headers = {"hami_DIR": CMAKE_PACKAGE}
+                wheel = wheels.compile_wheel(*place, aim, backends=backend.folder(), define=headers)
                 wheel_file.finish(wheel, work / "finished", aim.tags, [sbom.cxx_library(zig.cxx_library_version())])
             core_wheel.keep(work, folder)
     return next(folder.glob("*.whl"))

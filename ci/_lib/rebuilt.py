@@ -7,9 +7,9 @@ import shutil
 from pathlib import Path
 
 from hami_build import zig
+from hami_build.interpreters import Interpreter
 from hami_build.steps import environment, run, step
 
-from .interpreters import Interpreter
 from .paths import CACHE, NOT_SOURCE_FOLDERS, ROOT
 
 SHARED = ("envs/tools", "envs/backend", f"zig/{zig.TARGET}")  # compilers, which are not built from the checkout

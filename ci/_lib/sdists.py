@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from hami_build.sdist import normalise
+from hami_build.sdist import of_files
 from hami_build.steps import exclusive
 
 from . import backend, core_wheel
@@ -46,11 +46,7 @@ def build(project: Path) -> Path:
 def _build(project: Path, folder: Path) -> None:
     work = CACHE / "build" / f"{folder.name}-work"
     shutil.rmtree(work, ignore_errors=True)
-    for file in sources(project):
-        copy = work / "source" / file.relative_to(project)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(file, copy)
-    made = backend.build("build_sdist", work / "source", work / "raw", f"sdist-{folder.name}")
-    (work / "finished").mkdir()
-    normalise(made, work / "finished" / made.name)
+    backend_of = pyproject(project)["build-system"]["build-backend"]
+    log = f"sdist-{folder.name}"
+    of_files(project, sources(project), work, backend_of, log, work / "finished", backends=backend.folder())
     core_wheel.keep(work, folder)

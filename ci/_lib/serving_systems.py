@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from hami_build.interpreters import Interpreter
 from hami_build.steps import environment
 
 from . import wheel_env
-from .interpreters import Interpreter
 from .paths import CACHE, REQUIREMENTS, ROOT, content_key
 from .runners import Options, pytest
 from .totals import Totals

@@ -8,15 +8,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from hami_build import project, sanitizers, zig
+from hami_build import headers, interpreters, project, sanitizers, zig
 from hami_build.steps import Failure, environment, run, step
 
 from . import (
     core_wheel,
     dist,
     environments,
-    headers,
-    interpreters,
     local_image,
     old_systems,
     plugin_wheels,
@@ -53,7 +51,7 @@ def test_environment(interpreter: interpreters.Interpreter) -> Path:
     """Return an environment with our wheels and what their tests need, without plugins that have their own."""
     plugins = [f"{plugin.name}[test]" for plugin in plugin_wheels.folders() if not own_requirements(plugin)]
     # gevent and others have no wheels for free-threaded CPython.
-    files = ["tests.txt"] if interpreter.free_threaded else ["tests.txt", "event-loops.txt", "web.txt"]
+    files = ["tests.txt"] if interpreter.free_threaded else ["tests.txt", "event-loops.txt", "trust.txt", "web.txt"]
     others = [part for file in files for part in ("-r", str(REQUIREMENTS / file))]
     return wheel_env.ensure("test", interpreter, ["hami-core[rich]", *plugins], others)
 

@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from hami_build import index, index_server, zig
+from hami_build.interpreters import Interpreter
 from hami_build.steps import environment, run
 
 from . import environments, wheel_env, wheelhouse
-from .interpreters import Interpreter
 from .paths import CACHE
 
 FILE = CACHE / "times.jsonl"

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hami_build import zig
+from hami_build.interpreters import Interpreter
 from hami_build.steps import exclusive, step
 
 from . import environments, preflight
-from .interpreters import Interpreter
 from .paths import CACHE, DIST
 
 

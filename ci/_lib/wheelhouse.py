@@ -7,10 +7,10 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from hami_build.interpreters import Interpreter
 from hami_build.steps import Failure, exclusive, run, step
 
 from . import environments, plugin_wheels, wheel_env
-from .interpreters import Interpreter
 from .paths import CACHE
 
 STAMP = "requirements.txt"

@@ -45,6 +45,20 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def test_provenance_beside_a_file_is_served(tmp_path: Path) -> None:
+    wheel = write_wheel(tmp_path / "dist", "acme")
+    plain = write_wheel(tmp_path / "dist", "acme", "2.0")
+    (tmp_path / "dist" / f"{wheel.name}.provenance").write_text('{"version": 1}')
+    index.write([wheel, plain], tmp_path / "index")
+    with index_server.serving(tmp_path / "index") as address:
+        page = json.loads(get(f"{address}acme/", index_server.JSON)[1])
+        served = {file["filename"]: file.get("provenance") for file in page["files"]}
+        assert served == {wheel.name: f"../../files/{wheel.name}.provenance", plain.name: None}
+        attributes = re.findall(r'data-provenance="([^"]*)"', get(f"{address}acme/")[1])
+        assert attributes == [served[wheel.name]]
+        assert get(f"{address}acme/{served[wheel.name]}")[1] == '{"version": 1}'
+
+
 def test_page_of_a_project_has_hash_metadata_and_python(tmp_path: Path) -> None:
     wheel = write_wheel(tmp_path / "dist", "Acme_Shout.x")
     index.write([wheel], tmp_path / "index")

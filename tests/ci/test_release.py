@@ -10,7 +10,7 @@ from _lib import compatibility, release
 from _lib.paths import ROOT, pyproject
 from hami_build import changelog
 from hami_build.git import git
-from hami_build.release import VERSION_LINE, instructions
+from hami_build.release import VERSION_LINE, Ready
 from hami_build.steps import Failure
 
 DAY = "2026-11-21"
@@ -141,7 +141,7 @@ def test_instructions_name_the_files_of_the_package_alone(tmp_path: Path, monkey
     for name in names:
         (dist / name).write_bytes(b"x")
     files = release.of_package(sorted(dist.iterdir()), "hami-onnx")
-    text = instructions("hami-onnx", "0.2.0", release.tag("hami-onnx", "0.2.0"), files)
+    text = Ready("hami-onnx", "0.2.0", release.tag("hami-onnx", "0.2.0"), files).text()
     assert text.splitlines()[2].startswith("  dist/hami_onnx-0.2.0-py3-none-any.whl  0 kB  sha256 2d711642b726b044")
     assert "git tag hami-onnx-v0.2.0 && git push origin HEAD hami-onnx-v0.2.0" in text
     assert text.endswith("  twine upload dist/hami_onnx-0.2.0-py3-none-any.whl dist/hami_onnx-0.2.0.tar.gz")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -16,7 +18,8 @@ from typing import Any
 import hami
 import pytest
 import tiny_wheels
-from hami._plugins import catalog
+from hami._plugins import catalog, policy
+from hami._plugins.policy import Policy
 
 GENERATOR = Path(__file__).parents[2] / "ci" / "catalog.py"
 PLUGIN = {
@@ -216,3 +219,83 @@ def test_a_catalogue_is_read_from_an_address(address: str, monkeypatch: pytest.M
 
 def test_messages_never_open_a_connection() -> None:
     assert catalog.load_local({"HAMI_CATALOG": "http://127.0.0.1:9/"}).source == str(catalog.SNAPSHOT)
+
+
+@pytest.fixture
+def signed(file: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a catalogue that is signed with the key in the policy."""
+    pytest.importorskip("cryptography")
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    key = Ed25519PrivateKey.generate()
+    public = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    file.with_name("acme.json.sig").write_bytes(key.sign(file.read_bytes()))
+    rules = Policy(catalog=str(file), catalog_key=base64.b64encode(public).decode())
+    monkeypatch.setattr(policy, "read", lambda: rules)
+    return file
+
+
+def test_a_signed_catalogue_is_read(signed: Path) -> None:
+    assert list(catalog.load().plugins) == ["acme-cv", "acme-ocr"]
+    assert catalog.load_local({}).source == str(signed)
+
+
+def _cut_off(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-20])
+
+
+def _changed(file: Path) -> None:
+    file.write_text(file.read_text().replace("acme-cv", "acme-cw"))
+
+
+def _of_another_key(file: Path) -> None:
+    file.with_name("acme.json.sig").write_bytes(b"\1" * 64)
+
+
+def _cut_off_signature(file: Path) -> None:
+    file.with_name("acme.json.sig").write_bytes(b"\1" * 20)
+
+
+@pytest.mark.parametrize("damage", [_cut_off, _changed, _of_another_key, _cut_off_signature])
+def test_a_catalogue_that_the_owner_of_the_key_did_not_sign_is_refused(
+    signed: Path, damage: Callable[[Path], None]
+) -> None:
+    damage(signed)
+    with pytest.raises(hami.PluginError) as caught:
+        catalog.load()
+    assert str(caught.value) == (
+        f"the catalogue {signed} is not what the owner of the key in the policy signed: it is cut off, was changed, or "
+        f"{signed}.sig belongs to another one; get both again, or ask the administrator of this machine"
+    )
+    assert catalog.load_local({}).source == str(catalog.SNAPSHOT)
+
+
+def test_a_catalogue_that_nobody_signed_is_refused(signed: Path) -> None:
+    signed.with_name("acme.json.sig").unlink()
+    with pytest.raises(hami.PluginError) as caught:
+        catalog.load()
+    assert str(caught.value).startswith(f"cannot read the signature of the catalogue {signed}.sig: No such file")
+
+
+def test_a_signature_that_cannot_be_verified_here_is_an_error(signed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("cryptography", "cryptography.exceptions"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(hami.PluginError, match=r"for which cryptography is missing: pip install 'hami-core\[trust\]'"):
+        catalog.load()
+
+
+def test_the_documented_command_signs_a_catalogue(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("cryptography")
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    page = (GENERATOR.parents[1] / "hami-core" / "docs" / "reference" / "catalog.md").read_text("utf-8")
+    commands = re.findall(r"^openssl .*$", page, re.M)
+    file.rename(file.with_name("catalog.json"))
+    for command in commands:
+        done = subprocess.run(command, shell=True, cwd=file.parent, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    key = done.stdout.splitlines()[1]
+    rules = Policy(catalog=str(file.with_name("catalog.json")), catalog_key=key)
+    monkeypatch.setattr(policy, "read", lambda: rules)
+    assert list(catalog.load().plugins) == ["acme-cv", "acme-ocr"]

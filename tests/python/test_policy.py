@@ -14,6 +14,7 @@ from fake_site import write_metadata, write_plugin, write_record
 from hami._plugins import catalog, policy
 from hami._plugins.policy import Policy
 
+KEY = "MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE="  # of RFC 8410
 ROOT_ONLY = pytest.mark.skipif(os.getuid() != 0, reason="a policy file belongs to root")
 
 
@@ -76,8 +77,14 @@ def test_the_example_of_the_guide_is_a_policy(write: Any) -> None:
     guide = Path(__file__).parents[2] / "hami-core" / "docs" / "howto" / "install-plugins.md"
     write(guide.read_text("utf-8").partition("```toml\n")[2].partition("```")[0])
     assert policy.read() == Policy(
-        frozenset({"hami-onnx", "acme-words"}), frozenset({"acme-old"}), "", "/etc/hami/catalog.json", "silver"
+        allow=frozenset({"hami-onnx", "acme-words"}),
+        block=frozenset({"acme-old"}),
+        catalog="https://packages.example/catalog.json",
+        require_grade="silver",
+        catalog_key=KEY,
+        require_attestation=frozenset({"https://github.com/acme/words"}),
     )
+    assert policy.fact()["policy"].endswith("; require_grade silver; require_attestation https://github.com/acme/words")
 
 
 @ROOT_ONLY
@@ -85,12 +92,17 @@ def test_the_example_of_the_guide_is_a_policy(write: Any) -> None:
     ("text", "problem"),
     [
         ("allow = [", "is not TOML"),
-        ("allowed = []", "has the unknown key allowed: the keys are allow, block, catalog, require_grade"),
+        ("allowed = []", "has the unknown key allowed: the keys are allow, block, catalog, catalog_key, require"),
         ('allow = "acme-one"', 'has no list of names in allow: write allow = ["hami-onnx"]'),
         ("block = [1]", "has no list of names in block"),
         ("catalog = 1", "has no file or address in catalog"),
         ('require_grade = "best"', "has no grade in require_grade"),
         ('require_grade = "gold"', "has require_grade without catalog"),
+        (f'catalog_key = "{KEY}"', "has catalog_key without catalog"),
+        ('catalog = "a"\ncatalog_key = "abc"', "has no public key in catalog_key"),
+        (f'catalog = "a"\ncatalog_key = "{KEY[:-8]}"', "has no public key in catalog_key"),
+        ("require_attestation = []", "has neither true nor a list of repositories in require_attestation"),
+        ('require_attestation = "acme"', "has neither true nor a list of repositories in require_attestation"),
     ],
 )
 def test_a_wrong_policy_disables_every_plugin(site: Site, write: Any, text: str, problem: str) -> None:

@@ -21,10 +21,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "plugins"))
 
 import tiny_wheels
-from _lib import environments, interpreters, plugin_wheels, wheel_env, wheelhouse
-from _lib.interpreters import Interpreter
+from _lib import environments, plugin_wheels, wheel_env, wheelhouse
 from _lib.paths import CACHE, DIST, ROOT, pyproject
-from hami_build import index, index_server, zig
+from hami_build import index, index_server, interpreters, zig
+from hami_build.interpreters import Interpreter
 from machine import Machine, write_prefix
 
 OLDER, NEWER = "0.0.9", "9.0.0"  # versions of the core other than that in dist/

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from _lib.interpreters import Interpreter
+from hami_build.interpreters import Interpreter
 
 # Scripts begin with the path of their Python, which is wrong in a copied prefix.
 PIP = '#!/bin/sh\nexec "$(dirname "$0")/python3" -m pip "$@"\n'

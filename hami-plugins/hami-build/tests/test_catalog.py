@@ -28,6 +28,16 @@ def test_the_catalogue_has_what_the_wheel_registers(make: Make, tmp_path: Path) 
     assert "hami install acme-inc" in page
 
 
+def test_provenance_beside_a_wheel_is_part_of_the_catalogue(make: Make, tmp_path: Path) -> None:
+    wheel = make()
+    beside = wheel.with_name(f"{wheel.name}.provenance")
+    beside.write_text('{"version": 1}')
+    assert main(["catalog", str(wheel.parent), "--to", str(tmp_path / "out")]) == 0
+    (plugin,) = json.loads((tmp_path / "out" / catalog.JSON).read_text())["plugins"]
+    assert plugin["releases"][0]["files"][0]["provenance"] == beside.name
+    assert (tmp_path / "out" / beside.name).read_text() == '{"version": 1}'
+
+
 def test_a_wheel_of_another_architecture_is_listed_without_its_code(make: Make) -> None:
     other = "aarch64" if platform.machine() == "x86_64" else "x86_64"
     found = catalog.collect([make(f"manylinux_2_17_{other}")])

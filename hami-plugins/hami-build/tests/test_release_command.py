@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from hami_build import cache, project, release
+from hami_build import cache, grades, project, release
 from hami_build.commands import main
 
 PYPROJECT = """\
@@ -52,6 +53,40 @@ def test_every_place_of_the_version_changes(acme: Path) -> None:
     assert 'HAMI_PLUGIN("acme-inc", "1.1.0")' in (acme / "src" / "acme.cpp").read_text()
     assert (acme / "CHANGELOG.md").read_text() == LOG.replace("not released yet", "2026-02-03")
     assert main(["release", "1.1.0", str(acme), "--check"]) == 0
+
+
+def test_a_release_is_described_in_json(acme: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wheel = tmp_path / "acme_inc-1.1.0-py3-none-any.whl"
+    wheel.write_bytes(b"x")
+    assert release.Ready("acme-inc", "1.1.0", "v1.1.0", [wheel]).as_json() == {
+        "name": "acme-inc",
+        "version": "1.1.0",
+        "tag": "v1.1.0",
+        "files": [{"file": str(wheel), "sha256": "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"}],
+        "commands": {
+            "workflow": 'git commit --all --message "acme-inc 1.1.0" && git tag v1.1.0 && git push origin HEAD v1.1.0',
+            "by hand": f"twine upload {wheel}",
+        },
+    }
+    with release.bumped(acme, "1.1.0", "2026-02-03"):
+        assert main(["release", "1.1.0", str(acme), "--check", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"name": "acme-inc", "version": "1.1.0"}
+
+
+def test_a_python_project_is_released(
+    acme: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("hatchling")
+    text = PYPROJECT.replace("scikit_build_core.build", "hatchling.build")
+    (acme / "pyproject.toml").write_text(f"{text}\n[tool.hatch.build.targets.wheel]\nbypass-selection = true\n")
+    subprocess.run(["git", "-c", "user.name=x", "-c", "user.email=x@example.org", "commit", "-qam", "x"], cwd=acme)
+    # The grade is that of an empty wheel; whether a wheel reaches one is tested in test_check.py.
+    monkeypatch.setattr(grades, "grade", lambda wheel: grades.Report(wheel.name, "gold", 0.0, []))
+    assert main(["release", "1.1.0", str(acme), "--json", "--to", str(tmp_path / "dist")]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["name"], said["version"], said["tag"]) == ("acme-inc", "1.1.0", "v1.1.0")
+    (file,) = said["files"]
+    assert file["file"] == str(next((tmp_path / "dist").glob("acme_inc-1.1.0-*.whl")))
 
 
 def test_a_release_that_cannot_be_built_changes_nothing(acme: Path, capsys: pytest.CaptureFixture[str]) -> None:

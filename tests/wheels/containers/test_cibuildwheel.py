@@ -7,11 +7,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from _lib import audit_archive, local_image, plugin_wheels
-from _lib.interpreters import Interpreter
+from _lib import local_image, plugin_wheels
 from _lib.paths import DIST, ROOT
 from conftest import FOUND
-from hami_build import archive, wheel_file
+from hami_build import archive, audit, wheel_file
+from hami_build.interpreters import Interpreter
 
 REASON = local_image.missing()
 CARRIED = local_image.newest_two(FOUND)
@@ -55,7 +55,7 @@ def require_finished(wheel: Path, package: str, changelog: Path) -> None:
         archive.top_level_names(files, package),
         archive.licences(files),
         archive.bill_of_materials(files),
-        audit_archive.versions(wheel, files, changelog),
+        audit.versions(wheel, files, changelog),
     ]
     assert [check for check in found if not check[1]] == []
     assert "manylinux_2_" in wheel.name

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 import tiny_wheels
-from _lib.interpreters import Interpreter
 from conftest import NEWER, OLDER, PASSED_OVER, core_wheel
 from hami_build import wheel_file
+from hami_build.interpreters import Interpreter
 from machine import Machine
 
 OLD_PYTHONS = [

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from _lib import wheelhouse
-from _lib.interpreters import Interpreter
 from _lib.paths import ROOT, pyproject
 from conftest import PLUGINS, MakeMachine, Serve, core_wheel, plugin_wheel, share_compiler
 from hami_build import zig
+from hami_build.interpreters import Interpreter
 
 sys.path.insert(0, str(ROOT / "tests" / "python"))
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 import tiny_wheels
 from _lib import wheelhouse
-from _lib.interpreters import Interpreter
 from conftest import CURRENT, INTERPRETERS, PLUGINS, MakeMachine, Serve, core_wheel, plugin_wheel, with_needed
+from hami_build.interpreters import Interpreter
 from machine import Machine
 
 # Plugins that do not depend on their library, because it has variants, and the message if it is missing.

@@ -6,10 +6,10 @@ import json
 
 import pytest
 from _lib import project_templates, wheelhouse
-from _lib.interpreters import Interpreter
 from _lib.paths import ROOT, pyproject
 from conftest import MakeMachine, Serve, core_wheel, plugin_wheel, share_compiler
 from hami_build import zig
+from hami_build.interpreters import Interpreter
 
 EXTRAS = pyproject(ROOT / "hami-plugins" / "hami-build")["project"]["optional-dependencies"]
 NVRTC = project_templates.values_of("cuda")["BUILD_TOOLS"].strip()
@@ -23,9 +23,21 @@ def shelf(serve: Serve, interpreter: Interpreter) -> str:
     core = core_wheel(interpreter)
     assert core
     needed = wheelhouse.requirements([core, plugin_wheel("hami-build")])
-    others = ["pip", "pytest>=8", "numpy>=1.26", NVRTC, *EXTRAS["check"], *EXTRAS["wheel"]]
+    others = ["pip", "pytest>=8", "numpy>=1.26", "pybind11>=3.1", NVRTC, *EXTRAS["check"], *EXTRAS["wheel"]]
     wheels = wheelhouse.fetch(interpreter, [*needed, *others])
     return serve("new-plugins", [core, plugin_wheel("hami-build"), *wheels])
+
+
+def test_an_extension_of_pybind11_is_built_audited_and_imported(make_machine: MakeMachine, shelf: str) -> None:
+    """The tests of hami-build for such a project, which need what hami-build[all] installs."""
+    machine = make_machine(shelf)
+    machine.run("python3 -m venv env")
+    machine.run('env/bin/pip install "hami-build[all]" pybind11 pytest')
+    share_compiler(machine, *map(zig.target, zig.ARCHITECTURES))
+    tests = ROOT / "hami-plugins" / "hami-build" / "tests" / "test_extension.py"
+    done = machine.run(f"env/bin/python -m pytest -p no:cacheprovider {tests}")
+    assert "passed" in done
+    assert "could not import" not in done
 
 
 def test_every_kind_is_built_tested_and_gold(make_machine: MakeMachine, shelf: str) -> None:

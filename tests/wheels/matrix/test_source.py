@@ -5,10 +5,11 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from _lib import headers, sdists, wheelhouse
-from _lib.interpreters import Interpreter
+from _lib import sdists, wheelhouse
 from _lib.paths import ROOT, pyproject
 from conftest import MakeMachine, Serve, core_wheel
+from hami_build import headers
+from hami_build.interpreters import Interpreter
 
 # Machines use the compilers of this system. cmake and ninja come from the index, as on a system without them.
 NO_COMPILER = shutil.which("c++", path="/usr/bin:/bin") is None

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from _lib import old_systems
-from _lib.interpreters import Interpreter
 from conftest import FOUND, core_wheel
+from hami_build.interpreters import Interpreter
 from machine import Machine
 
 HOME = Path("/home")

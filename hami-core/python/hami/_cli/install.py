@@ -16,12 +16,13 @@ from pathlib import Path
 from hami._cli.show import json_of
 from hami._cli.terminal import print_table
 from hami._errors import PluginError
-from hami._packages import environment, installers
+from hami._packages import environment, installers, provenance
 from hami._packages.environment import Environment
 from hami._packages.installers import Change, Sources
 from hami._packages.names import requirements
 from hami._packages.wheels import platform_tags, plugins_in
 from hami._plugins import catalog, policy
+from hami._plugins.catalog import Catalog
 from hami._plugins.distributions import GROUPS
 from hami._plugins.plugin import CORE, normalised
 
@@ -38,10 +39,12 @@ def install(arguments: argparse.Namespace) -> int:
         raise PluginError("expected the name of a plugin or backend, such as hami-onnx; or a folder: --from FOLDER")
     folder = os.path.abspath(arguments.folder) if arguments.folder else ""
     available = plugins_in(Path(folder)) if folder else []
-    wanted = _requirements(arguments, available) if arguments.names else available
+    rules = policy.read()
+    reads_catalog = arguments.names or rules.require_attestation is not None
+    known = catalog.load(arguments.catalog) if reads_catalog else catalog.load_local()
+    wanted = _requirements(arguments.names, known, available) if arguments.names else available
     place = environment.chosen(user=arguments.user, target=arguments.target)
     environment.require_changeable(place, wanted)
-    rules = policy.read()
     rules.require([_name_of(name) for name in wanted])
     installer, sources = installers.find(), Sources(arguments.index, folder)
     changes = installer.plan(wanted, sources, place, upgrade=arguments.upgrade)
@@ -54,24 +57,26 @@ def install(arguments: argparse.Namespace) -> int:
             print(TORCH_NOTE.format(shlex.join(wanted)), file=sys.stderr)
     rules.require([change.name for change in changes if change.name in rules.block])
     catalog.require_grades(map(_name_of, wanted), [change.name for change in changes])
+    plugins = [change for change in changes if change.name in known.plugins or change.name in map(_name_of, wanted)]
+    found = provenance.checked(plugins, installer, sources, known, rules)
     if changes and not arguments.dry_run:
         installer.install(changes, sources, place)
         if place.target:
             _remove_old_metadata(Path(place.folder), changes)
+        provenance.record(found, plugins, place.folder)
     _report(arguments, wanted, place, changes)
     return 0
 
 
-def _requirements(arguments: argparse.Namespace, available: Sequence[str]) -> list[str]:
-    known = catalog.load(arguments.catalog)
-    return requirements(arguments.names, known.backends(), [CORE, *known.plugins, *available])
+def _requirements(names: Sequence[str], known: Catalog, available: Sequence[str]) -> list[str]:
+    return requirements(names, known.backends(), [CORE, *known.plugins, *available])
 
 
 def _report(
     arguments: argparse.Namespace, wanted: Sequence[str], place: Environment, changes: Sequence[Change]
 ) -> None:
     if arguments.json:
-        shown = [change._asdict() for change in changes]
+        shown = [change.facts() for change in changes]
         print(json_of({"folder": place.folder, "changes": shown, "dry_run": arguments.dry_run}))
         return
     if not changes:
@@ -180,7 +185,7 @@ def _dependents(name: str) -> list[str]:
 
 def download(arguments: argparse.Namespace) -> int:
     """Gather the wheels of plugins and of everything that they require, for a machine without a network."""
-    wanted = _requirements(arguments, [])
+    wanted = _requirements(arguments.names, catalog.load(arguments.catalog), [])
     installer = installers.find()
     if not isinstance(installer, installers.Pip):
         raise PluginError(

@@ -117,14 +117,28 @@ def _verify(arguments: argparse.Namespace) -> int:
     """Compare the installed files with their hashes; return 1 if a distribution differs."""
     results = verify()
     if arguments.json:
-        print(json_of([result._asdict() for result in results]))
+        print(json_of([_facts(result) for result in results]))
     else:
         rows = [
-            [result.distribution, result.version, f"{result.files} files", result.problem or _origin(result)]
+            [
+                result.distribution,
+                result.version,
+                f"{result.files} files",
+                result.problem or f"{_origin(result)}; {_publisher(result)}",
+            ]
             for result in results
         ]
         print_table(rows)
     return 1 if any(result.problem for result in results) else 0
+
+
+def _facts(result: Verified) -> dict[str, Any]:
+    return {**result._asdict(), "publishers": [publisher._asdict() for publisher in result.publishers]}
+
+
+def _publisher(result: Verified) -> str:
+    found = " and ".join(map(str, result.publishers))
+    return f"published by {found}" if found else f"publisher unknown: {result.unattested}"
 
 
 def _origin(result: Verified) -> str:

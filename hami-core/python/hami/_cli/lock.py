@@ -12,7 +12,7 @@ from hami import _core
 from hami._cli.show import json_of
 from hami._cli.terminal import print_table
 from hami._errors import PluginError
-from hami._packages import environment, installers, lock
+from hami._packages import environment, installers, lock, provenance
 from hami._packages.installers import Change, Sources, installed_version
 from hami._plugins import catalog, policy
 from hami._plugins.manager import installed
@@ -59,17 +59,21 @@ def sync(arguments: argparse.Namespace) -> int:
     rules.require([each.name for each in locked if each.name in rules.block or rules.problem])
     catalog.require_grades([], [each.name for each in locked])
     changes = [
-        Change(each.name, old, each.version) for each in locked if (old := installed_version(each.name)) != each.version
+        Change(each.name, old, *each[1:]) for each in locked if (old := installed_version(each.name)) != each.version
     ]
     place = environment.chosen()
+    folder = os.path.abspath(arguments.folder) if arguments.folder else ""
+    known = catalog.load_local() if rules.require_attestation is None else catalog.load()
+    sources = Sources((), folder)
+    plugins = [change for change in changes if change.name in known.plugins]
+    found = provenance.checked(plugins, installers.find(), sources, known, rules) if plugins else {}
     if changes and not arguments.dry_run:
         environment.require_changeable(place, [])
-        names = {change.name for change in changes}
-        folder = os.path.abspath(arguments.folder) if arguments.folder else ""
-        lines = [each.requirement(by_name=bool(folder)) for each in locked if each.name in names]
-        installers.find().install_locked(lines, Sources((), folder), place)
+        lines = [change.locked().requirement(by_name=bool(folder)) for change in changes]
+        installers.find().install_locked(lines, sources, place)
+        provenance.record(found, plugins, place.folder)
     if arguments.json:
-        print(json_of({"changes": [change._asdict() for change in changes], "dry_run": arguments.dry_run}))
+        print(json_of({"changes": [change.facts() for change in changes], "dry_run": arguments.dry_run}))
     elif not changes:
         print(f"nothing to change: this environment has the {len(locked)} packages of {arguments.file}")
     else:

@@ -222,7 +222,9 @@ def _parser() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[argpa
 
     plugins = _add(commands, "plugins", "hami._cli.listing:plugins", "list plugins and their state")
     plugins.add_argument("--load", action="store_true", help="import every plugin and its backends first")
-    plugins.add_argument("--verify", action="store_true", help="compare every installed file with its recorded hash")
+    plugins.add_argument(
+        "--verify", action="store_true", help="compare every file with its recorded hash, and show who published it"
+    )
 
     add_package_commands(lambda name, place, text: _add(commands, name, place, text))
     add_lock_commands(lambda name, place, text: _add(commands, name, place, text))

@@ -17,11 +17,13 @@ from typing import NamedTuple, Protocol
 
 from hami._errors import PluginError
 from hami._packages.environment import Environment
-from hami._packages.lock import Locked, of_report
+from hami._packages.lock import Locked, file_of_report, of_report
 from hami._plugins.plugin import normalised
 
 LOCKED = ("--no-deps", "--require-hashes", "--requirement")
 _UV_CHANGE = re.compile(r"^ \+ ([A-Za-z0-9._-]+)==(\S+)", re.M)
+_PIP_SETTING = re.compile(r"^(global|install|:env:)\.(index-url|extra-index-url|no-index)='(.*)'$", re.M)
+PYPI = "https://pypi.org/simple"
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
 
 
@@ -31,6 +33,21 @@ class Change(NamedTuple):
     name: str
     old: str  # empty: it is not installed
     new: str
+    url: str = ""  # of the file; empty: the installer does not say
+    sha256: str = ""  # of the file; empty: the index does not say
+
+    def facts(self) -> dict[str, str]:
+        """Return what the output in JSON has."""
+        return {"name": self.name, "old": self.old, "new": self.new}
+
+    @property
+    def file(self) -> str:
+        """The name of the file."""
+        return self.locked().file
+
+    def locked(self) -> Locked:
+        """Return the file as an entry of a lock."""
+        return Locked(self.name, self.new, self.url, self.sha256)
 
     @property
     def verb(self) -> str:
@@ -87,6 +104,10 @@ class Installer(Protocol):
     def uninstall(self, names: Sequence[str]) -> None:
         """Remove distributions."""
 
+    def indexes(self, sources: Sources) -> list[str]:
+        """Return the addresses of the package indexes that it uses, as far as they are known."""
+        ...
+
 
 def find() -> Installer:
     """Return the installer for this environment. Raises PluginError if there is none."""
@@ -113,23 +134,39 @@ class Pip:
             )
         if done.returncode:
             raise _failed("pip", "install", requirements, done.stderr)
-        planned = [entry["metadata"] for entry in json.loads(done.stdout)["install"]]
-        return [_change(entry["name"], entry["version"]) for entry in planned]
+        planned = [file_of_report(entry) for entry in json.loads(done.stdout)["install"]]
+        return [Change(each.name, installed_version(each.name), *each[1:]) for each in planned]
 
     def install(self, changes: Sequence[Change], sources: Sources, environment: Environment) -> None:
-        options = ["--quiet", "--no-deps", *sources.options()]
-        if environment.user:
-            options.append("--user")
-        if environment.target:
-            options += ["--upgrade", "--target", environment.folder]
+        if all(change.sha256 for change in changes):  # then no file but the planned one
+            lines = [change.locked().requirement(by_name=True) for change in changes]
+            return self.install_locked(lines, sources, environment)
+        options = ["--quiet", "--no-deps", *self._place(environment), *sources.options()]
         pinned = [f"{change.name}=={change.new}" for change in changes]
         _check("pip", "install", pinned, _run([*self.command, "install", *options, *pinned]))
 
     def install_locked(self, lines: Sequence[str], sources: Sources, environment: Environment) -> None:
-        options = ["--upgrade", "--target", environment.folder] if environment.target else []
+        options = self._place(environment)
         with _lines(lines) as file:
             command = [*self.command, "install", "--quiet", *LOCKED, file, *options, *sources.options()]
             _check("pip", "install", map(_name_of_line, lines), _run(command))
+
+    def _place(self, environment: Environment) -> list[str]:
+        if environment.user:
+            return ["--user"]
+        return ["--upgrade", "--target", environment.folder] if environment.target else []
+
+    def indexes(self, sources: Sources) -> list[str]:
+        if sources.folder:
+            return []
+        if sources.indexes:
+            return list(map(_address, sources.indexes))
+        listed = _PIP_SETTING.findall(_run([*self.command, "config", "list"]).stdout)
+        listed.sort(key=lambda each: ("global", "install", ":env:").index(each[0]))  # the last one counts
+        found = {key: value.replace("\\n", " ").split() for _, key, value in listed}
+        if found.get("no-index", ["0"])[:1] not in ([], ["0"], ["false"], ["no"]):
+            return []
+        return [*(found.get("index-url") or [PYPI]), *found.get("extra-index-url", ())]
 
     def resolve(self, requirements: Sequence[str], constraints: Sequence[str], sources: Sources) -> list[Locked]:
         """Return the files with which an empty environment gets these requirements."""
@@ -189,6 +226,9 @@ class Uv:
     def uninstall(self, names: Sequence[str]) -> None:
         command = [self._path, "pip", "uninstall", "--quiet", "--python", sys.executable]
         _check("uv", "uninstall", names, _run([*command, *names]))
+
+    def indexes(self, sources: Sources) -> list[str]:
+        return [] if sources.folder else list(map(_address, sources.indexes))
 
     def _torch(self, sources: Sources) -> list[str]:
         return [f"--torch-backend={sources.torch_backend}"] if sources.torch_backend else []

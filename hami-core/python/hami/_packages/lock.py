@@ -41,14 +41,22 @@ class Locked(NamedTuple):
 
 
 def of_report(entry: dict[str, Any]) -> Locked:
-    """Return the file of one entry of an installation report of pip."""
+    """Return the file of one entry of an installation report of pip. Raises PluginError if its hash is not known."""
+    found = file_of_report(entry)
+    if not found.sha256:
+        raise PluginError(
+            f"the index has no sha256 hash for {found.name} {found.version}; lock it from another index: --index URL"
+        )
+    return found
+
+
+def file_of_report(entry: dict[str, Any]) -> Locked:
+    """Return the file of one entry of an installation report of pip, with an empty hash if the index has none."""
     name, version = normalised(entry["metadata"]["name"]), entry["metadata"]["version"]
     url = entry["download_info"]["url"]
     sha256 = entry["download_info"].get("archive_info", {}).get("hashes", {}).get("sha256", "")
     if not sha256 and url.startswith("file://"):
         sha256 = hashlib.sha256(Path(unquote(urlsplit(url).path)).read_bytes()).hexdigest()
-    if not sha256:
-        raise PluginError(f"the index has no sha256 hash for {name} {version}; lock it from another index: --index URL")
     return Locked(name, version, url, sha256)
 
 

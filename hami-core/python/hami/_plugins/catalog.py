@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hami._errors import PluginError
-from hami._plugins import policy
+from hami._plugins import fetch, policy
 from hami._plugins.plugin import CORE, normalised
+from hami._plugins.signatures import require_signature
 from hami._text import printable
 
 SNAPSHOT = Path(__file__).with_name("catalog.json")
 VARIABLE = "HAMI_CATALOG"
 FORMAT = 1
-MAX_BYTES = 64 << 20  # a catalogue of some thousand plugins has a few megabytes
-TIMEOUT_S = 20.0  # for the connection, and for each read
 
 
 class CatalogEntry(NamedTuple):
@@ -38,7 +37,7 @@ class CatalogEntry(NamedTuple):
     requires: list[str]
     platforms: list[str]
     abi: dict[str, str]  # of a native plugin: "min" and "built"
-    releases: list[dict[str, Any]]  # each with "version" and "files", which have "name" and "sha256"
+    releases: list[dict[str, Any]]  # each with "version" and "files", which have "name", "sha256", maybe "provenance"
     grade: str  # the lowest of the newest wheels, by hami-build check; empty: not graded
 
 
@@ -67,6 +66,12 @@ class Catalog(NamedTuple):
             kind: sorted(names, key=lambda name: -len(self.plugins[name].backends)) for kind, names in found.items()
         }
 
+    def files(self, plugin: str) -> Iterator[dict[str, Any]]:
+        """Yield the files of every release of a plugin."""
+        for release in self.plugins[plugin].releases if plugin in self.plugins else ():
+            files = release.get("files")
+            yield from (file for file in (files if isinstance(files, list) else ()) if isinstance(file, dict))
+
     def _owners(self, field: str) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
         for name, plugin in self.plugins.items():
@@ -80,11 +85,12 @@ def load(given: str | None = None, environment: Mapping[str, str] = os.environ) 
 
     Raises PluginError if it cannot be read or is not a catalogue, or if another one is given than that of the policy.
     """
-    fixed = policy.read().catalog
+    rules = policy.read()
+    fixed = rules.catalog
     if fixed and given not in (None, "", fixed):
         raise PluginError(f"{policy.PATH} names the catalogue of this machine, {fixed}: leave out --catalog")
     source = fixed or given or environment.get(VARIABLE) or str(SNAPSHOT)
-    return parse(_read(source), source)
+    return parse(_read(source, rules.catalog_key), source)
 
 
 def load_local(environment: Mapping[str, str] = os.environ) -> Catalog:
@@ -92,12 +98,13 @@ def load_local(environment: Mapping[str, str] = os.environ) -> Catalog:
 
     If the snapshot is damaged too, the catalogue is empty: `hami doctor` reports the file.
     """
-    return _load_local(policy.read().catalog or environment.get(VARIABLE) or "")
+    rules = policy.read()
+    return _load_local(rules.catalog or environment.get(VARIABLE) or "", rules.catalog_key)
 
 
 def first_party() -> Catalog:
     """Return the snapshot, which has the plugins of this project."""
-    return _load_local("")
+    return _load_local("", "")
 
 
 def require_grades(wanted: Iterable[str], changed: Iterable[str] = ()) -> None:
@@ -113,11 +120,12 @@ def require_grades(wanted: Iterable[str], changed: Iterable[str] = ()) -> None:
 
 
 @cache
-def _load_local(source: str) -> Catalog:
-    for candidate in (source if source and not _is_address(source) else "", str(SNAPSHOT)):
+def _load_local(source: str, key: str) -> Catalog:
+    given = source if source and not fetch.is_address(source) else ""
+    for candidate, its_key in ((given, key), (str(SNAPSHOT), "")):
         try:
             if candidate:
-                return parse(_read(candidate), candidate)
+                return parse(_read(candidate, its_key), candidate)
         except PluginError:  # the commands report it
             continue
     return Catalog("", {})
@@ -189,32 +197,21 @@ def _damaged(source: str, problem: str) -> PluginError:
     )
 
 
-def _is_address(source: str) -> bool:
-    return source.startswith(("http://", "https://"))
+def _read(source: str, key: str = "") -> bytes:
+    """Return the text of a catalogue; with a key, only if its signature beside it was made with that key."""
+    text = _content(source, "the catalogue")
+    if key:
+        require_signature(text, _content(f"{source}.sig", "the signature of the catalogue"), key, source)
+    return text
 
 
-def _read(source: str) -> bytes:
+def _content(source: str, what: str) -> bytes:
     try:
-        text = _download(source) if _is_address(source) else Path(source.removeprefix("file://")).read_bytes()
+        return fetch.read(source)
+    except fetch.Incomplete as error:
+        raise _damaged(source, str(error)) from error
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or getattr(error, "reason", None) or error
         raise PluginError(
-            f"cannot read the catalogue {printable(source)}: {reason}; name another one with --catalog or {VARIABLE}"
+            f"cannot read {what} {printable(source)}: {fetch.reason(error)}; name another one with --catalog or "
+            f"{VARIABLE}"
         ) from error
-    if len(text) > MAX_BYTES:
-        raise _damaged(source, f"it has more than {MAX_BYTES >> 20} MiB")
-    return text
-
-
-def _download(address: str) -> bytes:
-    import http.client
-    import urllib.request
-
-    try:
-        with urllib.request.urlopen(address, timeout=TIMEOUT_S) as response:
-            text: bytes = response.read(MAX_BYTES + 1)
-            if response.length:  # fewer bytes came than the server announced
-                raise _damaged(address, f"{response.length} bytes of it are missing")
-    except http.client.HTTPException as error:
-        raise OSError(f"the server's answer is not complete ({type(error).__name__})") from error
-    return text

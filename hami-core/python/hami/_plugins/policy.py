@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hami._errors import PluginError
 from hami._plugins.plugin import CORE, normalised
 
+if TYPE_CHECKING:
+    from hami._plugins.attestations import Publisher
+
 PATH = Path("/etc/hami/policy.toml")
-KEYS = ("allow", "block", "catalog", "require_grade")
+KEYS = ("allow", "block", "catalog", "catalog_key", "require_attestation", "require_grade")
+ASK = "ask the administrator of this machine"
 GRADES = ("bronze", "silver", "gold")  # of hami-build check, the lowest first
 
 
@@ -23,6 +27,9 @@ class Policy(NamedTuple):
     problem: str = ""  # why the file cannot be obeyed; then no plugin may be used
     catalog: str = ""  # the catalogue of this machine, instead of any that users name
     require_grade: str = ""  # the lowest grade in that catalogue with which a plugin may be installed
+    catalog_key: str = ""  # the public key with which that catalogue must be signed
+    # Repositories whose workflows may publish plugins. None: a plugin needs no attestation; empty: of any repository.
+    require_attestation: frozenset[str] | None = None
 
     def reason_against(self, distribution: str) -> str:
         """Return why a distribution may not be used; empty if it may."""
@@ -39,7 +46,7 @@ class Policy(NamedTuple):
         """Raise PluginError for the first distribution that may not be used."""
         for name in distributions:
             if reason := self.reason_against(name):
-                raise PluginError(f"{name} is disabled by {reason}; ask the administrator of this machine")
+                raise PluginError(f"{name} is disabled by {reason}; {ASK}")
 
     def require_grades(self, grades: Mapping[str, str]) -> None:
         """Raise PluginError for the first plugin with a lower grade than `require_grade`, or an unknown one."""
@@ -48,8 +55,21 @@ class Policy(NamedTuple):
             if enough and grade not in enough:
                 raise PluginError(
                     f"{name} has {f'the grade {grade}' if grade else 'no grade'} in the catalogue {self.catalog}, and "
-                    f"{PATH} requires {self.require_grade}; ask the administrator of this machine"
+                    f"{PATH} requires {self.require_grade}; {ASK}"
                 )
+
+    def require_publisher(self, distribution: str, publishers: Sequence[Publisher], problem: str) -> None:
+        """Raise PluginError if a plugin is not attested by an accepted repository; `problem` says why by none."""
+        if self.require_attestation is None:
+            return
+        if not publishers:
+            raise PluginError(f"{distribution} has no verified attestation, which {PATH} requires: {problem}; {ASK}")
+        found = [publisher.source for publisher in publishers]
+        if self.require_attestation and self.require_attestation.isdisjoint(found):
+            raise PluginError(
+                f"{distribution} is published by {' and '.join(found)}, and {PATH} accepts "
+                f"{', '.join(sorted(self.require_attestation))}; {ASK}"
+            )
 
 
 def read() -> Policy:
@@ -92,7 +112,43 @@ def _parse(text: bytes) -> Policy:
         raise ValueError(f'has no grade in require_grade: write "{GRADES[0]}", "{GRADES[1]}" or "{GRADES[2]}"')
     if grade and not catalog:
         raise ValueError("has require_grade without catalog: name the catalogue that has the grades")
-    return Policy(lists.get("allow"), lists.get("block", frozenset()), "", catalog, grade)
+    return Policy(
+        allow=lists.get("allow"),
+        block=lists.get("block", frozenset()),
+        catalog=catalog,
+        require_grade=grade,
+        catalog_key=_key(table.get("catalog_key", ""), catalog),
+        require_attestation=_repositories(table.get("require_attestation", False)),
+    )
+
+
+def _key(value: Any, catalog: str) -> str:
+    from hami._plugins.signatures import raw_key
+
+    try:
+        if value != "":
+            raw_key(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "has no public key in catalog_key: write the line between BEGIN and END that openssl pkey -pubout prints "
+            "for an Ed25519 key"
+        ) from error
+    if value and not catalog:
+        raise ValueError("has catalog_key without catalog: name the catalogue that is signed with the key")
+    return str(value)
+
+
+def _repositories(value: Any) -> frozenset[str] | None:
+    if value is False:
+        return None
+    if value is True:
+        return frozenset()
+    if not isinstance(value, list) or not value or not all(isinstance(text, str) for text in value):
+        raise ValueError(
+            "has neither true nor a list of repositories in require_attestation: write require_attestation = "
+            '["https://github.com/acme/words"]'
+        )
+    return frozenset(text.rstrip("/").lower() for text in value)
 
 
 def _names(key: str, value: Any) -> frozenset[str]:
@@ -110,5 +166,7 @@ def fact() -> dict[str, str]:
         return {"policy": f"every plugin is disabled by {found.problem}"}
     lists = {"allow": found.allow, "block": found.block}
     texts = {key: ", ".join(sorted(names)) for key, names in lists.items() if names}
-    texts |= {"catalog": found.catalog, "require_grade": found.require_grade}
+    texts |= {"catalog": found.catalog, "catalog_key": found.catalog_key, "require_grade": found.require_grade}
+    if found.require_attestation is not None:
+        texts["require_attestation"] = ", ".join(sorted(found.require_attestation)) or "true"
     return {"policy": "; ".join([str(PATH), *(f"{key} {text}" for key, text in texts.items() if text)])}

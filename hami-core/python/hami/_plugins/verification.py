@@ -1,4 +1,4 @@
-"""Compares every file of hami-core and of the plugins with the hashes that their installer recorded."""
+"""Compares every file of hami-core and of the plugins with its recorded hash, and says who published the plugin."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
+from hami._errors import PluginError
+from hami._plugins import attestations
+from hami._plugins.attestations import Publisher, Unverified
 from hami._plugins.installation import Copy, installed_copies
+from hami._plugins.plugin import normalised
 from hami._plugins.recorded_files import reinstall
+from hami._text import printable
 
 
 class Verified(NamedTuple):
@@ -21,7 +26,9 @@ class Verified(NamedTuple):
     changed: list[str]
     installer: str
     source: str  # address of the wheel or folder, if it was not an index
-    problem: str  # empty: every file is as installed
+    problem: str  # empty: every file is as installed, and no attestation is of another file
+    publishers: list[Publisher]  # with a verified attestation of the file that it was installed from
+    unattested: str  # why there are none
 
 
 def verify() -> list[Verified]:
@@ -35,6 +42,11 @@ def _verified(copy: Copy) -> Verified:
     changed = [name for name in copy.changed if name not in missing]
     installer = _text(info / "INSTALLER").strip()
     source, editable = _origin(info)
+    publishers, unattested, wrong = _attested(copy, info)
+    damage = _damage(copy, missing, changed, installer, editable=editable)
+    if wrong:
+        again = f"hami uninstall {copy.name} && hami install {copy.name}"
+        damage = "; ".join(filter(None, [damage, f"{wrong}: {again}"]))
     return Verified(
         copy.name,
         copy.version,
@@ -44,11 +56,26 @@ def _verified(copy: Copy) -> Verified:
         changed,
         installer,
         source,
-        _problem(copy, missing, changed, installer, editable=editable),
+        damage,
+        publishers,
+        unattested,
     )
 
 
-def _problem(copy: Copy, missing: list[str], changed: list[str], installer: str, *, editable: bool) -> str:
+def _attested(copy: Copy, info: Path) -> tuple[list[Publisher], str, str]:
+    """Return who published a distribution, or why that is not known, or what is wrong with the attestation."""
+    try:
+        origin = attestations.read(info)
+        if normalised(origin.file.partition("-")[0]) != copy.name:
+            return [], "", f"{info / attestations.RECORD} is about another file, {printable(origin.file)}"
+        return attestations.publishers(origin), "", ""
+    except Unverified as reason:
+        return [], str(reason), ""
+    except PluginError as error:
+        return [], "", str(error)
+
+
+def _damage(copy: Copy, missing: list[str], changed: list[str], installer: str, *, editable: bool) -> str:
     command = reinstall(copy.name, copy.folder)
     if editable:
         return "it is an editable installation, whose files may change: install it without --editable"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import html
 import json
+import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +15,7 @@ from packaging.version import Version
 
 from hami_build import binary, grades, integrity, wheel_file
 from hami_build.errors import Failure
+from hami_build.index import read
 from hami_build.unpacked import Skipped, Wheel, Wrong, unpack
 
 FORMAT = 1
@@ -99,15 +100,26 @@ def abi(wheel: Wheel) -> dict[str, str]:
 
 
 def release(version: str, wheels: Sequence[Path]) -> dict[str, Any]:
-    """Return the files of one version with their hashes."""
-    files = [{"name": wheel.name, "sha256": hashlib.sha256(wheel.read_bytes()).hexdigest()} for wheel in wheels]
+    """Return the files of one version with their hashes, and the names of their provenance objects."""
+    archives = list(map(read, wheels))
+    files = [
+        {
+            "name": each.path.name,
+            "sha256": each.sha256,
+            **({"provenance": each.provenance.name} if each.provenance else {}),
+        }
+        for each in archives
+    ]
     return {"version": version, "files": files}
 
 
-def write(catalog: Mapping[str, Any], folder: Path) -> list[Path]:
-    """Write the catalogue and the page into a folder; return the files."""
+def write(catalog: Mapping[str, Any], folder: Path, wheels: Iterable[Path] = ()) -> list[Path]:
+    """Write the catalogue, the page, and the provenance objects beside the wheels into a folder; return the files."""
     folder.mkdir(parents=True, exist_ok=True)
     files = [folder / JSON, folder / PAGE]
+    for each in map(read, wheels):
+        if each.provenance:
+            files.append(Path(shutil.copy2(each.provenance, folder)))
     files[0].write_text(json.dumps(catalog, indent=1, ensure_ascii=False) + "\n", "utf-8")
     files[1].write_text(page(catalog), "utf-8")
     return files

@@ -8,6 +8,7 @@ import datetime
 import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,13 @@ PLATFORMS: dict[str, Any] = {
     "metavar": "NAME,…",
     "help": "platforms of a native plugin, such as manylinux2014_x86_64,manylinux_2_28_aarch64; "
     "default: the oldest with the architecture of this machine",
+}
+PYTHONS: dict[str, Any] = {
+    "action": "append",
+    "default": [],
+    "metavar": "WHICH",
+    "help": "of a project that is compiled for the ABI of one Python, such as pybind11 makes: build for this CPython, "
+    "such as 3.12, cp313t or a path; all: for all that are found; default: the running one",
 }
 OTHER_CORES: dict[str, Any] = {
     "action": "append",
@@ -51,12 +59,17 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     check.add_argument(
         "--source", type=Path, metavar="FOLDER", help="also compile the project in FOLDER with sanitizers and run it"
     )
-    wheel = _add(commands, "wheel", "build the wheels of a plugin, as they are published", run_wheel)
+    wheel = _add(commands, "wheel", "build the wheels of a project, as they are published", run_wheel)
     wheel.add_argument(
         "project", nargs="?", type=Path, default=Path(), metavar="PROJECT", help="folder of the project; default: ."
     )
     wheel.add_argument("--platform", **PLATFORMS)
+    wheel.add_argument("--python", **PYTHONS)
+    wheel.add_argument("--sdist", action="store_true", help="also build the source distribution")
     wheel.add_argument("--to", type=Path, default=Path("dist"), metavar="FOLDER", help="where to write; default: dist")
+    audit = _add(commands, "audit", "audit the files of any project before they are published", run_audit)
+    audit.add_argument("file", nargs="+", type=Path, metavar="FILE", help="a wheel or a source distribution")
+    audit.add_argument("--changelog", type=Path, metavar="FILE", help="its newest version must be that of the files")
     develop = _add(
         commands, "develop", "install a plugin from its sources, and compile it again when they change", run_develop
     )
@@ -125,9 +138,28 @@ def run_check(parsed: argparse.Namespace) -> int:
 
 def run_wheel(parsed: argparse.Namespace) -> int:
     """Build the wheels and print their paths."""
-    from hami_build import platforms, wheels
+    from hami_build import interpreters, platforms, sdist, wheels
 
-    return _print_files(parsed, "wheels", wheels.build(parsed.project, platforms.chosen(parsed.platform), parsed.to))
+    pythons = interpreters.required([] if "all" in parsed.python else parsed.python) if parsed.python else []
+    built = wheels.build(parsed.project, platforms.chosen(parsed.platform), parsed.to, pythons)
+    if parsed.sdist:
+        built.append(sdist.build(parsed.project, parsed.to))
+    return _print_files(parsed, "wheels", built)
+
+
+def run_audit(parsed: argparse.Namespace) -> int:
+    """Print a line for each check; the status is 1 if one fails."""
+    from hami_build import audit
+
+    rules = audit.Rules(changelog=parsed.changelog)
+    if missing := [file for file in parsed.file if not file.is_file()]:
+        raise Failure(f"{missing[0]} is not a file; give the path of a wheel or a source distribution")
+    found = [audit.Finding(file.name, *each) for file in parsed.file for each in audit.checks(file, rules)]
+    if parsed.json:
+        print(json.dumps([asdict(each) for each in found], indent=1))
+    else:
+        print("\n".join(map(str, found)))
+    return 0 if all(each.passed for each in found) else 1
 
 
 def run_release(parsed: argparse.Namespace) -> int:
@@ -137,6 +169,8 @@ def run_release(parsed: argparse.Namespace) -> int:
     if parsed.check:
         if problems := release.problems(parsed.project, parsed.version):
             raise Failure("\n".join(problems))
+        if parsed.json:
+            print(json.dumps({"name": project.read(parsed.project).name, "version": parsed.version}))
         return 0
     release.require_ready(parsed.project, parsed.version)
     day = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
@@ -145,8 +179,8 @@ def run_release(parsed: argparse.Namespace) -> int:
         for report in map(grades.grade, files):
             if grades.GRADES.index(report.grade) < grades.GRADES.index(parsed.require):
                 raise Failure(f"a release must be {parsed.require}\n{report.text()}")
-    name = project.read(parsed.project).name
-    print(release.instructions(name, parsed.version, f"v{parsed.version}", [file.resolve() for file in files]))
+    ready = release.Ready(project.read(parsed.project).name, parsed.version, f"v{parsed.version}", files)
+    print(json.dumps(ready.as_json()) if parsed.json else ready.text())
     return 0
 
 
@@ -186,7 +220,8 @@ def run_catalog(parsed: argparse.Namespace) -> int:
     wheels = sorted(parsed.folder.glob("*.whl"))
     if not wheels:
         raise Failure(f"{parsed.folder} contains no wheels; build them with hami-build wheel")
-    return _print_files(parsed, "files", catalog.write(catalog.collect(wheels, with_grades=parsed.grade), parsed.to))
+    found = catalog.collect(wheels, with_grades=parsed.grade)
+    return _print_files(parsed, "files", catalog.write(found, parsed.to, wheels))
 
 
 def run_index(parsed: argparse.Namespace) -> int:

@@ -20,6 +20,7 @@ from hami_build.errors import Failure
 FILES = "files"
 SIMPLE = "simple"
 SUFFIXES = (".whl", ".tar.gz")
+PROVENANCE = ".provenance"  # of the file beside an archive with its provenance object (PEP 740)
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,12 @@ class Archive:
     requires_python: str
     sha256: str
     metadata: bytes  # only of a wheel: that of a source distribution may change when it is built
+
+    @property
+    def provenance(self) -> Path | None:
+        """The file with its provenance object, if there is one beside it."""
+        file = self.path.with_name(f"{self.path.name}{PROVENANCE}")
+        return file if file.is_file() else None
 
 
 def read(path: Path) -> Archive:
@@ -44,8 +51,12 @@ def read(path: Path) -> Archive:
         raise Failure(
             f"{path} does not contain the metadata of a wheel or a source distribution; build it again"
         ) from error
-    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-    return Archive(path, project, message.get("Requires-Python", ""), sha256, metadata if wheel else b"")
+    return Archive(path, project, message.get("Requires-Python", ""), sha256(path), metadata if wheel else b"")
+
+
+def sha256(path: Path) -> str:
+    """Return the hash of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _metadata_of_wheel(path: Path) -> bytes:
@@ -76,6 +87,8 @@ def write(paths: Iterable[Path], folder: Path) -> list[Archive]:
         shutil.copy2(archive.path, work / FILES)
         if archive.metadata:
             (work / FILES / f"{archive.path.name}.metadata").write_bytes(archive.metadata)
+        if archive.provenance:
+            shutil.copy2(archive.provenance, work / FILES)
     projects = {archive.project: [a for a in archives if a.project == archive.project] for archive in archives}
     names = "".join(f'<a href="{name}/">{name}</a><br>\n' for name in projects)
     _write_page(work / SIMPLE, "Simple index", names, {"projects": [{"name": name} for name in projects]})
@@ -111,6 +124,8 @@ def _link(archive: Archive, base: str) -> str:
         told = f"sha256={hashlib.sha256(archive.metadata).hexdigest()}"
         attributes += f' data-core-metadata="{told}" data-dist-info-metadata="{told}"'
     name = archive.path.name
+    if archive.provenance:
+        attributes += f' data-provenance="{base}{name}{PROVENANCE}"'
     return f'<a href="{base}{name}#sha256={archive.sha256}"{attributes}>{name}</a><br>\n'
 
 
@@ -122,6 +137,8 @@ def _entry(archive: Archive, base: str) -> dict[str, Any]:
     }
     if archive.requires_python:
         entry["requires-python"] = archive.requires_python
+    if archive.provenance:
+        entry["provenance"] = f"{base}{archive.path.name}{PROVENANCE}"
     if archive.metadata:
         # Not the older name "dist-info-metadata": pip 22.3 to 23.0 fail where JSON has it (PEP 714).
         entry["core-metadata"] = {"sha256": hashlib.sha256(archive.metadata).hexdigest()}

@@ -37,9 +37,20 @@ class Project:
         return str(self.table["build-system"]["build-backend"])
 
     @property
+    def requires(self) -> list[str]:
+        """What its build requires."""
+        return list(map(str, self.table["build-system"].get("requires", ())))
+
+    @property
     def is_native(self) -> bool:
         """Whether it is compiled."""
         return self.backend == NATIVE_BACKEND
+
+    @property
+    def serves_every_python(self) -> bool:
+        """Whether one wheel of it is for several Pythons: it is not compiled, or not for the ABI of one Python."""
+        wheel = self.table.get("tool", {}).get("scikit-build", {}).get("wheel", {})
+        return not self.is_native or bool(wheel.get("py-api"))
 
     @property
     def module(self) -> str:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from hami_build import changelog, project
+from hami_build import changelog, index, project
 from hami_build.errors import Failure
 from hami_build.git import git
 
@@ -95,22 +96,53 @@ def problems(folder: Path, version: str) -> list[str]:
     return [problem for problem, there in found.items() if there]
 
 
-def instructions(name: str, version: str, tag: str, files: Sequence[Path]) -> str:
-    """Return a text that lists the files and how to upload them."""
-    lines = [f"{name} {version} is ready. To upload:", ""]
-    for file in files:
-        digest = hashlib.sha256(file.read_bytes()).hexdigest()
-        lines.append(f"  {shown(file)}  {file.stat().st_size / 1000:.0f} kB  sha256 {digest}")
-    lines += [
-        "",
-        "With the release workflow, which builds the same files again and publishes them:",
-        f'  git commit --all --message "{name} {version}" && git tag {tag} && git push origin HEAD {tag}',
-        "By hand:",
-        f"  twine upload {' '.join(map(shown, files))}",
-    ]
-    return "\n".join(lines)
+@dataclass(frozen=True)
+class Ready:
+    """A release that can be uploaded."""
+
+    name: str
+    version: str
+    tag: str  # that starts the release workflow
+    files: Sequence[Path]
+
+    @property
+    def commands(self) -> dict[str, str]:
+        """The commands that publish it: by the release workflow, which builds the same files again, or by hand."""
+        commit = f'git commit --all --message "{self.name} {self.version}"'
+        return {
+            "workflow": f"{commit} && git tag {self.tag} && git push origin HEAD {self.tag}",
+            "by hand": f"twine upload {' '.join(map(shown, self.files))}",
+        }
+
+    def text(self) -> str:
+        """Return a text that lists the files and how to upload them."""
+        lines = [f"{self.name} {self.version} is ready. To upload:", ""]
+        for file in self.files:
+            lines.append(f"  {shown(file)}  {file.stat().st_size / 1000:.0f} kB  sha256 {index.sha256(file)}")
+        return "\n".join(
+            [
+                *lines,
+                "",
+                "With the release workflow, which builds the same files again and publishes them:",
+                f"  {self.commands['workflow']}",
+                "By hand:",
+                f"  {self.commands['by hand']}",
+            ]
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the same as values for JSON."""
+        files = [{"file": str(file), "sha256": index.sha256(file)} for file in self.files]
+        return {
+            "name": self.name,
+            "version": self.version,
+            "tag": self.tag,
+            "files": files,
+            "commands": self.commands,
+        }
 
 
 def shown(file: Path) -> str:
     """Return the path of a file, relative to the current folder if it is inside."""
+    file = file.resolve()
     return str(file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file)

@@ -15,16 +15,17 @@ class Part:
 
     name: str
     version: str
-    license: str
+    license: str  # an SPDX expression; empty: not known
     purl: str
 
     def component(self) -> dict[str, Any]:
+        licenses = {"licenses": [{"expression": self.license}]} if self.license else {}
         return {
             "type": "library",
             "bom-ref": self.purl,
             "name": self.name,
             "version": self.version,
-            "licenses": [{"expression": self.license}],
+            **licenses,
             "purl": self.purl,
         }
 
@@ -42,7 +43,7 @@ def cxx_library(version: str) -> Part:
 def document(metadata: Message, contains: Sequence[Part]) -> str:
     """Return the bill of materials of the wheel with these METADATA."""
     name, version = metadata["Name"], metadata["Version"]
-    own = Part(name, version, metadata["License-Expression"], f"pkg:pypi/{name}@{version}")
+    own = Part(name, version, metadata["License-Expression"] or "", f"pkg:pypi/{name}@{version}")
     bill = {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",

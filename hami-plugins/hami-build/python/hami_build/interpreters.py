@@ -1,4 +1,4 @@
-"""Finds the CPythons of this machine that wheels are built for, one per ABI; the running one takes precedence."""
+"""Finds the CPythons of this machine that wheels can be built for, one per ABI; the running one takes precedence."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+from hami_build.errors import Failure
 
 OLDEST = (3, 10)
 PLACES = (
@@ -127,3 +129,11 @@ def select(asked: list[str]) -> tuple[list[Interpreter], list[str]]:
         chosen += [match for match in matches if isinstance(match, Interpreter)]
         skipped += [match for match in matches if isinstance(match, str)]
     return chosen, skipped
+
+
+def required(asked: list[str]) -> list[Interpreter]:
+    """Return the interpreters that `asked` names, as `select` does; raises Failure if one cannot be used."""
+    chosen, skipped = select(asked)
+    if (asked and skipped) or not chosen:
+        raise Failure("\n".join([f"no CPython to build for ({', '.join(asked) or 'any'}):", *skipped]))
+    return chosen

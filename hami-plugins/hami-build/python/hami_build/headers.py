@@ -5,11 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from hami_build import apt, cache
+from hami_build.interpreters import Interpreter
 from hami_build.steps import Failure, environment, exclusive, run, step
-
-from . import apt
-from .interpreters import Interpreter
-from .paths import CACHE
 
 
 class NoHeaders(Failure):
@@ -26,7 +24,7 @@ def _include_folder(interpreter: Interpreter) -> Path:
     name = "python{}.{}".format(*interpreter.version)
     if interpreter.has_headers and not architecture_configs(interpreter.include.parent, name):
         return interpreter.include
-    collected = CACHE / "headers" / f"{name}-{'.'.join(map(str, interpreter.version))}"
+    collected = cache.folder() / "headers" / f"{name}-{'.'.join(map(str, interpreter.version))}"
     if (collected / "Python.h").is_file():
         return collected
     if interpreter.has_headers:
@@ -64,7 +62,7 @@ def collect(include: Path, name: str, destination: Path) -> None:
 
 def unpack_debian(package: str, name: str, destination: Path) -> None:
     """Download `package` with separate package lists, and copy its headers into `destination`."""
-    work = CACHE / "headers" / "apt"
+    work = cache.folder() / "headers" / "apt"
     apt_get = apt.private(work)
     clean = environment(LC_ALL="C")
     try:
