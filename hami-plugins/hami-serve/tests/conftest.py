@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import uvicorn
 
-from hami_serve.http_app import application
+from hami_serve.http_app import Direct, application
 from hami_serve.http_protocol import Protocol
 from hami_serve.server import HttpServer, listen
 from hami_serve.serving import Serving
@@ -134,7 +134,7 @@ class Running:
         self._listening = listen("127.0.0.1", 0)
         self.port = self._listening.getsockname()[1]
         self.url = f"127.0.0.1:{self.port}"
-        made = application(self.serving, **options)
+        made = Direct(application(self.serving, **options))
         config = uvicorn.Config(made, http=Protocol, ws="none", log_level="warning")
         self._server = ServerInThread(config, self.serving, drain=30)
         self._thread = threading.Thread(target=self._run)
@@ -347,3 +347,14 @@ class TestWrites(hami.Backend):
     def forward(self, batch):
         for item in batch:
             item["result"] = item["data"]
+
+
+@hami.register
+class TestPlace(hami.Backend):
+    """Whether the memory of the inputs is that of the request: they then lie behind one another."""
+
+    def forward(self, batch):
+        for item in batch:
+            first, second = item["first"], item["second"]
+            gap = second.ctypes.data - first.ctypes.data - first.nbytes
+            item["result"] = [gap, first.ctypes.data % 64, int(first.sum()), int(second.sum())]

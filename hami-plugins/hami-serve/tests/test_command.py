@@ -20,12 +20,12 @@ import hami
 
 @hami.register
 class Held(hami.Backend):
-    """Ends when the file `open` exists."""
+    """Ends when the file `open` exists, or the request is cancelled."""
 
     def forward(self, batch):
         import pathlib
         print("begun", flush=True)
-        while not pathlib.Path("open").exists():
+        while not pathlib.Path("open").exists() and not batch[0].cancelled:
             threading.Event().wait(0.01)
         for item in batch:
             item["result"] = "done"
@@ -61,6 +61,31 @@ def test_sigterm_answers_open_requests_and_ends_with_status_0(tmp_path):
         assert (answer.status, json.loads(answer.read())["outputs"][0]["data"]) == (200, ["done"])
         assert process.wait(60) == 0
         assert process.stderr.read() == ""
+
+
+@pytest.mark.parametrize("part", ["the request runs", "the body has not come"])
+def test_a_request_that_is_open_when_the_drain_ends_is_answered_with_503(tmp_path, part):
+    (tmp_path / "backends.py").write_text(MODELS)
+    body = json.dumps({"inputs": [{"name": "x", "datatype": "INT8", "shape": [1], "data": [1]}]})
+    with (
+        serving(tmp_path, "Held", "--import", "backends.py", "--drain", "0.2s") as (process, port),
+        closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection,
+    ):
+        if part == "the request runs":
+            connection.request("POST", "/v2/models/Held/infer", body)
+            assert process.stdout.readline() == "begun\n"
+        else:
+            connection.request("GET", "/v2/health/live")
+            assert connection.getresponse().read()
+            headers = {"Expect": "100-continue", "Content-Length": "999"}
+            connection.request("POST", "/v2/models/Held/infer", body, headers)
+            connection.sock.settimeout(60)
+            assert connection.sock.recv(25) == b"HTTP/1.1 100 Continue\r\n\r\n"  # the server waits for the body
+        process.send_signal(signal.SIGTERM)
+        answer = connection.getresponse()
+        assert answer.status == 503
+        assert "the server is stopping, and the request did not end in time" in json.loads(answer.read())["error"]
+        assert process.wait(60) == 0
 
 
 def test_a_folder_is_served_on_loopback(tmp_path):

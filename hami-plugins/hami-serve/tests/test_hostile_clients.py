@@ -51,6 +51,19 @@ def test_a_client_that_sends_nothing_loses_its_connection(start, monkeypatch):
         assert client.recv(1) == b""
 
 
+def test_a_client_that_sends_no_further_request_loses_its_connection(start, monkeypatch):
+    server = start({"any": "Identity"})
+    with (
+        monkeypatch.context() as patched,
+        socket.create_connection(("127.0.0.1", server.port), timeout=60) as client,
+        client.makefile("rb") as stream,
+    ):
+        client.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n")
+        patched.setattr("hami_serve.http_protocol.IDLE_S", 0.01)
+        client.sendall(b"\r\n")
+        assert stream.read().endswith(b'{"live": true}')  # and then the end of the connection
+
+
 def test_a_request_that_runs_for_long_keeps_its_connection(start, monkeypatch, gate):
     slow = gate("long")
     server = start({"slow": {"backend": "TestGate", "gate": "long"}})

@@ -9,6 +9,7 @@ import queue
 import socket
 import struct
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -238,6 +239,7 @@ BAD: list[tuple[object, str]] = [
         "priority is an int from 0 to 255, got 256",
     ),
     ({"inputs": [tensor()], "outputs": [{"name": "n" * 10_000}]}, 'has no output "nnn'),
+    ({"inputs": [tensor()], "parameters": {"deadline": "soon"}}, "the deadline of a request is in seconds since 1970"),
     ({"inputs": [tensor("timeout")]}, 'an input has the name "timeout", which is reserved'),
 ]
 
@@ -339,6 +341,23 @@ def test_errors_of_the_backend_reach_the_client_with_their_text(server):
     assert (status, answer["error"].splitlines()[0]) == (500, "ZeroDivisionError: in the backend")
 
 
+def test_a_deadline_counts_the_time_before_the_request_came(start, gate):
+    slow = gate("late")
+    server = start({"slow": {"backend": "TestGate", "gate": "late"}})
+
+    def ask(deadline: float) -> tuple[int, str]:
+        status, answer = server.post(
+            "/v2/models/slow/infer", {"inputs": [tensor()], "parameters": {"deadline": deadline}}
+        )
+        return status, answer.get("error", "")
+
+    status, error = ask(time.time() - 5)
+    assert (status, "after its deadline" in error) == (504, True), error
+    assert not slow.begun.acquire(blocking=False)  # it did not run
+    status, error = ask(time.time() + 0.05)
+    assert (status, "timed out" in error) == (504, True), error
+
+
 def test_a_timeout_is_504_and_a_full_queue_429(start, gate):
     slow = gate("http")
     server = start({"slow": {"backend": "TestGate", "gate": "http", "max_queue_size": 1, "on_full": "reject"}})
@@ -397,3 +416,49 @@ def test_an_all_rounder_of_the_caller_is_served_and_changed_while_it_is(start):
         assert server.post("/v2/models/a/infer", request)[1]["outputs"][0]["data"] == ["new on cpu"]
         server.close()
         assert not rounder.closed
+
+
+def test_large_tensors_are_used_where_the_socket_has_written_them(start):
+    server = start({"place": "TestPlace"})
+    tensors = {name: np.arange(count, dtype=np.int32) for name, count in (("first", 100_000), ("second", 50_000))}
+    entries = [
+        {"name": name, "datatype": "INT32", "shape": [each.size], "parameters": {"binary_data_size": each.nbytes}}
+        for name, each in tensors.items()
+    ]
+    for id in ("", "a", "ab", "abc", "abcd"):  # any length of the JSON part
+        head = json.dumps({"inputs": entries, "id": id}).encode()
+        body = head + b"".join(each.tobytes() for each in tensors.values())
+        status, answer = server.post(
+            "/v2/models/place/infer", body, {"Inference-Header-Content-Length": str(len(head))}
+        )
+        assert status == 200, answer
+        sums = [int(each.sum()) for each in tensors.values()]
+        assert answer["outputs"][0]["data"] == [0, 0, *sums]
+
+
+def test_large_bodies_and_small_ones_follow_one_another_on_a_connection(server):
+    sizes = [1 << 20, 10, 1 << 17, 70_000, 0, 3 << 20]
+    requests, bodies = [], []
+    for size in sizes:
+        entry = {"name": "x", "datatype": "UINT8", "shape": [size], "parameters": {"binary_data_size": size}}
+        head = json.dumps({"inputs": [entry], "parameters": {"binary_data_output": True}}).encode()
+        bodies.append(bytes(range(256)) * (size // 256) + bytes(size % 256))
+        lines = (
+            "POST /v2/models/any/infer HTTP/1.1",
+            "Host: x",
+            f"Inference-Header-Content-Length: {len(head)}",
+            f"Content-Length: {len(head) + size}",
+        )
+        requests.append("\r\n".join([*lines, "", ""]).encode() + head + bodies[-1])
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
+        sender = threading.Thread(target=client.sendall, args=(b"".join(requests),))
+        sender.start()
+        with client.makefile("rb") as stream:
+            for body in bodies:
+                length = 0
+                while (line := stream.readline()) != b"\r\n":
+                    if line.lower().startswith(b"content-length:"):
+                        length = int(line.partition(b":")[2])
+                answer = stream.read(length)
+                assert answer[len(answer) - len(body) :] == body
+        sender.join(60)

@@ -15,7 +15,7 @@ from itertools import islice
 import hami
 import numpy as np
 import pytest
-from conftest import io, models
+from conftest import FLOODS, Flood, io, models
 from test_command import serving
 
 pytest.importorskip("aiohttp", reason="needs hami-serve[remote]")
@@ -102,6 +102,47 @@ def test_integers_that_an_input_cannot_hold_are_an_error(url):
             pipe({"data": [1, 256]})
         with pytest.raises(hami.DataTypeError, match="is UINT8, got FP64"):
             pipe({"data": [1.5]})
+
+
+@pytest.fixture
+def grpc_url():
+    """grpc_url(source) starts a server in this process, and returns its URL."""
+    pytest.importorskip("grpc_reflection", reason="needs hami-serve[grpc]")
+    from conftest import RunningGrpc
+
+    with ExitStack() as stack:
+        yield lambda source: f"grpc://{stack.enter_context(closing(RunningGrpc(source))).url}"
+
+
+def test_the_parts_of_a_remote_model_reach_a_caller_that_takes_them(grpc_url):
+    source = models()
+    with remote(grpc_url(source), "words", parts=True) as pipe:
+        request = {"text_input": np.array([[b"to be"]], object)}
+        assert list(pipe.stream(request)) == [b"to", b"be"]
+        assert request["result"] == b"to be"
+        assert pipe({"text_input": np.array([[b"or not"]], object)})["result"] == b"or not"
+        with pytest.raises(RemoteFailed, match="this word is an error"):
+            list(pipe.stream({"text_input": np.array([[b"one fail"]], object)}))
+    with remote(grpc_url(source), "repeat_int32", parts=True) as pipe:
+        values = np.array([4, 2], np.int32)
+        request = {"IN": values, "DELAY": np.zeros(2, np.uint32), "WAIT": np.zeros(1, np.uint32)}
+        assert [(int(part["OUT"][0]), int(part["IDX"][0])) for part in pipe.stream(request)] == [(4, 0), (2, 1)]
+        assert request["result"] is None
+
+
+def test_parts_over_http_are_an_error_of_the_build():
+    with pytest.raises(hami.ConfigError, match="passes on parts over gRPC only"):
+        remote(unused_url(), "any", parts=True)
+
+
+def test_a_caller_that_leaves_the_parts_ends_the_remote_model(grpc_url):
+    FLOODS["remote"] = flood = Flood()
+    with remote(grpc_url({"flood": {"backend": "TestFlood", "flood": "remote"}}), "flood", parts=True) as pipe:
+        for part in pipe.stream({"data": 1}):
+            assert len(part) == 1 << 16
+            break
+        assert flood.ended.wait(TIMEOUT)
+        assert flood.parts < 4096
 
 
 def test_errors_of_the_server_have_the_types_of_local_ones(url):

@@ -162,6 +162,28 @@ def test_typed_contents_are_answered_with_typed_contents(server):
     assert not answer.raw_output_contents
 
 
+def test_large_raw_contents_arrive_and_return_unchanged(server):
+    sizes = (100_000, 0, 50_001)
+    tensors = [np.arange(size, dtype=np.uint8) for size in sizes]
+    entries = [{"name": name, "datatype": "UINT8", "shape": [size]} for name, size in zip("abc", sizes, strict=True)]
+    answer = call(server, infer_request(*entries, raw_input_contents=[each.tobytes() for each in tensors], id="large"))
+    assert answer.id == "large"
+    found = dict(zip((each.name for each in answer.outputs), answer.raw_output_contents, strict=True))
+    assert found == {name: each.tobytes() for name, each in zip("abc", tensors, strict=True)}
+
+
+@pytest.mark.parametrize(("size", "cut"), [(140_000, 1), (140_000, 70_000), (140_000, 139_990), (10, 1)])
+def test_a_message_that_is_cut_is_rejected(server, size, cut):
+    request = infer_request({**X, "datatype": "UINT8", "shape": [size]}, raw_input_contents=[bytes(size)])
+    data = request.SerializeToString()
+    with grpc.insecure_channel(server.url) as channel:
+        method = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+        with pytest.raises(grpc.RpcError) as error:
+            method(data[: len(data) - cut], timeout=30)
+    assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert error.value.details() == "the message is not a ModelInferRequest, or it is not complete"
+
+
 @pytest.mark.parametrize(
     ("request_", "text"),
     [

@@ -18,17 +18,15 @@ from hami_serve import describing
 from hami_serve.access import MISSING, is_allowed
 from hami_serve.errors import BadRequest, status_of, text_of
 from hami_serve.grpc_messages import POOL, SERVICE, message, methods
-from hami_serve.grpc_tensors import parse_request, render_answer
-from hami_serve.inference import Call, call_of, run, stream
+from hami_serve.grpc_tensors import FINAL, WITH_EMPTY_FINAL, call_of_message, joined, render_answer, split
+from hami_serve.inference import run, stream
 from hami_serve.model import Model, State
 from hami_serve.rounder import AllRounder
 from hami_serve.serving import Serving
 
 Method = Callable[[Any, Any], Awaitable[Any]]
 StreamResponse = message("ModelStreamInferResponse")
-FINAL = "triton_final_response"  # a parameter of each response of a stream: whether it is the last of its request
 MAX_RUNNING = 256  # requests of decoupled models of one stream
-WITH_EMPTY_FINAL = "triton_enable_empty_final_response"  # the client also wants a last response without outputs
 
 
 class Service:
@@ -89,8 +87,11 @@ class Service:
         return {}
 
     async def ModelInfer(self, request: Any, context: Any) -> Any:
-        model, outputs = await run(self._rounder, _call(request, context))
-        return render_answer(model, request, outputs)
+        given, raw = request
+        if given is None:
+            raise BadRequest("the message is not a ModelInferRequest, or it is not complete")
+        model, outputs = await run(self._rounder, call_of_message(given, context, raw))
+        return render_answer(model, given.id, outputs, raw=bool(raw))
 
     async def ModelStreamInfer(self, requests: AsyncIterator[Any], context: Any) -> None:
         """Answer the requests of a stream; one that fails does not end the stream.
@@ -160,28 +161,21 @@ class Stream:
             await self._write(failed)
 
     async def _answer_in_parts(self, request: Any) -> None:
-        call = _call(request, self._context)
+        raw = request.raw_input_contents
+        call = call_of_message(request, self._context, raw)
         with_empty = call.inference.parameters.get(WITH_EMPTY_FINAL) is True
         async with aclosing(stream(self._serving.rounder, call)) as parts:
             async for part in parts:
                 if part.outputs or with_empty:
-                    response = StreamResponse(infer_response=render_answer(part.model, request, part.outputs))
-                    response.infer_response.parameters[FINAL].bool_param = part.final
-                    await self._write(response)
+                    answer, contents = render_answer(part.model, request.id, part.outputs, raw=bool(raw))
+                    answer.raw_output_contents.extend(map(bytes, contents))
+                    answer.parameters[FINAL].bool_param = part.final
+                    await self._write(StreamResponse(infer_response=answer))
 
     async def _write(self, response: Any) -> None:
         """Write a response. This waits while the client is slow, and then the model waits too."""
         async with self._writing:
             await self._context.write(response)
-
-
-def _call(request: Any, context: Any) -> Call:
-    """Return the call for a message. The deadline of the client is a timeout too."""
-    call = call_of(parse_request(request), request.model_name, request.model_version or None)
-    remaining = context.time_remaining()
-    if remaining is not None:
-        call.timeout = min(call.timeout, remaining) if call.timeout else remaining
-    return call
 
 
 def _unary(method: Method, answer: Any) -> Method:
@@ -208,6 +202,8 @@ def handlers(serving: Serving) -> Any:
         function = getattr(service, method.name)
         if method.name == "ModelStreamInfer":
             found[method.name] = grpc.stream_stream_rpc_method_handler(function, **coders)
+        elif method.name == "ModelInfer":
+            found[method.name] = grpc.unary_unary_rpc_method_handler(_unary(function, answer), split, joined)
         else:
             found[method.name] = grpc.unary_unary_rpc_method_handler(_unary(function, answer), **coders)
     return grpc.method_handlers_generic_handler(SERVICE, found)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from google.protobuf.message import DecodeError
 
 from hami_serve.datatypes import (
     DATATYPES,
@@ -19,7 +20,7 @@ from hami_serve.datatypes import (
 )
 from hami_serve.errors import BadRequest, short
 from hami_serve.grpc_messages import message
-from hami_serve.inference import MAX_TENSORS, Inference, Output
+from hami_serve.inference import MAX_TENSORS, Call, Inference, Output, call_of
 from hami_serve.model import Model
 
 CONTENTS = {
@@ -36,12 +37,28 @@ CONTENTS = {
     "FP64": "fp64_contents",
     "BYTES": "bytes_contents",
 }
+Request = message("ModelInferRequest")
 Response = message("ModelInferResponse")
+FINAL = "triton_final_response"  # a parameter of each response of a stream: whether it is the last of its request
+WITH_EMPTY_FINAL = "triton_enable_empty_final_response"  # the client also wants a last response without outputs
+LARGE = 1 << 16  # bytes of a message
+MAX_FIELDS = 4 * MAX_TENSORS
+LENGTH_DELIMITED = 2  # a wire type of protobuf
+RAW_INPUT = Request.DESCRIPTOR.fields_by_name["raw_input_contents"].number << 3 | LENGTH_DELIMITED
+RAW_OUTPUT = Response.DESCRIPTOR.fields_by_name["raw_output_contents"].number << 3 | LENGTH_DELIMITED
 
 
-def parse_request(request: Any) -> Inference:
-    """Return the request of a message."""
-    raw = request.raw_input_contents
+def call_of_message(request: Any, context: Any, raw: Sequence[bytes | memoryview]) -> Call:
+    """Return the call for a message. The deadline of the client is a timeout too."""
+    call = call_of(parse_request(request, raw), request.model_name, request.model_version or None)
+    remaining = context.time_remaining()
+    if remaining is not None:
+        call.timeout = min(call.timeout, remaining) if call.timeout else remaining
+    return call
+
+
+def parse_request(request: Any, raw: Sequence[bytes | memoryview]) -> Inference:
+    """Return the request of a message with these raw contents."""
     if raw and len(raw) != len(request.inputs):
         raise BadRequest(
             f"raw_input_contents has {len(raw)} entries for {len(request.inputs)} inputs; give one for each"
@@ -89,20 +106,95 @@ def _value(parameter: Any) -> Any:
     return getattr(parameter, choice) if choice else None
 
 
-def render_answer(model: Model, request: Any, outputs: Sequence[Output]) -> Any:
-    """Return the message of an answer: with raw contents if the request has them, or typed contents do not exist."""
-    answer = Response(model_name=model.handle.component, model_version=model.handle.version, id=request.id)
-    raw = bool(request.raw_input_contents) or any(output.datatype not in CONTENTS for output in outputs)
+def render_answer(model: Model, id: str, outputs: Sequence[Output], raw: bool) -> tuple[Any, list[bytes | memoryview]]:
+    """Return the message of an answer, and its raw contents, which it does not have yet.
+
+    There are none if `raw` is false, as it is for a request with typed contents, unless a datatype has no others.
+    """
+    answer = Response(model_name=model.handle.component, model_version=model.handle.version, id=id)
+    contents: list[bytes | memoryview] = []
+    raw = raw or any(output.datatype not in CONTENTS for output in outputs)
     for output in outputs:
         entry = answer.outputs.add(name=output.name, datatype=output.datatype, shape=output.array.shape)
         if raw:
-            answer.raw_output_contents.append(bytes(bytes_of_array(output.datatype, output.array)))
+            contents.append(bytes_of_array(output.datatype, output.array))
         else:
             values = output.array.reshape(-1)
-            typed = (
+            elements = (
                 map(as_bytes, values)
                 if output.datatype == "BYTES"
                 else values.astype(DATATYPES[output.datatype][0]).tolist()
             )
-            getattr(entry.contents, CONTENTS[output.datatype]).extend(typed)
-    return answer
+            getattr(entry.contents, CONTENTS[output.datatype]).extend(elements)
+    return answer, contents
+
+
+# ---- large messages: protobuf copies raw contents twice in each direction, so it does not see them ----
+
+
+def split(data: bytes) -> tuple[Any, Sequence[bytes | memoryview]]:
+    """Return a request, None if `data` is no message, and its raw contents.
+
+    Those of a large message are views of `data`, and the request has none.
+    """
+    try:
+        if len(data) > LARGE and (found := _without_raw(data)) is not None:
+            rest, raw = found
+            return Request.FromString(rest), raw
+        request = Request.FromString(data)
+    except DecodeError:  # grpcio would log it, and answer with the status UNKNOWN
+        return None, ()
+    return request, request.raw_input_contents
+
+
+def _without_raw(data: bytes) -> tuple[bytes, list[memoryview]] | None:
+    """Return the fields of a message except its raw contents, and these; None if protobuf should see all of it."""
+    view = memoryview(data)
+    rest: list[memoryview] = []
+    raw: list[memoryview] = []
+    position = 0
+    while position < len(data):
+        if len(rest) + len(raw) > MAX_FIELDS:
+            return None
+        start = position
+        key, position = _varint(data, position)
+        if key & 7 != LENGTH_DELIMITED:  # the messages of the protocol have no others
+            return None
+        size, position = _varint(data, position)
+        if not 0 <= size <= len(data) - position:
+            return None
+        end = position + size
+        if key == RAW_INPUT:
+            raw.append(view[position:end])
+        else:
+            rest.append(view[start:end])
+        position = end
+    return b"".join(rest), raw
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    """Return a number, and the position after it; -1 if it is not complete or too long."""
+    value = 0
+    for shift, byte in enumerate(data[position : position + 5]):
+        value |= (byte & 0x7F) << 7 * shift
+        if byte < 0x80:
+            return value, position + shift + 1
+    return -1, position
+
+
+def joined(answer: tuple[Any, Sequence[bytes | memoryview]]) -> bytes:
+    """Return the bytes of an answer with its raw contents."""
+    response, raw = answer
+    parts: list[bytes | memoryview] = [response.SerializeToString()]
+    for data in raw:
+        parts += (_field(RAW_OUTPUT, len(data)), data)
+    return b"".join(parts)
+
+
+def _field(key: int, size: int) -> bytes:
+    found = bytearray([key])
+    while size > 0x7F:
+        found.append(size & 0x7F | 0x80)
+        size >>= 7
+    found.append(size)
+    return bytes(found)

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hami_serve import describing, openapi
 from hami_serve.datatypes import array_of_bytes
@@ -25,6 +25,7 @@ from hami_serve.http_generate import EventStream, event, parse_generate, render_
 from hami_serve.http_tensors import (
     HEADER_LENGTH,
     HttpInference,
+    TensorAnswer,
     header_length,
     parse_json,
     parse_request,
@@ -37,6 +38,7 @@ from hami_serve.serving import Serving
 
 MAX_BODY = 64 << 20  # bytes of a request, by default
 CLIENT_LEFT = 499  # only access logs show it
+STOPPING = "the server is stopping, and the request did not end in time; send it to another server"
 
 
 def app(source: Any, *, max_body: int = MAX_BODY, allow_control: bool = False, **options: Any) -> Starlette:
@@ -68,7 +70,27 @@ def application(serving: Serving, max_body: int = MAX_BODY) -> Starlette:
     handlers = Handlers(serving, max_body)
     made = Starlette(routes=handlers.routes(), lifespan=lifespan, exception_handlers={HTTPException: _not_routed})
     made.state.serving = serving
+    made.state.infer = Endpoint(serving, handlers.infer)
     return made
+
+
+class Direct:
+    """An application with a short way for inference requests, for a server that adds no middleware.
+
+    The layers and routes of starlette cost as much as parsing a small request.
+    """
+
+    def __init__(self, app: Starlette) -> None:
+        self._app = app
+        self._infer: ASGIApp = app.state.infer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "POST":
+            match scope["path"].split("/"):
+                case ["", "v2", "models", name, "infer"] if name:
+                    scope["path_params"] = {"name": name}
+                    return await self._infer(scope, receive, send)
+        await self._app(scope, receive, send)
 
 
 async def _not_routed(request: Request, error: Exception) -> Response:
@@ -95,7 +117,7 @@ class Handlers:
 
     def routes(self) -> list[Route]:
         model, versioned = "/v2/models/{name}", "/v2/models/{name}/versions/{version}"
-        table: list[tuple[str, str, Callable[[Request], Awaitable[Response]]]] = [
+        table: list[tuple[str, str, Callable[[Request], Awaitable[ASGIApp]]]] = [
             *(("POST", f"{each}/infer", self.infer) for each in (model, versioned)),
             *(("POST", f"{each}/generate", self.generate) for each in (model, versioned)),
             *(("POST", f"{each}/generate_stream", self.generate_stream) for each in (model, versioned)),
@@ -113,21 +135,18 @@ class Handlers:
             ("POST", "/v2/repository/models/{name}/load", self.load),
             ("POST", "/v2/repository/models/{name}/unload", self.unload),
         ]
-        return [Route(path, Endpoint(function), methods=[method]) for method, path, function in table]
+        return [Route(path, Endpoint(self._serving, function), methods=[method]) for method, path, function in table]
 
-    async def infer(self, request: Request) -> Response:
+    async def infer(self, request: Request) -> TensorAnswer:
         headers = dict(request.scope["headers"])
-        body = await read_body(request.receive, headers, self._max_body)
+        body = await read_body(request.scope, request.receive, headers, self._max_body)
         call, inference = self._parse(request, headers, body)
         async with UntilClientLeaves(request.receive):
             model, outputs = await run(self._serving.rounder, call)
-        answer, length = render_answer(model, inference, outputs)
-        if length is None:
-            return Response(answer, media_type="application/json")
-        return Response(answer, headers={HEADER_LENGTH: str(length)}, media_type="application/octet-stream")
+        return TensorAnswer(render_answer(model, inference, outputs))
 
     def _parse(
-        self, request: Request, headers: Mapping[bytes, bytes], body: bytes | bytearray
+        self, request: Request, headers: Mapping[bytes, bytes], body: bytes | bytearray | memoryview
     ) -> tuple[Call, HttpInference]:
         kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         given = headers.get(HEADER_LENGTH.encode())
@@ -176,7 +195,7 @@ class Handlers:
         return EventStream(_events(first, parts, call.inference))
 
     async def _parse_generate(self, request: Request) -> Call:
-        body = await read_body(request.receive, dict(request.scope["headers"]), self._max_body)
+        body = await read_body(request.scope, request.receive, dict(request.scope["headers"]), self._max_body)
         given = parse_json(body, "the request")
         return call_of(parse_generate(given, self._model(request).version.inputs), *_place(request))
 
@@ -244,7 +263,7 @@ class Handlers:
         return _json({})
 
     async def _options(self, request: Request) -> dict[str, Any]:
-        body = await read_body(request.receive, dict(request.scope["headers"]), self._max_body)
+        body = await read_body(request.scope, request.receive, dict(request.scope["headers"]), self._max_body)
         return parse_json(body, "the request") if body else {}
 
 
@@ -284,17 +303,27 @@ class Endpoint:
     A route that is given a function adds layers to it, which cost a tenth of a small request.
     """
 
-    def __init__(self, function: Callable[[Request], Awaitable[Response]]) -> None:
+    def __init__(self, serving: Serving, function: Callable[[Request], Awaitable[ASGIApp]]) -> None:
+        self._serving = serving
         self._function = function
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response: ASGIApp
         try:
             response = await self._function(Request(scope, receive))
         except ClientLeft:
             response = Response(status_code=CLIENT_LEFT)
+        except asyncio.CancelledError:
+            if not self._serving.draining:
+                raise
+            response = _error(hami.PipeClosed(STOPPING))
         except Exception as error:
-            response = Response(_failure(error), status_of(error).http, media_type="application/json")
+            response = _error(error)
         await response(scope, receive, send)
+
+
+def _error(error: BaseException) -> Response:
+    return Response(_failure(error), status_of(error).http, media_type="application/json")
 
 
 def _failure(error: BaseException) -> bytes:

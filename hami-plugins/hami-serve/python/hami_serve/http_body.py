@@ -11,7 +11,9 @@ from typing import Any
 from hami_serve.errors import BadRequest, TooLarge, short
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Scope = MutableMapping[str, Any]
 Headers = Mapping[bytes, bytes]  # names in lower case
+EXTENSION = "hami_serve"  # of ASGI: the server takes views as parts of an answer, and gives a large body under `body`
 OFFLOAD = 1 << 18  # compressed bytes from which on they are expanded on another thread
 WATCH_AFTER_S = 0.01  # most requests end before, and need no task that waits for the client to leave
 
@@ -20,7 +22,7 @@ class ClientLeft(Exception):
     """The client has closed its connection: the answer has no reader."""
 
 
-async def read_body(receive: Receive, headers: Headers, limit: int) -> bytes | bytearray:
+async def read_body(scope: Scope, receive: Receive, headers: Headers, limit: int) -> bytes | bytearray | memoryview:
     """Return the body, expanded if it is compressed; at most `limit` bytes."""
     declared = headers.get(b"content-length", b"0")
     if not declared.isdigit() or int(declared[:20]) > limit:
@@ -32,6 +34,8 @@ async def read_body(receive: Receive, headers: Headers, limit: int) -> bytes | b
             part, more = await _part(receive)
             parts += part
         body = parts
+    whole: memoryview | None = scope.get("extensions", {}).get(EXTENSION, {}).get("body")
+    body = body if whole is None else whole
     if len(body) > limit:
         raise TooLarge(f"the body has more than the {limit} bytes that this server accepts")
     encoding = headers.get(b"content-encoding", b"identity").strip().lower().decode("latin-1")
@@ -44,7 +48,7 @@ async def read_body(receive: Receive, headers: Headers, limit: int) -> bytes | b
     return await asyncio.to_thread(expand, body, encoding, limit)
 
 
-async def _part(receive: Receive) -> tuple[bytes | bytearray, bool]:
+async def _part(receive: Receive) -> tuple[bytes | bytearray | memoryview, bool]:
     """Return the next part of a body, and whether there are more."""
     message = await receive()
     if message["type"] == "http.disconnect":
@@ -52,7 +56,7 @@ async def _part(receive: Receive) -> tuple[bytes | bytearray, bool]:
     return message.get("body", b""), message.get("more_body", False)
 
 
-def expand(body: bytes | bytearray, encoding: str, limit: int) -> bytearray:
+def expand(body: bytes | bytearray | memoryview, encoding: str, limit: int) -> bytearray:
     """Decompress, and stop as soon as the result exceeds the limit."""
     expander = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16 if encoding == "gzip" else zlib.MAX_WBITS)
     try:

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from starlette.types import Receive, Scope, Send
+
 from hami_serve.datatypes import (
     Array,
     array_of_bytes,
@@ -17,9 +19,11 @@ from hami_serve.datatypes import (
     json_of_array,
 )
 from hami_serve.errors import BadRequest, short
+from hami_serve.http_body import EXTENSION
 from hami_serve.inference import MAX_TENSORS, Inference, Output
 from hami_serve.model import Model
 
+JOINED = 1 << 16  # bytes of an answer; above that, a copy costs more than a system call
 HEADER_LENGTH = "inference-header-content-length"
 Parameters = Mapping[str, Any]
 encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -58,7 +62,7 @@ def header_length(given: bytes | None, size: int) -> int:
     return int(given)
 
 
-def parse_request(body: bytes | bytearray, length: int) -> HttpInference:
+def parse_request(body: bytes | bytearray | memoryview, length: int) -> HttpInference:
     """Return the request of a body whose first `length` bytes are JSON."""
     head = parse_json(memoryview(body)[:length], "the request")
     tail = memoryview(body)[length:]
@@ -144,8 +148,8 @@ def id_of(head: Mapping[str, Any]) -> str:
     return value
 
 
-def render_answer(model: Model, inference: HttpInference, outputs: Sequence[Output]) -> tuple[bytes, int | None]:
-    """Return the body of an answer, and the length of its JSON part if bytes follow it."""
+def render_answer(model: Model, inference: HttpInference, outputs: Sequence[Output]) -> list[bytes | memoryview]:
+    """Return the body of an answer: its JSON part, and the tensors that follow it as bytes."""
     entries: list[dict[str, Any]] = []
     tail: list[bytes | memoryview] = []
     for output in outputs:
@@ -161,5 +165,30 @@ def render_answer(model: Model, inference: HttpInference, outputs: Sequence[Outp
     if inference.id:
         answer["id"] = inference.id
     answer["outputs"] = entries
-    head = encode(answer).encode("utf-8", "replace")
-    return (b"".join([head, *tail]), len(head)) if tail else (head, None)
+    return [encode(answer).encode("utf-8", "replace"), *tail]
+
+
+class TensorAnswer:
+    """An answer to an inference request: JSON, and the tensors that follow it.
+
+    Large tensors go to the server as they are in memory, if it takes views. Other servers take one `bytes` object.
+    """
+
+    def __init__(self, parts: list[bytes | memoryview]) -> None:
+        self._parts = parts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        parts = self._parts
+        size = sum(map(len, parts))
+        headers = [(b"content-length", b"%d" % size)]
+        if len(parts) == 1:
+            headers.append((b"content-type", b"application/json"))
+        else:
+            headers.append((b"content-type", b"application/octet-stream"))
+            headers.append((HEADER_LENGTH.encode(), b"%d" % len(parts[0])))
+            if size <= JOINED or EXTENSION not in scope.get("extensions", ()):
+                parts = [b"".join(parts)]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        for part in parts[:-1]:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": parts[-1]})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
@@ -22,7 +23,9 @@ RESERVED = {"result", "node_name", "request_size", "timeout", "deadline", "prior
     *("context", "event", "parameters", "parts")
 }
 MAX_TENSORS = 1024  # inputs or outputs of a request
-OWN_PARAMETERS = ("timeout", "priority", "sequence_id", "sequence_start", "sequence_end", "binary_data_output")
+OWN_PARAMETERS = {"timeout", "deadline", "priority", "binary_data_output"} | {
+    *("sequence_id", "sequence_start", "sequence_end")
+}
 TRITON_PARAMETERS = "triton_"  # a prefix that Triton reserves
 
 
@@ -67,7 +70,7 @@ class Part:
 
 async def run(rounder: AllRounder, call: Call) -> tuple[Model, list[Output]]:
     """Run a request; return the model that ran it, and the outputs."""
-    model = await _acquire(rounder, call)
+    model = _checked(rounder, await rounder.acquire_async(call.component, call.version), call)
     request = await rounder.acall_model(model, call.keys, call.timeout)
     return model, outputs_of(model, request, call.inference.outputs)
 
@@ -78,7 +81,7 @@ async def stream(rounder: AllRounder, call: Call) -> AsyncGenerator[Part, None]:
     A model that delivers no parts has one part, which is final.
     """
     outputs = call.inference.outputs
-    model = await _acquire(rounder, call)
+    model = _checked(rounder, await rounder.acquire_async(call.component, call.version), call)
     async with aclosing(rounder.astream_model(model, call.keys, call.timeout)) as parts:
         async for part in parts:
             yield Part(model, outputs_of(model, {"result": part}, outputs), final=False)
@@ -86,9 +89,8 @@ async def stream(rounder: AllRounder, call: Call) -> AsyncGenerator[Part, None]:
     yield Part(model, [] if ended else outputs_of(model, call.keys, outputs), final=True)
 
 
-async def _acquire(rounder: AllRounder, call: Call) -> Model:
-    """Return the model for a request, whose inputs fit it."""
-    model = await rounder.acquire_async(call.component, call.version)
+def _checked(rounder: AllRounder, model: Model, call: Call) -> Model:
+    """Return a model that was acquired, if the inputs of the request fit it; else release it."""
     try:
         if model.version.inputs and call.inference.inputs:
             check_inputs(model, call.inference.inputs)
@@ -111,8 +113,8 @@ def call_of(inference: Inference, component: str, version: str | None) -> Call:
 def apply_parameters(keys: dict[str, Any], parameters: Mapping[str, Any]) -> float | None:
     """Set the keys for the parameters of a request, and return its timeout in seconds.
 
-    `timeout` is in microseconds, 0 for none, as in Triton. Parameters of the protocol that this server does not know
-    are passed on under the key `parameters`.
+    `timeout` is in microseconds, 0 for none, as in Triton. `deadline` is a moment of time.time(). Parameters that this
+    server does not know are passed on under the key `parameters`.
     """
     if not parameters:
         return None
@@ -133,7 +135,24 @@ def apply_parameters(keys: dict[str, Any], parameters: Mapping[str, Any]) -> flo
     }
     if others:
         keys["parameters"] = others
-    return timeout / 1e6 if timeout else None
+    return with_deadline(timeout / 1e6 if timeout else None, parameters.get("deadline"))
+
+
+def with_deadline(timeout: float | None, deadline: Any) -> float | None:
+    """Return the timeout in seconds of a request that also has a deadline, a moment of time.time() or None.
+
+    Raises:
+        BadRequest: The deadline is not a number.
+        DeadlineExceeded: The deadline has passed.
+    """
+    if deadline is None:
+        return timeout
+    if isinstance(deadline, bool) or not isinstance(deadline, (int, float)) or not math.isfinite(deadline):
+        raise BadRequest(f"the deadline of a request is in seconds since 1970, got {short(deadline)}")
+    left = deadline - time.time()
+    if left <= 0:
+        raise hami.DeadlineExceeded(f"the request came {-left:.3f} s after its deadline; compare the clocks")
+    return left if timeout is None else min(timeout, left)
 
 
 def _int(parameters: Mapping[str, Any], key: str, low: int, high: int) -> int:

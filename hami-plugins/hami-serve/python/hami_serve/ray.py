@@ -11,6 +11,7 @@ from ray import serve
 from starlette.applications import Starlette
 
 from hami_serve.http_app import MAX_BODY, application
+from hami_serve.inference import with_deadline
 from hami_serve.model import Model
 from hami_serve.rounder import AllRounder
 from hami_serve.server import import_all
@@ -35,8 +36,8 @@ def deployment(
         serve.run(hami_serve.ray.deployment("models", num_replicas=2))
 
     Every replica is a process with all models, and its pipes batch the requests that it gets. The parameter `timeout`
-    of a request is its deadline there; a client that disconnects cancels its request. Other deployments call the
-    methods of `Replica` through a handle.
+    of a request begins there, and the parameter `deadline` also counts the time in queues of Ray. A client that
+    disconnects cancels its request. Other deployments call the methods of `Replica` through a handle.
 
     Args:
         source: What `hami_serve.app` takes, except an `AllRounder`. Files are read by each replica.
@@ -77,7 +78,12 @@ class Replica:
         return rounder
 
     async def call(
-        self, request: dict[str, Any], model: str = "", version: str | None = None, timeout: float | None = None
+        self,
+        request: dict[str, Any],
+        model: str = "",
+        version: str | None = None,
+        timeout: float | None = None,
+        deadline: float | None = None,
     ) -> dict[str, Any]:
         """Run a request, as `AllRounder.acall`. Cancelling the response of the handle cancels the request.
 
@@ -86,14 +92,21 @@ class Replica:
             model: The name of the model; by default the multiplexed model id of the handle, else the only model.
             version: The version of the model.
             timeout: Time limit in seconds, from when the replica gets the request.
+            deadline: A moment of time.time() after which nobody waits: the time in the queues of Ray counts.
         """
-        return await self._rounder.acall(self._named(model), request, version, timeout)
+        return await self._rounder.acall(self._named(model), request, version, with_deadline(timeout, deadline))
 
     async def stream(
-        self, request: dict[str, Any], model: str = "", version: str | None = None, timeout: float | None = None
+        self,
+        request: dict[str, Any],
+        model: str = "",
+        version: str | None = None,
+        timeout: float | None = None,
+        deadline: float | None = None,
     ) -> AsyncGenerator[Any, None]:
         """Run a request and yield its parts, as `AllRounder.astream`; for a handle with the option `stream=True`."""
-        async with aclosing(self._rounder.astream(self._named(model), request, version, timeout)) as parts:
+        limit = with_deadline(timeout, deadline)
+        async with aclosing(self._rounder.astream(self._named(model), request, version, limit)) as parts:
             async for part in parts:
                 yield part
 

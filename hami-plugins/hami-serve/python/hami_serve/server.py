@@ -22,8 +22,8 @@ import hami
 import uvicorn
 
 from hami_serve.access import RequireToken, read, read_token
-from hami_serve.http_app import application
-from hami_serve.http_protocol import IDLE_S, Protocol
+from hami_serve.http_app import Direct, application
+from hami_serve.http_protocol import Protocol
 from hami_serve.peers import Peers
 from hami_serve.serving import Serving
 from hami_serve.watching import Watcher
@@ -131,7 +131,7 @@ def run(arguments: argparse.Namespace, announce: Callable[[list[str]], None], pe
         listening = listen(arguments.host, arguments.http, shared=True)
     arguments.http = listening.getsockname()[1]
     token = read_token(arguments.token_file)
-    made = application(serving, arguments.max_request_mib << 20)
+    made = Direct(application(serving, arguments.max_request_mib << 20))
     config = uvicorn.Config(
         RequireToken(made, token) if token else made,
         ssl_certfile=arguments.tls_cert,
@@ -141,7 +141,6 @@ def run(arguments: argparse.Namespace, announce: Callable[[list[str]], None], pe
         proxy_headers=False,
         log_level="warning",
         access_log=False,
-        timeout_keep_alive=int(IDLE_S),
         server_header=False,
     )
     with watcher or contextlib.nullcontext():

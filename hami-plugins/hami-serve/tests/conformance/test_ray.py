@@ -194,6 +194,20 @@ def test_a_timeout_is_a_deadline_in_the_replica(run, tmp_path):
         handle.call.remote({"data": 1}, timeout=0.05).result(timeout_s=TIMEOUT_S)
 
 
+def test_the_time_in_the_queues_of_ray_counts_for_a_deadline(run, tmp_path):
+    source = {"held": {"backend": "Held", "folder": str(tmp_path)}}
+    _, handle = run(source, max_ongoing_requests=1)
+    first = handle.call.remote({"data": 1})
+    until((tmp_path / "begun").exists)
+    deadline = time.time() + 0.2
+    second = handle.call.remote({"data": 2}, deadline=deadline)  # it waits for the first one
+    until(lambda: time.time() > deadline)
+    (tmp_path / "open").touch()
+    assert first.result(timeout_s=TIMEOUT_S)["result"]
+    with pytest.raises(hami.DeadlineExceeded, match="after its deadline"):
+        second.result(timeout_s=TIMEOUT_S)
+
+
 @pytest.mark.parametrize("how", ["handle", "http"])
 def test_a_caller_that_leaves_cancels_its_request(run, tmp_path, how):
     port, handle = run({"held": {"backend": "Held", "folder": str(tmp_path)}})

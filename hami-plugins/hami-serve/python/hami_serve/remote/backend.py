@@ -12,7 +12,7 @@ from hami_serve.building import request_of
 from hami_serve.datatypes import DATATYPES, Array, checked_integers
 from hami_serve.inference import Output, output_of
 from hami_serve.model import TensorSpec
-from hami_serve.remote.call import RemoteCall
+from hami_serve.remote.call import Parts, RemoteCall
 from hami_serve.remote.client import Settings, close_client, open_client
 
 POLL_S = 0.01  # how often a batch looks for requests that were cancelled
@@ -23,7 +23,8 @@ class Remote(hami.Backend):
 
     Each input of the remote model is the key of its name; a single input may also be `data`. Each output is a key;
     `result` is the only output, or a dict of several. The deadline, the priority and the sequence of a request are
-    passed on, and a request that is cancelled here is cancelled there. All requests of a batch are sent at once.
+    passed on, and a request that is cancelled here is cancelled there. All requests of a batch are sent at once. With
+    `parts`, a caller that takes parts gets those of the remote model as they come.
     """
 
     url: Annotated[list[str], "URLs of the replicas: http://, https://, grpc:// or grpcs://"]
@@ -33,6 +34,7 @@ class Remote(hami.Backend):
     connect_timeout: Annotated[hami.Duration, "limit for a connection"] = 1.0
     attempt_timeout: Annotated[hami.Duration | None, "limit for an answer, after which another replica is tried"] = None
     recovery: Annotated[hami.Duration, "time without requests for a replica that has failed three times in a row"] = 5.0
+    parts: Annotated[bool, "the model answers in parts, which are passed on; needs grpc:// or grpcs://"] = False
     token_file: Annotated[hami.FilePath | None, "file with the token of the server"] = None
     tls_ca: Annotated[hami.FilePath | None, "certificates in PEM that the server's certificate is checked with"] = None
 
@@ -41,6 +43,8 @@ class Remote(hami.Backend):
     def init(self, options: hami.DictView) -> None:
         if not self.url or self.attempts < 1:
             raise hami.ConfigError(f"Remote needs a url and at least 1 attempt, got {self.url} and {self.attempts}")
+        if self.parts and not all(each.startswith("grpc") for each in self.url):
+            raise hami.ConfigError(f"Remote passes on parts over gRPC only; use a url with grpc://, got {self.url}")
         settings = Settings(
             urls=tuple(dict.fromkeys(self.url)),
             model=self.model,
@@ -60,17 +64,20 @@ class Remote(hami.Backend):
             raise
 
     def forward(self, batch: list[hami.Request]) -> None:
-        sent: list[tuple[hami.Request, Future[dict[str, Array]]]] = []
+        sent: list[tuple[hami.Request, RemoteCall, Future[dict[str, Array]]]] = []
         for item in batch:
             try:
-                sent.append((item, self._client.infer(call_of(item, self._inputs))))
+                call = call_of(item, self._inputs, parts=self.parts)
+                sent.append((item, call, self._client.infer(call)))
             except Exception as error:
                 item.fail(error)
-        while wait([future for _, future in sent], POLL_S).not_done:
-            for item, future in sent:
+        while wait([future for _, _, future in sent], POLL_S).not_done:
+            for item, _, future in sent:
                 if item.cancelled:
                     future.cancel()
-        for item, future in sent:
+        for item, call, future in sent:
+            if call.parts is not None:
+                call.parts.close()
             try:
                 outputs = future.result()
             except CancelledError:  # the outcome of a cancelled request is fixed
@@ -79,13 +86,13 @@ class Remote(hami.Backend):
                 item.fail(error)
             else:
                 item.update(outputs)
-                item["result"] = request_of(outputs)["data"] if len(outputs) == 1 else outputs
+                item["result"] = _result(outputs)
 
     def close(self) -> None:
         close_client(self._client)
 
 
-def call_of(item: hami.Request, inputs: tuple[TensorSpec, ...]) -> RemoteCall:
+def call_of(item: hami.Request, inputs: tuple[TensorSpec, ...], *, parts: bool = False) -> RemoteCall:
     """Return the call for a request of a pipe.
 
     Raises:
@@ -101,7 +108,15 @@ def call_of(item: hami.Request, inputs: tuple[TensorSpec, ...]) -> RemoteCall:
         parameters["sequence_id"] = sequence
         parameters["sequence_start"] = bool(item.get("sequence_start", False))
         parameters["sequence_end"] = bool(item.get("finish", False))
-    return RemoteCall(tensors, parameters, item.deadline, sequence)
+    take = Parts(lambda outputs: item.emit(_result(outputs))) if parts else None
+    return RemoteCall(tensors, parameters, item.deadline, sequence, take)
+
+
+def _result(outputs: dict[str, Array]) -> Any:
+    """Return the only output, a dict of several, or None if an answer ends after its parts."""
+    if len(outputs) == 1:
+        return request_of(outputs)["data"]
+    return outputs or None
 
 
 def _value(item: hami.Request, name: str, count: int) -> Any:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -15,6 +17,32 @@ from hami_serve.inference import Output
 from hami_serve.model import TensorSpec
 
 
+class Parts:
+    """Takes the parts of an answer, on the thread that reads them. An answer that has begun is not asked for again."""
+
+    def __init__(self, take: Callable[[dict[str, Array]], object]) -> None:
+        self._take: Callable[[dict[str, Array]], object] | None = take
+        self._lock = threading.Lock()
+        self.begun = False
+
+    def take(self, outputs: dict[str, Array]) -> None:
+        """Give the caller the outputs of a part, and wait while the caller is behind.
+
+        Raises:
+            CancelledError: The caller has left.
+        """
+        with self._lock:
+            if self._take is None:
+                raise CancelledError
+            self.begun = True
+            self._take(outputs)
+
+    def close(self) -> None:
+        """Give the caller no more parts. After this, no thread uses its request."""
+        with self._lock:
+            self._take = None
+
+
 @dataclass(frozen=True)
 class RemoteCall:
     """One request: its tensors, its parameters, and the limit of its caller."""
@@ -23,6 +51,7 @@ class RemoteCall:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     deadline: float | None = None  # a moment of time.monotonic()
     sequence: str | int | None = None
+    parts: Parts | None = None  # if the answer is wanted in parts
 
     def seconds_left(self) -> float | None:
         """Return the time until the deadline, at least 1 ms; None without one."""

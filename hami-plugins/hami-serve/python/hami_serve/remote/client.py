@@ -81,7 +81,8 @@ class Client:
     async def _infer(self, call: RemoteCall) -> dict[str, Array]:
         """Try replicas, until one gives an answer that counts.
 
-        A request that may have run is not sent again if it belongs to a sequence, because the replica keeps a state.
+        A request that may have run is not sent again if it belongs to a sequence, because the replica keeps a state, or
+        if its caller has parts of the answer.
         """
         tried: list[Replica] = []
         reasons: dict[str, str] = {}
@@ -97,7 +98,7 @@ class Client:
                 full = error
             except ReplicaFailed as error:
                 reasons[replica.url] = str(error)
-                if error.may_have_run and call.sequence is not None:
+                if error.may_have_run and (call.sequence is not None or (call.parts and call.parts.begun)):
                     break
         raise full or self._unavailable(reasons)
 

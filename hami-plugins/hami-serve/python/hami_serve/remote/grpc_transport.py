@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
@@ -15,9 +17,9 @@ import grpc
 from hami_serve.datatypes import Array, array_of_bytes, bytes_of_array, checked_datatype, checked_shape
 from hami_serve.errors import BadRequest, RemoteFailed, short
 from hami_serve.grpc_messages import SERVICE, message, methods
-from hami_serve.grpc_tensors import array_of_contents
+from hami_serve.grpc_tensors import FINAL, WITH_EMPTY_FINAL, array_of_contents
 from hami_serve.model import TensorSpec
-from hami_serve.remote.call import RemoteCall, ReplicaFailed, error_of, specs_of
+from hami_serve.remote.call import Parts, RemoteCall, ReplicaFailed, error_of, specs_of
 
 STATUSES = {
     grpc.StatusCode.INVALID_ARGUMENT: 400,
@@ -25,7 +27,8 @@ STATUSES = {
     grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
     grpc.StatusCode.DEADLINE_EXCEEDED: 504,
 }
-CALLED = ("ModelMetadata", "ModelInfer")
+CALLED = ("ModelMetadata", "ModelInfer", "ModelStreamInfer")
+MAX_STREAMS = 256  # answers in parts that are read at once
 LARGEST_BACKOFF_MS = 1000  # of gRPC, before it connects again
 
 
@@ -51,6 +54,7 @@ class GrpcTransport:
         self._names = {"model_name": model, "model_version": version}
         self._metadata = (("authorization", f"Bearer {token}"),) if token else None
         self._methods = {each.name: _stub(self._channel, each) for each in methods() if each.name in CALLED}
+        self._readers = ThreadPoolExecutor(MAX_STREAMS, "hami-remote-reader")
 
     async def inputs(self) -> tuple[TensorSpec, ...]:
         request = message("ModelMetadataRequest")(name=self._names["model_name"], version=self._names["model_version"])
@@ -64,11 +68,23 @@ class GrpcTransport:
             request.raw_input_contents.append(bytes(bytes_of_array(tensor.datatype, tensor.array)))
         for key, value in call.parameters.items():
             _set(request.parameters[key], key, value)
-        answer = await self._send("ModelInfer", request, call.seconds_left())
+        if call.parts is not None:
+            return await self._stream(request, call, call.parts)
+        return _outputs(await self._send("ModelInfer", request, call.seconds_left()))
+
+    async def _stream(self, request: Any, call: RemoteCall, parts: Parts) -> dict[str, Array]:
+        """Run a request whose answer may have parts; return the outputs after the last part."""
+        request.parameters[WITH_EMPTY_FINAL].bool_param = True
+        timeout = call.seconds_left()
+        responses = self._methods["ModelStreamInfer"](iter([request]), timeout=timeout, metadata=self._metadata)
         try:
-            return _outputs(answer)
-        except BadRequest as error:
-            raise RemoteFailed(f"the remote server sent a malformed answer: {short(str(error))}") from error
+            return await asyncio.get_running_loop().run_in_executor(self._readers, _read, responses, parts)
+        except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                return _outputs(await self._send("ModelInfer", request, call.seconds_left()))
+            raise _error(error) from None
+        finally:
+            responses.cancel()
 
     async def _send(self, name: str, request: Any, timeout: float | None) -> Any:
         loop = asyncio.get_running_loop()
@@ -82,12 +98,30 @@ class GrpcTransport:
             raise
         if call.code() is grpc.StatusCode.OK:
             return call.result()
-        if call.code() is grpc.StatusCode.UNAVAILABLE:  # refused, lost, or answered so: the code does not tell
-            raise ReplicaFailed(call.details() or "not available", may_have_run=True)
-        raise error_of(STATUSES.get(call.code(), 500), call.details() or "")
+        raise _error(call)
 
     async def close(self) -> None:
         self._channel.close()
+        self._readers.shutdown(wait=False)
+
+
+def _error(call: Any) -> Exception:
+    """Return the exception for a call that has failed."""
+    if call.code() is grpc.StatusCode.UNAVAILABLE:  # refused, lost, or answered so: the code does not tell
+        return ReplicaFailed(call.details() or "not available", may_have_run=True)
+    return error_of(STATUSES.get(call.code(), 500), call.details() or "")
+
+
+def _read(responses: Iterator[Any], parts: Parts) -> dict[str, Array]:
+    """Pass on the parts of an answer; return the outputs of the last response."""
+    for response in responses:
+        if response.error_message:
+            raise RemoteFailed(response.error_message)
+        outputs = _outputs(response.infer_response)
+        if response.infer_response.parameters[FINAL].bool_param:
+            return outputs
+        parts.take(outputs)
+    raise ReplicaFailed("the stream ended before the answer", may_have_run=True)
 
 
 def _tell(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
@@ -96,7 +130,8 @@ def _tell(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
 
 
 def _stub(channel: Any, method: Any) -> Any:
-    return channel.unary_unary(
+    kind = channel.stream_stream if method.name == "ModelStreamInfer" else channel.unary_unary
+    return kind(
         f"/{SERVICE}/{method.name}",
         request_serializer=message(method.input_type.name).SerializeToString,
         response_deserializer=message(method.output_type.name).FromString,
@@ -115,11 +150,14 @@ def _set(parameter: Any, key: str, value: Any) -> None:
 def _outputs(answer: Any) -> dict[str, Array]:
     raw = answer.raw_output_contents
     found = {}
-    for index, entry in enumerate(answer.outputs):
-        datatype, shape = checked_datatype(entry.name, entry.datatype), checked_shape(entry.name, list(entry.shape))
-        found[entry.name] = (
-            array_of_bytes(entry.name, datatype, shape, memoryview(raw[index]))
-            if index < len(raw)
-            else array_of_contents(entry.name, datatype, shape, entry.contents)
-        )
+    try:
+        for index, entry in enumerate(answer.outputs):
+            datatype, shape = checked_datatype(entry.name, entry.datatype), checked_shape(entry.name, list(entry.shape))
+            found[entry.name] = (
+                array_of_bytes(entry.name, datatype, shape, memoryview(raw[index]))
+                if index < len(raw)
+                else array_of_contents(entry.name, datatype, shape, entry.contents)
+            )
+    except BadRequest as error:
+        raise RemoteFailed(f"the remote server sent a malformed answer: {short(str(error))}") from error
     return found
