@@ -23,7 +23,7 @@ def files_of(folder: Path) -> set[str]:
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 COMMON = {
-    *("pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "ci.sh", ".github/workflows/wheels.yml"),
+    *("pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "ci.sh", ".gitignore", ".github/workflows/wheels.yml"),
     "python/acme_add/__init__.py",
 }
 BACKEND = COMMON | {"tests/test_backend.py", "python/acme_add/quality.toml", "python/acme_add/plugin.py"}

@@ -39,7 +39,7 @@ def test_a_change_is_compiled_into_the_package(native_project: Path) -> None:
 
 def test_watch_compiles_what_is_saved_and_goes_on_after_an_error(native_project: Path) -> None:
     source = native_project / "src" / "acme.cpp"
-    lines = develop.watch(native_project)
+    lines = develop.watch(native_project, develop.dates(native_project))
     assert next(lines) == f"watching {native_project}; Ctrl-C ends"
 
     def saved(text: str) -> str:
@@ -55,6 +55,27 @@ def test_watch_compiles_what_is_saved_and_goes_on_after_an_error(native_project:
     assert "one" in error
     assert saved(SOURCE.replace("+ 1", "+ 2")) == "compiled acme.so"
     assert run(native_project) == "42"
+
+
+def test_what_is_saved_during_the_installation_is_compiled(
+    native_project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = native_project / "src" / "acme.cpp"
+
+    def install(folder: Path) -> str:
+        source.write_text(SOURCE.replace("+ 1", "+ 2"))
+        return "installed"
+
+    def compile_changes(plugin: project.Project) -> list[Path]:
+        assert source.read_text() == SOURCE.replace("+ 1", "+ 2")
+        raise KeyboardInterrupt
+
+    polls = iter([0])  # without the change it would poll again
+    monkeypatch.setattr(develop.time, "sleep", lambda seconds: next(polls))
+    monkeypatch.setattr(develop, "install", install)
+    monkeypatch.setattr(develop, "compile_changes", compile_changes)
+    assert main(["develop", str(native_project), "--watch"]) == 0
+    assert capsys.readouterr().out == f"installed\nwatching {native_project}; Ctrl-C ends\n"
 
 
 def test_the_editable_wheel_has_the_metadata_and_the_path_of_the_package(native_project: Path, tmp_path: Path) -> None:

@@ -191,10 +191,11 @@ def run_develop(parsed: argparse.Namespace) -> int:
     def say(text: str) -> None:
         print(json.dumps({"message": text}) if parsed.json else text, flush=True)
 
+    before = develop.dates(parsed.project)
     say(develop.install(parsed.project))
     if parsed.watch:
         with contextlib.suppress(KeyboardInterrupt):
-            for text in develop.watch(parsed.project):
+            for text in develop.watch(parsed.project, before):
                 say(text)
     return 0
 

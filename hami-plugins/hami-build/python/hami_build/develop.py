@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -66,12 +66,14 @@ def _pip(*arguments: str | Path) -> None:
     run([sys.executable, "-m", "pip", "install", "--quiet", *arguments], log="develop-install", env=environment())
 
 
-def watch(folder: Path) -> Iterator[str]:
-    """Compile a project whenever one of its files changes; yield a line each time, also if it does not compile."""
+def watch(folder: Path, before: Mapping[str, int]) -> Iterator[str]:
+    """Compile a project whenever one of its files changes; yield a line each time, also if it does not compile.
+
+    `before` are the `dates` of its sources before they were compiled last: what was saved since then is compiled too.
+    """
     plugin = project.read(folder)
     if not plugin.is_native:
         raise Failure(f"{plugin.name} is not compiled: changes of its Python files need no step; omit --watch")
-    before = dates(folder)
     yield f"watching {folder.resolve()}; Ctrl-C ends"
     while True:
         time.sleep(POLL_S)
