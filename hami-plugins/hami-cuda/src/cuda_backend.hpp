@@ -11,6 +11,8 @@
 
 namespace hami_cuda {
 
+constexpr hami::Range kAnyNumber{1, HAMI_AUTO};  // of requests: the node learns how many pay
+
 class CudaBackend : public hami::Backend {
  public:
   static constexpr std::uint32_t kFlags = HAMI_THREAD_SERIALIZED;  // one stream for each instance

@@ -49,6 +49,7 @@ hami_cuda_image turned(CUdeviceptr planes, const JpegHeader& header) {
 
 class DecodeTensor final : public CudaBackend {
  public:
+  static constexpr hami::Range kRange = kAnyNumber;
   static constexpr std::uint32_t kMaxChildren = 1;
   static constexpr const char* kDefaultChild = "DecodeMat";  // of hami-image
 

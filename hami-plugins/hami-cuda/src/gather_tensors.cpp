@@ -199,6 +199,8 @@ class SplitTensor final : public CudaBackend {
 
 class ContiguousTensor final : public CudaBackend {
  public:
+  static constexpr hami::Range kRange = kAnyNumber;
+
   ContiguousTensor() : CudaBackend("ContiguousTensor") {}
 
  private:

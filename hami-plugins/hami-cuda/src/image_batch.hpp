@@ -49,6 +49,9 @@ ImagePlan unchanged(const Images& images);
 hami_cuda_sampling sampling_of(const std::string& interpolation, bool antialias, const std::string& owner);
 
 class ImageReader : public CudaBackend {
+ public:
+  static constexpr hami::Range kRange = kAnyNumber;
+
  protected:
   using CudaBackend::CudaBackend;
   Images read(const hami::Dict& item, const hami::Value& data);

@@ -10,6 +10,8 @@ constexpr DLDataType kIndex{kDLInt, 64, 1};
 
 class NmsTensor final : public CudaBackend {
  public:
+  static constexpr hami::Range kRange = kAnyNumber;
+
   NmsTensor() : CudaBackend("NmsTensor") {}
 
  private:

@@ -8,6 +8,9 @@ constexpr DLDataType kIndex{kDLInt, 64, 1};
 
 // Maps each tensor of a batch along `axis`, with one launch.
 class ScoreTensor : public CudaBackend {
+ public:
+  static constexpr hami::Range kRange = kAnyNumber;
+
  protected:
   using CudaBackend::CudaBackend;
 

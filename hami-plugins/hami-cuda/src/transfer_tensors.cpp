@@ -12,6 +12,8 @@ struct Placed {
 
 class GpuTensor final : public CudaBackend {
  public:
+  static constexpr hami::Range kRange = kAnyNumber;
+
   GpuTensor() : CudaBackend("GpuTensor") {}
 
  private:
@@ -67,6 +69,8 @@ class GpuTensor final : public CudaBackend {
 
 class CpuTensor final : public CudaBackend {
  public:
+  static constexpr hami::Range kRange = kAnyNumber;
+
   CpuTensor() : CudaBackend("CpuTensor") {}
 
  private:

@@ -279,6 +279,19 @@ def test_sync_tensor_waits_for_results_of_other_packages():
     assert asked[0] > 1  # the stream of the instance
 
 
+@pytest.mark.parametrize(
+    "backend",
+    [
+        "S[GpuTensor,ResizeTensor(width=4,height=4),NormalizeTensor,ContiguousTensor,CpuTensor,SyncTensor]",
+        "S[GpuTensor,SoftmaxTensor]",
+    ],
+)
+def test_nodes_learn_how_many_requests_run_together(fake, backend):
+    with hami.pipe(backend) as pipe:
+        (node,) = pipe.describe()["nodes"].values()
+    assert node["batching"]["max"] == "auto"
+
+
 def test_all_backends_are_listed():
     names = {name for name, info in hami.backends(load=True).items() if info.owner == "hami-cuda"}
     assert names >= {"CpuTensor", "CvtColorTensor", "GpuTensor", "ResizeTensor", "StreamGuard", "SyncTensor"}
