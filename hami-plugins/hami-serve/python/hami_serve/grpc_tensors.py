@@ -133,7 +133,7 @@ def render_answer(model: Model, id: str, outputs: Sequence[Output], raw: bool) -
 
 
 def split(data: bytes) -> tuple[Any, Sequence[bytes | memoryview]]:
-    """Return a request, None if `data` is no message, and its raw contents.
+    """Return a request, None if `data` cannot be read as one, and its raw contents.
 
     Those of a large message are views of `data`, and the request has none.
     """
