@@ -172,7 +172,7 @@ class Protocol(HttpToolsProtocol, asyncio.BufferedProtocol):
         if self._body is None:
             self._pass_on()
         else:
-            self.cycle.scope["extensions"][EXTENSION]["body"] = self._body
+            self.cycle.scope.get("extensions", {})[EXTENSION]["body"] = self._body
             self._body = None
         super().on_message_complete()
 
