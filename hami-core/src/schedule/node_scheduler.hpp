@@ -214,7 +214,7 @@ class NodeScheduler {
   // Whether a batch starts at once, because a request of a higher class waits for it.
   bool hurries(Index instance) const noexcept { return queue_.has_high() && queue_.items() >= min_items(instance); }
 
-  // What is learned, and from which batches.
+  // Which batches teach something, and what was learned.
   bool is_adaptive() const noexcept { return config_.batching.mode == BatchingMode::kAdaptive; }
   bool learns_times() const noexcept {
     return (is_adaptive() && config_.batching.max > 1) || config_.max_wait > 0 || config_.by_deadline;
