@@ -62,7 +62,6 @@ void NodeScheduler::note_arrival(LaneName lane, Nanoseconds moment) noexcept {
 
 void NodeScheduler::start(Instance& instance, bool normal, std::size_t requests, Nanoseconds queued_at) noexcept {
   normal_running_ += instance.normal = normal;
-  instance.contended = others_work();
   instance.requests = requests;
   instance.queued_at = queued_at;
   note_instances();
@@ -140,20 +139,13 @@ std::optional<NodeScheduler::Index> NodeScheduler::dispatch_idle() noexcept {
   return index;
 }
 
-// Each model answers for the other while that knows less.
-const ServiceTimeModel& NodeScheduler::times(bool contended) const noexcept {
-  const ServiceTimeModel &model = contended ? contended_ : solo_, &other = contended ? solo_ : contended_;
-  return model.knows() < other.knows() ? other : model;
-}
-
 std::size_t NodeScheduler::target_batch_size() const noexcept {
   return is_adaptive() ? current_target(config_.batching.max).items : config_.batching.max;
 }
 
 Nanoseconds NodeScheduler::exceeds_max_wait() const noexcept {
-  const ServiceTimeModel& model = times(others_work());
-  if (config_.max_wait == 0 || !model.measured(config_.batching.min)) return 0;
-  const auto took = static_cast<Nanoseconds>(*model.of(config_.batching.min));
+  if (config_.max_wait == 0 || !times_.measured(config_.batching.min)) return 0;
+  const auto took = static_cast<Nanoseconds>(*times_.of(config_.batching.min));
   return took > config_.max_wait ? took : 0;
 }
 
@@ -162,8 +154,8 @@ Nanoseconds NodeScheduler::exceeds_max_wait() const noexcept {
 std::size_t NodeScheduler::cap_of(Index instance, Takes which, Nanoseconds moment) const noexcept {
   const std::size_t cap = max_items(instance), floor = min_items(instance);
   if (which == Takes::kHigh || config_.max_wait == 0 || moment >= high_until_) return cap;
-  if (!predicted(floor)) return std::min(floor, cap);
-  return items_within(config_.max_wait, floor, cap, [&](std::size_t items) { return *predicted(items); });
+  if (!times_.of(floor)) return std::min(floor, cap);
+  return items_within(config_.max_wait, floor, cap, [&](std::size_t items) { return *times_.of(items); });
 }
 
 // How many of `items` one of `hands` free instances takes: an equal share if that is known to end sooner than one batch of all.
@@ -171,7 +163,7 @@ std::size_t NodeScheduler::items_per_instance(std::size_t items, std::size_t han
                                               std::size_t max_items) const noexcept {
   const std::size_t together = std::min(items, max_items), each = quotient(items, hands);
   if (!is_adaptive() || each >= together) return max_items;
-  const std::optional<double> spread = times(true).of(each), whole = times(false).of(together);
+  const std::optional<double> spread = times_.of(each), whole = times_.of(together);
   return spread && *spread * (1 + kNegligible) < *whole ? each : max_items;
 }
 
@@ -220,7 +212,7 @@ Hold NodeScheduler::returns_worth_waiting(Index instance, Nanoseconds moment, co
       is_adaptive() ? took_ : std::min(static_cast<double>(config_.batching.batching_timeout), took_);
   const std::optional<ServiceTime> line = service_time();
   const Hold hold = hold_for_returns(returns_, ready, moment, line ? line->overhead : granted, [&](double items) {
-    return line ? *times(false).of(static_cast<std::size_t>(items + 0.5)) : granted;
+    return line ? *times_.of(static_cast<std::size_t>(items + 0.5)) : granted;
   });
   if (!is_adaptive() || hold.requests == 0) return hold;
   trial_.note_difference(PolicyTrial::kHold);
@@ -287,7 +279,7 @@ NodeScheduler::Action NodeScheduler::next_action(Index index, Nanoseconds moment
       return hold(index, moment + returns.timeout, target_size, batch.count + returns.requests);
   }
   if (!enough) return refuse(batch, *which, floor, at_once, removed);
-  if (config_.shared_device && others_work() && !was_paced && !starts && !full()) {
+  if (config_.shared_device && busy() > 1 && !was_paced && !starts && !full()) {
     if (forming_) return mark_idle(index);  // the forming instance starts first
     // Batches that start together end together, and then the device has no work until the callers return.
     const auto slot = last_start_ + static_cast<Nanoseconds>(took_ / static_cast<double>(instances_in_use()));
@@ -298,7 +290,7 @@ NodeScheduler::Action NodeScheduler::next_action(Index index, Nanoseconds moment
     last_sample_ = batches_;
     samples_less_ = !samples_less_;
   }
-  if (config_.by_deadline) instance.ends = after(moment, static_cast<Nanoseconds>(predicted(batch.items).value_or(0)));
+  if (config_.by_deadline) instance.ends = after(moment, static_cast<Nanoseconds>(times_.of(batch.items).value_or(0)));
   const StartReason reason = batch.items >= cap || full()  ? StartReason::kFull
                              : batch.count < queue_.size() ? StartReason::kTargetSize
                              : missed                      ? StartReason::kTimeout
@@ -341,7 +333,7 @@ void NodeScheduler::record_batch(Index index, std::size_t items, Nanoseconds too
   const double count = static_cast<double>(items);
   ++batches_;
   took_ = moving_mean(took_, static_cast<double>(took));
-  if (learns_times()) (instance.contended || others_work() ? contended_ : solo_).add(items, took);
+  if (learns_times()) times_.add(items, took);
   if (instance.requests == 0) return;
   if (learns_returns()) returns_.answer(moment, instance.requests);
   const Nanoseconds worked = moment - std::exchange(worked_until_, moment);

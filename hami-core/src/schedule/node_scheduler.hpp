@@ -168,9 +168,7 @@ class NodeScheduler {
   void record_batch(Index instance, std::size_t items, Nanoseconds took, Nanoseconds moment) noexcept;
 
   // The learned time of a batch; empty: not known, or not adaptive. And the learned target size; 0: not known.
-  std::optional<ServiceTime> service_time() const noexcept {
-    return is_adaptive() ? times(false).line() : std::nullopt;
-  }
+  std::optional<ServiceTime> service_time() const noexcept { return is_adaptive() ? times_.line() : std::nullopt; }
   std::size_t target_batch_size() const noexcept;
   // The time of the smallest batch if that is known to be longer than max_wait, else 0.
   Nanoseconds exceeds_max_wait() const noexcept;
@@ -181,7 +179,6 @@ class NodeScheduler {
     bool any_thread;
     bool dispatched = false;    // its worker was woken and has not asked yet
     bool normal = false;        // its batch has normal requests
-    bool contended = false;     // another instance was running when its batch started
     std::size_t requests = 0;   // of the batch that it runs; 0: it was not queued
     Nanoseconds queued_at = 0;  // the mean moment at which they arrived
     Nanoseconds free_since = 0;
@@ -193,7 +190,6 @@ class NodeScheduler {
 
   bool is_full(std::size_t requests) const noexcept { return requests >= config_.capacity + dispatched_; }
   std::size_t busy() const noexcept { return instances_.size() - idle_.size(); }
-  bool others_work() const noexcept { return busy() > 1; }
   void release(Instance& instance) noexcept;
   bool takes(Index instance, const Request& request) const noexcept {
     return request.items <= instances_[instance].range.max;
@@ -223,12 +219,8 @@ class NodeScheduler {
     return config_.batching.max > 1 &&
            (is_adaptive() || (config_.batching.mode == BatchingMode::kGreedy && config_.batching.batching_timeout > 0));
   }
-  const ServiceTimeModel& times(bool contended) const noexcept;
-  std::optional<double> predicted(std::size_t items) const noexcept { return times(others_work()).of(items); }
   std::size_t cap_of(Index instance, Takes which, Nanoseconds moment) const noexcept;
-  TargetSize current_target(std::size_t cap) const noexcept {
-    return times(others_work()).target_batch_size(smallest_, cap);
-  }
+  TargetSize current_target(std::size_t cap) const noexcept { return times_.target_batch_size(smallest_, cap); }
   std::size_t items_per_instance(std::size_t items, std::size_t hands, std::size_t max_items) const noexcept;
   std::pair<std::size_t, bool> next_batch_size(Index instance, Takes which, Nanoseconds moment) noexcept;
   Hold returns_worth_waiting(Index instance, Nanoseconds moment, const Cut& batch, std::size_t max_items) noexcept;
@@ -258,7 +250,7 @@ class NodeScheduler {
   std::size_t ready_requests_ = 0;  // and requests
   static constexpr std::size_t kSlot = SIZE_MAX;  // of both: it waits for its start slot
 
-  ServiceTimeModel solo_, contended_;  // without and with other instances running
+  ServiceTimeModel times_;
   ReturnTimes returns_;
   PolicyTrial trial_;
   bool holds_ = false;            // batches are held for returning callers

@@ -25,7 +25,7 @@ void NodeScheduler::end_arrival(const Request& request) noexcept {
 
 // A lower bound: the requests ahead run in full batches on all instances, and its own batch has no other request.
 Nanoseconds NodeScheduler::earliest_end(const Request& request, Nanoseconds moment) const noexcept {
-  const std::optional<double> own = predicted(request.items);
+  const std::optional<double> own = times_.of(request.items);
   if (!own) return 0;
   const bool normal = lane_of(request.priority) == kNormalLane, reserved = normal && free_for_normal() == 0;
   Nanoseconds start = free_instances() > 0 && !reserved ? moment : kNever;
@@ -34,7 +34,7 @@ Nanoseconds NodeScheduler::earliest_end(const Request& request, Nanoseconds mome
   const std::size_t target = target_batch_size(), full = target > 0 ? target : config_.batching.max;
   const std::size_t hands = normal ? free_for_normal(instances_in_use(), 0) : instances_in_use();
   const double rounds = static_cast<double>(queue_.items_ahead(request) / full / hands);
-  return after(start, static_cast<Nanoseconds>(rounds * *predicted(full) + *own));
+  return after(start, static_cast<Nanoseconds>(rounds * *times_.of(full) + *own));
 }
 
 // Now and then it admits one that cannot end in time: otherwise a node that was slow for a while would never learn that it is

@@ -1,6 +1,7 @@
 // ServiceTimeModel: the usual time of each batch size, and the fitted line.
 #include "schedule/service_time_model.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <limits>

@@ -2,7 +2,6 @@
 // t(b) = overhead + per_item * b.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -30,8 +29,6 @@ class ServiceTimeModel {
  public:
   // Ignores the first run of a size, which may allocate, compile or capture.
   void add(std::size_t items, Nanoseconds took) noexcept;
-  // How much it knows: 0: nothing, 1: the time of one size, 2: the line.
-  std::size_t knows() const noexcept { return std::min<std::size_t>(known_, 2); }
   // Whether batches of about so many items were measured.
   bool measured(std::size_t items) const noexcept { return sizes_[index_of(items)].known(); }
   // Empty until two sizes are known.
