@@ -32,7 +32,8 @@ def core_backends() -> dict[str, BackendInfo]:
 
 def render(info: BackendInfo) -> str:
     written = " or ".join(f"`{name}{info.brackets}`" for name in (info.name, *(info.aliases or [])))
-    traits = f"`{info.thread}`{', non-blocking' if info.non_blocking else ''}"
+    marks = {"non-blocking": info.non_blocking, "lightweight": info.lightweight}
+    traits = ", ".join([f"`{info.thread}`", *(mark for mark, holds in marks.items() if holds)])
     lines = [f"### {info.name}", "", f"{written} · thread {traits} · range: {info.range or 'any'}"]
     lines += ["", info.doc or "", ""]
     if info.params:

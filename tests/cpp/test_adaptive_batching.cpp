@@ -26,7 +26,7 @@ struct Closed {
   Closed(double fixed_cost, double item_cost, std::size_t instances, BatchingMode mode = BatchingMode::kAdaptive)
       : fixed(fixed_cost), item(item_cost) {
     for (std::size_t i = 0; i < instances; ++i) scheduler.add_instance({1, 8}, false);
-    scheduler.set_policy({mode, 8, 1, 0});
+    scheduler.config().batching = {mode, 8, 1, 0};
   }
 
   // So many callers with `each` items, until so many batches were run; how many items a millisecond were done in the last half.
@@ -40,9 +40,9 @@ struct Closed {
     std::map<Index, double> waiting;  // queue delays
     std::size_t coming = callers, done = 0;
     double half = 0;
-    const auto next_action = [&](Index instance, std::size_t completed_items) {
+    const auto next_action = [&](Index instance) {
       RequestChain taken, removed;
-      const Action step = scheduler.next_action(instance, nanoseconds(now), completed_items, taken, removed);
+      const Action step = scheduler.next_action(instance, nanoseconds(now), taken, removed);
       waiting.erase(instance);
       if (step.what == Action::kWait) waiting[instance] = static_cast<double>(step.until) / 1e6;
       if (step.what != Action::kRun) return;
@@ -55,7 +55,7 @@ struct Closed {
       }
     };
     const auto dispatch_idle = [&] {
-      while (const std::optional<Index> next = scheduler.dispatch_idle()) next_action(*next, 0);
+      while (const std::optional<Index> next = scheduler.dispatch_idle()) next_action(*next);
     };
     sizes.clear();
     double rate = 0;
@@ -67,7 +67,7 @@ struct Closed {
         --coming;
         now += 0.01;
         scheduler.push(request_of(each), nanoseconds(now), ++calls_);
-        if (scheduler.batch_ready()) next_action(*scheduler.forming(), 0);
+        if (scheduler.batch_ready()) next_action(*scheduler.forming());
         for (std::size_t hands = scheduler.instances_for(each); hands > 0; --hands) dispatch_idle();
         continue;
       }
@@ -77,15 +77,15 @@ struct Closed {
       const auto timer = waiting.begin();
       if (timer != waiting.end() && (running.empty() || timer->second < running[first].ends)) {
         now = timer->second;
-        next_action(timer->first, 0);
+        next_action(timer->first);
         continue;
       }
       const Batch ended = running[first];
       running.erase(running.begin() + static_cast<std::ptrdiff_t>(first));
       now = std::max(now, ended.ends);
       coming += ended.items;
-      scheduler.record_batch(ended.instance, ended.items * each, nanoseconds(ended.took));
-      next_action(ended.instance, ended.items * each);
+      scheduler.record_batch(ended.instance, ended.items * each, nanoseconds(ended.took), nanoseconds(now));
+      next_action(ended.instance);
       dispatch_idle();
     }
   }
@@ -163,18 +163,17 @@ TEST_CASE("callers who do not come back are not waited for again and again") {
     const std::optional<Index> instance = scheduler.dispatch_idle();
     REQUIRE(instance.has_value());
     RequestChain taken, removed;
-    std::size_t completed_items = 0;
     for (;;) {
-      const Action step = scheduler.next_action(*instance, moment, std::exchange(completed_items, 0), taken, removed);
+      const Action step = scheduler.next_action(*instance, moment, taken, removed);
       if (step.what == Action::kIdle) break;
       if (step.what == Action::kWait) {
         ++waits;
         moment = step.until;  // no request arrived
         continue;
       }
-      completed_items = taken.size();
+      const std::size_t items = taken.size();
       moment += 1'000'000;
-      scheduler.record_batch(*instance, completed_items, 1'000'000 + 1000 * static_cast<Nanoseconds>(completed_items));
+      scheduler.record_batch(*instance, items, 1'000'000 + 1000 * static_cast<Nanoseconds>(items), moment);
       taken.clear();
     }
   }
@@ -185,7 +184,7 @@ TEST_CASE("callers who do not come back are not waited for again and again") {
 TEST_CASE("a larger size is sampled as soon as enough requests are queued, and counts only when it is run") {
   NodeScheduler scheduler("n");
   scheduler.add_instance({1, 8}, false);
-  scheduler.set_policy({BatchingMode::kAdaptive, 8, 1, 0});
+  scheduler.config().batching = {BatchingMode::kAdaptive, 8, 1, 0};
   Nanoseconds moment = 0;
   std::uint64_t calls = 0;
   // So many requests at once; the size of their first batch. Batches of two are as fast as single requests, larger ones cost as
@@ -193,20 +192,19 @@ TEST_CASE("a larger size is sampled as soon as enough requests are queued, and c
   const auto run = [&](std::size_t count) {
     moment += 1'000'000'000;
     for (std::size_t i = 0; i < count; ++i) scheduler.push(request_of(1), moment, ++calls);
-    std::size_t first = 0, completed_items = 0;
+    std::size_t first = 0;
     REQUIRE_EQ(scheduler.dispatch_idle(), std::optional<Index>(0));
     for (;;) {
       RequestChain taken, removed;
-      const Action step = scheduler.next_action(0, moment, completed_items, taken, removed);
-      completed_items = 0;
+      const Action step = scheduler.next_action(0, moment, taken, removed);
       if (step.what == Action::kIdle) return first;
       if (step.what == Action::kWait) moment = step.until;
       if (step.what != Action::kRun) continue;
-      completed_items = taken.size();
-      if (first == 0) first = completed_items;
-      const Nanoseconds took = static_cast<Nanoseconds>(std::max<std::size_t>(completed_items, 2)) * 1'000'000;
+      const std::size_t items = taken.size();
+      if (first == 0) first = items;
+      const Nanoseconds took = static_cast<Nanoseconds>(std::max<std::size_t>(items, 2)) * 1'000'000;
       moment += took;
-      scheduler.record_batch(0, completed_items, took);
+      scheduler.record_batch(0, items, took, moment);
     }
   };
   for (const std::size_t size : {1, 1, 1, 1, 2, 2, 2, 2, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4}) run(size);

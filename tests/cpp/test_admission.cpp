@@ -30,11 +30,11 @@ struct Node {
 
   Node(std::size_t instances, std::size_t max, bool by_deadline = true) {
     for (std::size_t i = 0; i < instances; ++i) scheduler.add_instance({1, max}, false);
-    scheduler.set_policy({BatchingMode::kGreedy, max, 1, 0});
-    scheduler.set_admission(by_deadline);
+    scheduler.config().batching = {BatchingMode::kGreedy, max, 1, 0};
+    scheduler.config().by_deadline = by_deadline;
     for (std::size_t items = 1; items <= max; items *= 2)
       for (std::size_t run = 0; run < policy::kKnown; ++run)
-        scheduler.record_batch(0, items, kOverhead + kEach * static_cast<Nanoseconds>(items));
+        scheduler.record_batch(0, items, kOverhead + kEach * static_cast<Nanoseconds>(items), 0);
   }
   void push(std::size_t count, Nanoseconds moment, std::uint8_t priority = 0, Nanoseconds deadline = kNever) {
     for (std::size_t i = 0; i < count; ++i) scheduler.push(made(deadline, priority), moment, i);
@@ -46,7 +46,7 @@ struct Node {
     const std::optional<Index> instance = scheduler.dispatch_idle();
     REQUIRE(instance.has_value());
     taken.clear();
-    REQUIRE(scheduler.next_action(*instance, moment, 0, taken, removed).what == Action::kRun);
+    REQUIRE(scheduler.next_action(*instance, moment, taken, removed).what == Action::kRun);
   }
 };
 
@@ -86,7 +86,7 @@ TEST_CASE("the earliest end adds the batch that runs, the full batches ahead and
 TEST_CASE("the earliest end counts the batches ahead on all instances, without those that are reserved") {
   for (const std::size_t reserve : {0, 1}) {
     Node node(2, 1);
-    node.scheduler.set_reserve(reserve);
+    node.scheduler.config().reserve = reserve;
     node.push(1, 0);
     node.start(0);  // until 1000
     CHECK_EQ(node.end(10), (reserve ? 1000 : 10) + 1000);
@@ -100,7 +100,7 @@ TEST_CASE("without a deadline, a learned time or admission, every request is adm
   Node off(1, 1, false), on(1, 1);
   NodeScheduler fresh("n");
   fresh.add_instance({1, 1}, false);
-  fresh.set_admission(true);
+  fresh.config().by_deadline = true;
   CHECK(off.scheduler.admits(*made(1), 0));
   CHECK(fresh.admits(*made(1), 0));
   CHECK(on.scheduler.admits(*made(kNever), 0));
@@ -129,7 +129,7 @@ TEST_CASE("at twice the load it can take, a node that admits by deadline complet
       Action::What what = Action::kAgain;
       if (free_at > 0 || node.scheduler.dispatch_idle())
         while (what == Action::kAgain) {
-          what = node.scheduler.next_action(0, moment, 0, node.taken, node.removed).what;
+          what = node.scheduler.next_action(0, moment, node.taken, node.removed).what;
           expired += all_of(node.removed).size();
         }
       free_at = what == Action::kRun ? moment + 1000 : 0;

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "schedule/batch_policy.hpp"
-#include "schedule/pacer.hpp"
 
 using namespace hami;
 
@@ -40,7 +39,7 @@ TEST_CASE("n requests wait for k returns iff n * w < k * beta") {
         CAPTURE(k);
         CAPTURE(w);
         const bool pays = static_cast<double>(n) * static_cast<double>(w) < static_cast<double>(k) * kBeta;
-        CHECK_EQ(held(returning(std::vector<Nanoseconds>(k, w), k), ready(n)).items, pays ? k : 0);
+        CHECK_EQ(held(returning(std::vector<Nanoseconds>(k, w), k), ready(n)).requests, pays ? k : 0);
       }
 }
 
@@ -52,33 +51,33 @@ TEST_CASE("a hold lasts twice the expected time at most, never longer than it ma
   late.free = 850;
   CHECK_EQ(held(returning({100, 100}, 2), late).timeout, 150);
   late.free = 1000;
-  CHECK_EQ(held(returning({100, 100}, 2), late).items, 0u);
+  CHECK_EQ(held(returning({100, 100}, 2), late).requests, 0u);
 }
 
 TEST_CASE("without a request the instance expects the callers whose return gives the highest rate") {
-  CHECK_EQ(held(returning({100, 100, 100, 100}, 4), ready(0)).items, 4u);
-  CHECK_EQ(held(returning({100, 100, 100, 900}, 4), ready(0)).items, 3u);  // the last one is not worth its wait
-  CHECK_EQ(held(returning({2000, 2000}, 2), ready(0)).items, 0u);
+  CHECK_EQ(held(returning({100, 100, 100, 100}, 4), ready(0)).requests, 4u);
+  CHECK_EQ(held(returning({100, 100, 100, 900}, 4), ready(0)).requests, 3u);  // the last one is not worth its wait
+  CHECK_EQ(held(returning({2000, 2000}, 2), ready(0)).requests, 0u);
 }
 
 TEST_CASE("only returns for which the batch has space are waited for") {
-  CHECK_EQ(held(returning({100, 100, 100, 100}, 4), ready(2, 4)).items, 2u);
-  CHECK_EQ(held(returning({100, 100}, 2), ready(4, 4)).items, 0u);
+  CHECK_EQ(held(returning({100, 100, 100, 100}, 4), ready(2, 4)).requests, 2u);
+  CHECK_EQ(held(returning({100, 100}, 2), ready(4, 4)).requests, 0u);
 }
 
 TEST_CASE("a deadline ends a hold in time for the batch") {
   Ready urgent = ready(1);
   urgent.deadline = 1450;  // a batch of two takes 1200, of three 1300
-  CHECK_EQ(held(returning({100, 200}, 2), urgent).items, 1u);
+  CHECK_EQ(held(returning({100, 200}, 2), urgent).requests, 1u);
   urgent.deadline = 1350;
   CHECK_EQ(held(returning({100, 100}, 2), urgent).timeout, 150);
   urgent.deadline = 1290;
-  CHECK_EQ(held(returning({100, 100}, 2), urgent).items, 0u);
+  CHECK_EQ(held(returning({100, 100}, 2), urgent).requests, 0u);
 }
 
 TEST_CASE("callers who are later than all known return times are not expected any more") {
-  CHECK_EQ(held(returning({100, 100, 300, 300}, 4), ready(1), 100).items, 4u);  // after another 200
-  CHECK_EQ(held(returning({100, 100, 300, 300}, 4), ready(1), 300).items, 0u);
+  CHECK_EQ(held(returning({100, 100, 300, 300}, 4), ready(1), 100).requests, 4u);  // after another 200
+  CHECK_EQ(held(returning({100, 100, 300, 300}, 4), ready(1), 300).requests, 0u);
 }
 
 TEST_CASE("return times of the past are forgotten") {
@@ -99,12 +98,10 @@ TEST_CASE("return times of the past are forgotten") {
   CHECK_EQ(first, 700);
 }
 
-TEST_CASE("the pacer divides the usual time of a batch by the instances") {
-  Pacer pacer;
-  pacer.record_start(1000);
-  pacer.record_batch(600);
-  CHECK_EQ(pacer.next_start(2), 1300);
-  CHECK_EQ(pacer.next_start(3), 1200);
-  for (int i = 0; i < 60; ++i) pacer.record_batch(1200);
-  CHECK_GT(pacer.next_start(2), 1590);
+TEST_CASE("a moving mean starts with the first value and follows a change") {
+  CHECK_EQ(moving_mean(0, 600), 600);
+  CHECK_EQ(moving_mean(600, 1400), 700);
+  double mean = 600;
+  for (int i = 0; i < 60; ++i) mean = moving_mean(mean, 1200);
+  CHECK_GT(mean, 1190);
 }

@@ -191,15 +191,15 @@ TEST_CASE("a high request ends the wait of a forming batch, if the batch has its
     for (const BatchingMode mode : {BatchingMode::kGreedy, BatchingMode::kAdaptive}) {
       NodeScheduler scheduler("n");
       scheduler.add_instance({min, 8}, false);
-      scheduler.set_policy({mode, 8, min, 1'000'000});
+      scheduler.config().batching = {mode, 8, min, 1'000'000};
       scheduler.push(waiting(0, 0), 0, 0);
       scheduler.push(waiting(1, 0), 0, 1);
       const Index instance = *scheduler.dispatch_idle();
       RequestChain taken, removed;
-      REQUIRE(scheduler.next_action(instance, 0, 0, taken, removed).what == Action::kWait);
+      REQUIRE(scheduler.next_action(instance, 0, taken, removed).what == Action::kWait);
       scheduler.push(waiting(2, 0), 10, 2);
       if (min == 3) {
-        scheduler.take_all();
+        scheduler.queue().take_all();
         scheduler.push(waiting(1, 0), 10, 1);
         scheduler.push(waiting(2, kHighPriority), 10, 2);
         CHECK(!scheduler.batch_ready());
@@ -208,7 +208,7 @@ TEST_CASE("a high request ends the wait of a forming batch, if the batch has its
       CHECK(!scheduler.batch_ready());
       scheduler.push(waiting(3, kHighPriority), 20, 3);
       CHECK(scheduler.batch_ready());
-      CHECK(scheduler.next_action(instance, 20, 0, taken, removed).what == Action::kRun);
+      CHECK(scheduler.next_action(instance, 20, taken, removed).what == Action::kRun);
       CHECK_EQ(taken.first()->index, 3u);
       CHECK_EQ(taken.size(), 4u);
     }

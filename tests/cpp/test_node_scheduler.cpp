@@ -38,20 +38,20 @@ class Course {
       working_.push_back(0);
     }
     policy_ = {static_cast<BatchingMode>(pick(3)), max, min, pick(2) ? static_cast<Nanoseconds>(pick(200'000)) : 0};
-    scheduler_.set_policy(policy_);
+    scheduler_.config().batching = policy_;
     has_classes_ = pick(2) == 0;
     aging_ = pick(2) ? static_cast<Nanoseconds>(pick(1'000'000)) : kNever;
-    scheduler_.set_aging(aging_);
+    scheduler_.queue().set_aging(aging_);
     reserve_ = pick(2) ? pick(count) : 0;
-    scheduler_.set_reserve(reserve_);
+    scheduler_.config().reserve = reserve_;
     is_auto_ = pick(2) == 0;
-    if (is_auto_) scheduler_.set_auto_instances();
-    scheduler_.set_max_wait(pick(2) ? static_cast<Nanoseconds>(1 + pick(400'000)) : 0);
+    if (is_auto_) scheduler_.config().auto_instances = true;
+    scheduler_.config().max_wait = pick(2) ? static_cast<Nanoseconds>(1 + pick(400'000)) : 0;
     drops_ = pick(3) == 0;
-    scheduler_.set_admission(pick(3) == 0);
-    scheduler_.set_shared_device(pick(2) == 0);
+    scheduler_.config().by_deadline = pick(3) == 0;
+    scheduler_.config().shared_device = pick(2) == 0;
     capacity_ = 1 + pick(20);
-    scheduler_.set_capacity(capacity_);
+    scheduler_.config().capacity = capacity_;
     fixed_ = static_cast<Nanoseconds>(pick(400'000));
     item_ = static_cast<Nanoseconds>(1 + pick(100'000));
     for (std::size_t call = 0; call < 12; ++call) at(static_cast<Nanoseconds>(pick(2'000'000)), [this] { arrive(); });
@@ -98,7 +98,7 @@ class Course {
   void arrive() {
     const std::uint64_t call = ++calls_;
     if (pick(4) == 0) return run_here();
-    const bool alone = scheduler_.all_idle() && scheduler_.waiting() == 0;
+    const bool alone = scheduler_.all_idle() && scheduler_.queue().size() == 0;
     std::size_t items = 0, pushed = 0, rejected = 0;
     Ref<Request> last;
     for (std::size_t i = 0, count = pick(3) ? 1 : 1 + pick(5); i < count; ++i) {
@@ -117,7 +117,7 @@ class Course {
       }
       if (scheduler_.full(lane)) {
         RequestChain removed;
-        scheduler_.remove_expired(now_, removed);
+        scheduler_.queue().remove_expired(now_, removed);
         complete_removed(removed);
       }
       if (scheduler_.full(lane) && drops_) drop_oldest(lane);
@@ -136,11 +136,11 @@ class Course {
     if (scheduler_.batch_ready()) {
       const Index forming = *scheduler_.forming();
       ++timers_[forming];  // its timer is for nothing
-      work(forming, 0);
+      work(forming);
     }
     // Before the dispatcher rejects a request, it dispatches all work: the front of the queue may have expired.
     for (std::size_t hands = std::max(scheduler_.instances_for(items), rejected); hands > 0; --hands)
-      if (const std::optional<Index> next = scheduler_.dispatch_idle()) work(*next, 0);
+      if (const std::optional<Index> next = scheduler_.dispatch_idle()) work(*next);
     // Once `min` is met, a lone request never waits while an instance is idle, unless answered callers are expected back.
     if (alone && !(answered_ && holds_for_returns()) && pushed == 1 && !started_[last->index] &&
         last->items >= policy_.min && fits_somewhere(last->items) && last->deadline > now_)
@@ -149,8 +149,8 @@ class Course {
 
   // A request of the lane leaves its full queue for a newer one, if no idle instance takes one from it.
   void drop_oldest(LaneName lane) {
-    if (const std::optional<Index> next = scheduler_.dispatch_idle()) return work(*next, 0);
-    const Ref<Request> dropped = scheduler_.remove_oldest(lane);
+    if (const std::optional<Index> next = scheduler_.dispatch_idle()) return work(*next);
+    const Ref<Request> dropped = scheduler_.queue().remove_oldest(lane);
     for (const Ref<Request>& other : waiting_)
       if (lane_of(other->priority) == lane && other->index < dropped->index) problem("not the oldest");
     if (lane_of(dropped->priority) != lane) problem("a request of another lane");
@@ -167,11 +167,10 @@ class Course {
     const LaneName lane = lane_of(request->priority);
     const std::optional<Index> instance = scheduler_.acquire_inline(request->items, lane, lane, now_);
     if (!instance) return;
-    if (scheduler_.waiting() > 0) problem("out of turn");
-    begin(*instance, {request}, [this, instance = *instance, items = request->items] {
-      if (is_auto_) scheduler_.complete_inline(instance, items, now_);
+    if (scheduler_.queue().size() > 0) problem("out of turn");
+    begin(*instance, {request}, [this, instance = *instance] {
       scheduler_.mark_idle(instance);
-      if (const std::optional<Index> next = scheduler_.dispatch_idle()) work(*next, 0);
+      if (const std::optional<Index> next = scheduler_.dispatch_idle()) work(*next);
     });
   }
 
@@ -181,10 +180,10 @@ class Course {
     return false;
   }
 
-  void work(Index instance, std::size_t completed_items) {
+  void work(Index instance) {
     RequestChain taken, removed;
     for (;;) {
-      const Action step = scheduler_.next_action(instance, now_, completed_items, taken, removed);
+      const Action step = scheduler_.next_action(instance, now_, taken, removed);
       trace_ = trace_ * 31 + static_cast<std::uint64_t>(step.what) * 7 + instance + taken.size() * 101;
       complete_removed(removed);
       if (step.what == Action::kWait) {
@@ -192,16 +191,16 @@ class Course {
         // A learned wait is at most the time of a batch, whose overhead is a part of it; a configured one is batching_timeout.
         if (step.until - now_ > std::max(policy_.batching_timeout, longest_)) problem("it waits too long");
         at(step.until, [this, instance, wait = ++timers_[instance]] {
-          if (timers_[instance] == wait) work(instance, 0);
+          if (timers_[instance] == wait) work(instance);
         });
         return;
       }
       if (step.what == Action::kRun) {
         Requests batch = all_of(taken);
-        const std::size_t items = check(batch);
-        begin(instance, std::move(batch), [this, instance, items] { work(instance, items); });
+        check(batch);
+        begin(instance, std::move(batch), [this, instance] { work(instance); });
       }
-      if (const std::optional<Index> next = scheduler_.dispatch_idle()) work(*next, 0);
+      if (const std::optional<Index> next = scheduler_.dispatch_idle()) work(*next);
       if (step.what != Action::kAgain) return;
     }
   }
@@ -267,7 +266,7 @@ class Course {
       normal_batches_ -= normal;
       for (const Ref<Request>& request : batch)
         if (calls_of_.count(request->index)) ++outcomes_[request->index];
-      scheduler_.record_batch(instance, items, took);
+      scheduler_.record_batch(instance, items, took, now_);
       answered_ = true;
       longest_ = std::max(longest_, took);
       afterwards();
@@ -296,8 +295,8 @@ class Course {
     std::size_t in_lane[kLanes] = {};
     for (const Ref<Request>& request : waiting_)
       if (++in_lane[lane_of(request->priority)] > capacity_) problem("more requests wait than the capacity allows");
-    if (scheduler_.waiting() != waiting_.size()) problem("requests are lost");
-    if (scheduler_.waiting() > 0 && scheduler_.all_idle()) problem("requests wait while every instance is idle");
+    if (scheduler_.queue().size() != waiting_.size()) problem("requests are lost");
+    if (scheduler_.queue().size() > 0 && scheduler_.all_idle()) problem("requests wait while every instance is idle");
   }
 
   std::mt19937 random_;
@@ -354,14 +353,14 @@ TEST_CASE("a node whose instances differ gives each what it takes") {
   NodeScheduler scheduler("n");
   scheduler.add_instance({1, 1}, false);
   scheduler.add_instance({4, 8}, false);
-  scheduler.set_policy({BatchingMode::kGreedy, 8, 1, 0});
+  scheduler.config().batching = {BatchingMode::kGreedy, 8, 1, 0};
   RequestChain taken, removed;
   const auto batch_of = [&](std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) scheduler.push(request_of(1), 0, i);
     const std::optional<Index> instance = scheduler.dispatch_idle();
     REQUIRE(instance.has_value());
     taken.clear();
-    CHECK(scheduler.next_action(*instance, 0, 0, taken, removed).what == Action::kRun);
+    CHECK(scheduler.next_action(*instance, 0, taken, removed).what == Action::kRun);
     return *instance;
   };
   const Index single = batch_of(1);
@@ -372,15 +371,15 @@ TEST_CASE("a node whose instances differ gives each what it takes") {
   CHECK_EQ(taken.size(), 6u);
   scheduler.push(request_of(1), 0, 9);
   CHECK_FALSE(scheduler.dispatch_idle().has_value());
-  CHECK(scheduler.next_action(large, 0, 0, taken, removed).what == Action::kIdle);  // one is too few for it
+  CHECK(scheduler.next_action(large, 0, taken, removed).what == Action::kIdle);  // one is too few for it
   taken.clear();
-  CHECK(scheduler.next_action(single, 0, 0, taken, removed).what == Action::kRun);
+  CHECK(scheduler.next_action(single, 0, taken, removed).what == Action::kRun);
 }
 
 TEST_CASE("the requests that a summoned instance is about to take keep their capacity until it has come") {
   NodeScheduler scheduler("n");
   for (int i = 0; i < 2; ++i) scheduler.add_instance({1, 1}, false);
-  scheduler.set_capacity(1);
+  scheduler.config().capacity = 1;
   RequestChain taken, removed;
   scheduler.push(request_of(1), 0, 1);
   CHECK(scheduler.full());
@@ -389,7 +388,7 @@ TEST_CASE("the requests that a summoned instance is about to take keep their cap
   CHECK_FALSE(scheduler.full());
   scheduler.push(request_of(1), 0, 2);
   CHECK(scheduler.full());
-  CHECK(scheduler.next_action(*first, 0, 0, taken, removed).what == Action::kRun);
+  CHECK(scheduler.next_action(*first, 0, taken, removed).what == Action::kRun);
   CHECK(scheduler.full());
   const std::optional<Index> second = scheduler.dispatch_idle();
   REQUIRE(second.has_value());
@@ -422,7 +421,7 @@ using Asks = std::vector<const WaitToken*>;
 TEST_CASE("a request that waits for a node is stuck when all its instances are away") {
   NodeScheduler scheduler("n");
   for (int i = 0; i < 2; ++i) scheduler.add_instance({1, 4}, false);
-  scheduler.set_policy({BatchingMode::kPerCall, 4, 1, 0});
+  scheduler.config().batching = {BatchingMode::kPerCall, 4, 1, 0};
   const Asked first(1), second(2);
   CHECK(!scheduler.begin_arrival(*first.request));
   CHECK(blocked(scheduler, {0, 1}) == Asks{first.ask.get()});
@@ -440,8 +439,8 @@ TEST_CASE("a request that waits for a node is stuck when all its instances are a
 TEST_CASE("a full queue makes capacity when a request behind the first one expires") {
   NodeScheduler scheduler("n");
   scheduler.add_instance({1, 1}, false);
-  scheduler.set_policy({BatchingMode::kPerCall, 1, 1, 0});
-  scheduler.set_capacity(2);
+  scheduler.config().batching = {BatchingMode::kPerCall, 1, 1, 0};
+  scheduler.config().capacity = 2;
   scheduler.push(request_of(1), 0, 1);
   const Ref<Request> second = request_of(1);
   second->deadline = 100;
@@ -454,8 +453,8 @@ TEST_CASE("a full queue makes no capacity while the instances that its first req
   NodeScheduler scheduler("n");
   scheduler.add_instance({1, 2}, false);
   scheduler.add_instance({1, 8}, false);
-  scheduler.set_policy({BatchingMode::kPerCall, 8, 1, 0});
-  scheduler.set_capacity(2);
+  scheduler.config().batching = {BatchingMode::kPerCall, 8, 1, 0};
+  scheduler.config().capacity = 2;
   const auto makes_capacity = [&](const std::vector<Index>& unavailable, Nanoseconds moment = kNever) {
     return !scheduler.blocked(unavailable, moment).capacity;
   };
@@ -477,7 +476,7 @@ TEST_CASE("an instance that a request does not fit is as good as away, also for 
   NodeScheduler scheduler("n");
   scheduler.add_instance({1, 2}, false);
   scheduler.add_instance({1, 8}, false);
-  scheduler.set_policy({BatchingMode::kPerCall, 8, 1, 0});
+  scheduler.config().batching = {BatchingMode::kPerCall, 8, 1, 0};
   const Asked fits(1), large(4), behind(1);
   const Asked timed(4, 100);
   for (const Asked* one : {&fits, &large, &behind}) {
@@ -489,7 +488,7 @@ TEST_CASE("an instance that a request does not fit is as good as away, also for 
   CHECK(blocked(scheduler, {1}) == Asks{large.ask.get(), behind.ask.get()});
   large.request->abandon();  // it may leave the queue, but the node that lent it would be stuck with it
   CHECK(blocked(scheduler, {1}) == Asks{large.ask.get()});
-  scheduler.take_all();
+  scheduler.queue().take_all();
   for (const Asked* one : {&timed, &behind}) {
     scheduler.begin_arrival(*one->request);
     scheduler.push(one->request, 0, 1);

@@ -30,11 +30,11 @@ struct Node {
 
   explicit Node(BatchingMode mode, std::size_t instances, Nanoseconds max_wait, std::size_t reserve = 0) {
     for (std::size_t i = 0; i < instances; ++i) scheduler.add_instance({1, 64}, false);
-    scheduler.set_policy({mode, 64, 1, 0});
-    scheduler.set_reserve(reserve);
-    scheduler.set_max_wait(max_wait);
+    scheduler.config().batching = {mode, 64, 1, 0};
+    scheduler.config().reserve = reserve;
+    scheduler.config().max_wait = max_wait;
     for (std::size_t items = 1; items <= 64; items *= 2)
-      for (std::size_t run = 0; run < policy::kKnown; ++run) scheduler.record_batch(0, items, time_of(items));
+      for (std::size_t run = 0; run < policy::kKnown; ++run) scheduler.record_batch(0, items, time_of(items), 0);
   }
   void push(std::size_t count, std::uint8_t priority) {
     for (std::size_t i = 0; i < count; ++i) scheduler.push(of_class(priority), moment, i);
@@ -42,7 +42,7 @@ struct Node {
   // The lanes of what a free instance takes; empty: nothing.
   std::vector<std::size_t> next(Index instance = 0) {
     taken.clear();
-    if (scheduler.next_action(instance, moment, 0, taken, removed).what != Action::kRun) return {};
+    if (scheduler.next_action(instance, moment, taken, removed).what != Action::kRun) return {};
     std::vector<std::size_t> counts(kLanes);
     for (const Ref<Request>& request : all_of(taken)) ++counts[lane_of(request->priority)];
     return counts;
@@ -90,15 +90,15 @@ TEST_CASE("while high requests come, a normal batch ends within max_wait") {
 TEST_CASE("a node that knows no time yet runs the smallest batches while high requests come") {
   NodeScheduler scheduler("n");
   scheduler.add_instance({2, 64}, false);
-  scheduler.set_policy({BatchingMode::kGreedy, 64, 2, 0});
-  scheduler.set_max_wait(time_of(8));
+  scheduler.config().batching = {BatchingMode::kGreedy, 64, 2, 0};
+  scheduler.config().max_wait = time_of(8);
   for (int i = 0; i < 20; ++i) scheduler.push(of_class(0), 0, 1);
   for (int i = 0; i < 2; ++i) scheduler.push(of_class(kHighPriority), 0, 1);
   RequestChain taken, removed;
   const Index instance = *scheduler.dispatch_idle();
   for (int batch = 0; batch < 3; ++batch) {
     taken.clear();
-    REQUIRE(scheduler.next_action(instance, 0, 0, taken, removed).what == Action::kRun);
+    REQUIRE(scheduler.next_action(instance, 0, taken, removed).what == Action::kRun);
     CHECK_EQ(taken.size(), 2u);
   }
 }
@@ -109,11 +109,11 @@ TEST_CASE("a max_wait that is shorter than the smallest batch is known as soon a
   CHECK_EQ(Node(BatchingMode::kGreedy, 1, 0).scheduler.exceeds_max_wait(), 0);
   NodeScheduler large("n");  // it has run large batches only, whose time says little about a small one
   large.add_instance({1, 64}, false);
-  large.set_policy({BatchingMode::kGreedy, 64, 1, 0});
-  large.set_max_wait(1);
-  for (std::size_t run = 0; run < policy::kKnown; ++run) large.record_batch(0, 64, time_of(64));
+  large.config().batching = {BatchingMode::kGreedy, 64, 1, 0};
+  large.config().max_wait = 1;
+  for (std::size_t run = 0; run < policy::kKnown; ++run) large.record_batch(0, 64, time_of(64), 0);
   CHECK_EQ(large.exceeds_max_wait(), 0);
-  for (std::size_t run = 0; run < policy::kKnown; ++run) large.record_batch(0, 1, time_of(1));
+  for (std::size_t run = 0; run < policy::kKnown; ++run) large.record_batch(0, 1, time_of(1), 0);
   CHECK_EQ(large.exceeds_max_wait(), time_of(1));
 }
 
@@ -134,8 +134,8 @@ TEST_CASE("a reserved instance runs only high and urgent requests") {
 TEST_CASE("a normal request runs inline only if an instance is left for it; a high one on any") {
   NodeScheduler scheduler("n");
   for (int i = 0; i < 2; ++i) scheduler.add_instance({1, 4}, true);
-  scheduler.set_policy({BatchingMode::kGreedy, 4, 1, 0});
-  scheduler.set_reserve(1);
+  scheduler.config().batching = {BatchingMode::kGreedy, 4, 1, 0};
+  scheduler.config().reserve = 1;
   const auto first = scheduler.acquire_inline(1);
   REQUIRE(first.has_value());
   CHECK_FALSE(scheduler.acquire_inline(1).has_value());
@@ -150,12 +150,12 @@ TEST_CASE(
     "a normal request that is asked for inside the last normal instance is a deadlock, although another is free") {
   NodeScheduler scheduler("n");
   for (int i = 0; i < 2; ++i) scheduler.add_instance({1, 4}, false);
-  scheduler.set_policy({BatchingMode::kGreedy, 4, 1, 0});
-  scheduler.set_reserve(1);
+  scheduler.config().batching = {BatchingMode::kGreedy, 4, 1, 0};
+  scheduler.config().reserve = 1;
   scheduler.push(of_class(0), 0, 1);
   const Index instance = *scheduler.dispatch_idle();
   RequestChain taken, removed;
-  REQUIRE(scheduler.next_action(instance, 0, 0, taken, removed).what == Action::kRun);
+  REQUIRE(scheduler.next_action(instance, 0, taken, removed).what == Action::kRun);
   const auto ask = [&](std::uint8_t priority) {
     const Ref<Request> request = of_class(priority);
     request->wait_token = Ref<Counted>(make_counted<WaitToken>(WaitToken::Release::kEarly).get());

@@ -14,9 +14,10 @@ namespace {
 struct Holds {
   PolicyTrial trial;
   bool adopted = false;
-  bool use_alternative() const { return adopted != trial.tries(Alternative::kHold); }
+  bool use_alternative() const { return adopted != (trial.trying() == PolicyTrial::kHold); }
   void record_batch(Nanoseconds latency, std::size_t requests) {
-    if (trial.record_batch({latency, requests, requests, latency})) adopted = !adopted;
+    const double items = static_cast<double>(requests), cost = static_cast<double>(latency);
+    if (trial.record_batch({cost * items, cost, items})) adopted = !adopted;
   }
 };
 
@@ -31,7 +32,7 @@ class Course {
     std::size_t by_alternative = 0;
     for (std::size_t i = 0; i < batches; ++i) {
       by_alternative += trial_.use_alternative();
-      if (differ_) trial_.trial.note_difference(Alternative::kHold);
+      if (differ_) trial_.trial.note_difference(PolicyTrial::kHold);
       const double latency = (trial_.use_alternative() ? alternative_ : 100) * (1 + chance_ * by_chance());
       trial_.record_batch(static_cast<Nanoseconds>(1000 * latency), 16);
     }
@@ -115,18 +116,18 @@ TEST_CASE("alternatives are tried in turn, and the way back from an adopted one 
   PolicyTrial trial;
   std::size_t instances = 1, tried_holds = 0, tried_more = 0, tried_fewer = 0;
   for (std::size_t i = 0; i < 24 * 12; ++i) {
-    const bool holds = trial.tries(Alternative::kHold), more = trial.tries(Alternative::kMoreInstances);
-    const bool fewer = trial.tries(Alternative::kFewerInstances);
+    const bool holds = trial.trying() == PolicyTrial::kHold, more = trial.trying() == PolicyTrial::kMoreInstances;
+    const bool fewer = trial.trying() == PolicyTrial::kFewerInstances;
     tried_holds += holds;
     tried_more += more;
     tried_fewer += fewer;
-    trial.note_difference(Alternative::kHold);
-    trial.note_difference(instances == 1 ? Alternative::kMoreInstances : Alternative::kFewerInstances);
+    trial.note_difference(PolicyTrial::kHold);
+    trial.note_difference(instances == 1 ? PolicyTrial::kMoreInstances : PolicyTrial::kFewerInstances);
     const bool two = (instances == 2) != (more || fewer);
-    const std::optional<Alternative> adopted =
-        trial.record_batch({100'000 + 10'000 * holds, 1, 1, two ? 50'000 : 100'000});
-    if (adopted == Alternative::kMoreInstances) instances = 2;
-    CHECK((!adopted || adopted == Alternative::kMoreInstances));
+    const std::optional<PolicyTrial::Alternative> adopted =
+        trial.record_batch({100'000.0 + 10'000 * holds, two ? 50'000.0 : 100'000.0, 1});
+    if (adopted == PolicyTrial::kMoreInstances) instances = 2;
+    CHECK((!adopted || adopted == PolicyTrial::kMoreInstances));
   }
   CHECK_EQ(instances, 2U);
   CHECK_EQ(tried_more, 48U);

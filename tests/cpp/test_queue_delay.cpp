@@ -18,8 +18,8 @@ class Two {
  public:
   explicit Two(Nanoseconds queue_delay = 100, bool shared_device = false) {
     for (int i = 0; i < 2; ++i) scheduler_.add_instance({1, 4}, false);
-    scheduler_.set_policy({BatchingMode::kGreedy, 4, 1, queue_delay});
-    scheduler_.set_shared_device(shared_device);
+    scheduler_.config().batching = {BatchingMode::kGreedy, 4, 1, queue_delay};
+    scheduler_.config().shared_device = shared_device;
   }
 
   // `count` requests arrive one by one; each time an idle instance is asked and reports its action.
@@ -32,12 +32,12 @@ class Two {
     return said;
   }
   std::string ends(Index instance, Nanoseconds moment, std::size_t completed_items) {
-    scheduler_.record_batch(instance, completed_items, 60);
-    return ask(instance, moment, completed_items);
+    scheduler_.record_batch(instance, completed_items, 60, moment);
+    return ask(instance, moment);
   }
-  std::string ask(Index instance, Nanoseconds moment, std::size_t completed_items = 0) {
+  std::string ask(Index instance, Nanoseconds moment) {
     RequestChain taken, removed;
-    const Action step = scheduler_.next_action(instance, moment, completed_items, taken, removed);
+    const Action step = scheduler_.next_action(instance, moment, taken, removed);
     const std::string who = std::to_string(instance);
     if (step.what == Action::kRun) return who + " runs " + std::to_string(taken.size()) + "; ";
     return who + (step.what == Action::kWait ? " waits till " + std::to_string(step.until) : " rests") + "; ";
@@ -59,7 +59,7 @@ class Two {
  private:
   std::string call(Nanoseconds moment) {
     const std::optional<Index> next = scheduler_.batch_ready() ? scheduler_.forming() : scheduler_.dispatch_idle();
-    return next ? ask(*next, moment, 0) : "";
+    return next ? ask(*next, moment) : "";
   }
 
   NodeScheduler scheduler_{"n"};

@@ -26,22 +26,30 @@ def test_backends_lists_names_and_owners(hami_command: Run, site: Site) -> None:
     assert {
         "name": "AcmeAdd",
         "owner": "acme-good",
-        **dict.fromkeys(("doc", "params", "brackets", "thread", "non_blocking", "range", "aliases")),
+        **dict.fromkeys(("doc", "params", "brackets", "thread", "non_blocking", "lightweight", "range", "aliases")),
     } in listed
 
 
 def test_backends_describes_brackets_traits_doc_and_parameters(hami_command: Run) -> None:
     assert hami_command("backends", "HasKey").stdout == (
         "HasKey[backend, backend?]"
-        "  (hami-core, thread concurrent, non-blocking, range as the item with the smallest declared `max` above 1)\n"
+        "  (hami-core, thread concurrent, non-blocking, lightweight, "
+        "range as the item with the smallest declared `max` above 1)\n"
         "  Runs its first item on requests that have the key, its second on the others.\n"
         "  Without a second item, `result` is `data` for these.\n"
         "  key: str  the key that decides\n"
     )
     assert hami_command("backends", "DI").stdout == (
-        "DI[backend, …]  (hami-core, thread concurrent, range as its first item, also Aspect and Block)\n"
+        "DI[backend, …]  (hami-core, thread concurrent, lightweight, range as its first item, also Aspect and Block)\n"
         "  Injects each item into the one before it and runs the first.\n"
     )
+
+
+def test_backends_shows_whether_another_instance_costs_nearly_nothing(hami_command: Run) -> None:
+    for name, lightweight in {"FixTensor": True, "BackgroundThread": False}.items():
+        [info] = json.loads(hami_command("backends", name, "--json").stdout)
+        assert info["lightweight"] is lightweight
+        assert ("lightweight" in hami_command("backends", name).stdout.splitlines()[0]) is lightweight
 
 
 def test_backends_accepts_aliases(hami_command: Run) -> None:

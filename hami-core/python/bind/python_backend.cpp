@@ -412,6 +412,7 @@ void register_python_backends(py::module_& module) {
       .def_property_readonly("thread",
                              [](const ClassHandle& self) { return thread_mode_name(self.cls->traits.thread); })
       .def_property_readonly("non_blocking", [](const ClassHandle& self) { return self.cls->traits.non_blocking; })
+      .def_property_readonly("lightweight", [](const ClassHandle& self) { return self.cls->traits.lightweight; })
       .def("with_defaults", with_defaults, py::arg("defaults"),
            "Return a copy of the class with other parameter defaults.")
       .def("with_check", with_check, py::arg("check"),

@@ -710,6 +710,10 @@ class BackendClass:
     def non_blocking(self) -> bool:
         """Whether `forward` takes microseconds and may run on a caller's thread."""
 
+    @property
+    def lightweight(self) -> bool:
+        """Whether another instance costs nearly nothing."""
+
     def with_defaults(self, defaults: dict[str, Any]) -> BackendClass:
         """Return a copy of the class with other parameter defaults, by parameter name."""
 

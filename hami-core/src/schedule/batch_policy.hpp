@@ -17,13 +17,12 @@
 #include <cstddef>
 
 #include "schedule/return_times.hpp"
-#include "schedule/service_time_model.hpp"
 
 namespace hami {
 
 struct Hold {
-  std::size_t items = 0;    // for how many further items the batch waits; 0: it starts now
-  Nanoseconds timeout = 0;  // how long at most
+  std::size_t requests = 0;  // for how many further requests the batch waits; 0: it starts now
+  Nanoseconds timeout = 0;   // how long at most
 };
 
 struct Ready {
@@ -39,21 +38,17 @@ template <class Time>
 Hold hold_for_returns(const ReturnTimes& returns, const Ready& ready, Nanoseconds moment, double beta,
                       const Time& time) noexcept {
   const Nanoseconds left = static_cast<Nanoseconds>(beta) - ready.free;
-  Hold hold;
-  if (left <= 0) return hold;
   const double n = static_cast<double>(ready.requests), items = static_cast<double>(ready.items);
   double best = n > 0 ? n / time(items) : 0;
+  Hold hold;
   returns.for_each_return(moment, left, [&](std::size_t count, Nanoseconds wait) {
     const double k = static_cast<double>(count), more = k * ready.items_each, after = time(items + more);
-    if (items + more > static_cast<double>(ready.max_items)) return;
-    if (static_cast<double>(ready.deadline) < static_cast<double>(wait) + after) return;
     const double rate = (n + k) / (static_cast<double>(wait) + after);
-    if (rate <= best) return;
+    const Nanoseconds in_time = ready.deadline - static_cast<Nanoseconds>(after);
+    if (rate <= best || items + more > static_cast<double>(ready.max_items) || in_time < wait) return;
     best = rate;
-    Nanoseconds timeout = std::min(policy::kUncertain * wait, left);
-    if (ready.deadline != kNever) timeout = std::min(timeout, ready.deadline - static_cast<Nanoseconds>(after));
-    if (n > 0) timeout = std::min(timeout, static_cast<Nanoseconds>(k * beta / n));
-    hold = {std::max<std::size_t>(1, static_cast<std::size_t>(more + 0.5)), timeout};
+    const Nanoseconds cost = n > 0 ? static_cast<Nanoseconds>(k * beta / n) : left;
+    hold = {count, std::min({policy::kUncertain * wait, left, cost, in_time})};
   });
   return hold;
 }
@@ -69,9 +64,9 @@ std::size_t items_within(Nanoseconds limit, std::size_t floor, std::size_t cap, 
   return fits;
 }
 
-// Items that each of `instances` free instances takes of `items`: an equal share if that is known to end sooner than one batch
-// of all, else `max_items`.
-std::size_t share(std::size_t items, std::size_t instances, std::size_t max_items, const ServiceTimeModel& solo,
-                  const ServiceTimeModel& contended) noexcept;
+// The moving mean of a quantity after another value; 0: there was none.
+inline double moving_mean(double mean, double value) noexcept {
+  return mean > 0 ? mean + (value - mean) / static_cast<double>(policy::kSmooths) : value;
+}
 
 }  // namespace hami

@@ -58,11 +58,11 @@ std::optional<InstanceDispatcher::Index> InstanceDispatcher::acquire_inline(Batc
     last = std::max(last, lane_of(request->priority));
   }
   MutexLock lock(mutex_);
-  if (by_deadline_)  // those that cannot end in time are refused by `enqueue`
+  if (scheduler_->config().by_deadline)  // those that cannot end in time are refused by `enqueue`
     for (const Request* request : batch)
       if (request->deadline != kNever && scheduler_->earliest_end(*request, now()) > request->deadline)
         return std::nullopt;
-  return scheduler_->acquire_inline(batch.items(), first, last, scheduler_->learns_instances() ? now() : 0);
+  return scheduler_->acquire_inline(batch.items(), first, last, scheduler_->needs_moment() ? now() : 0);
 }
 
 // Fails each request whose wait would complete a deadlock cycle. The others count as queued here from now on.
@@ -124,7 +124,7 @@ void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, InlinePo
     }
     notify_batch_ready();
     for (std::size_t hands = scheduler_->instances_for(items); hands > 0; --hands) dispatch_idle(dispatched);
-    if (memory_limit_ > 0) stats_->queued_bytes = scheduler_->queued_bytes();
+    if (memory_limit_ > 0) stats_->queued_bytes = scheduler_->queue().bytes();
     others_wait = waits_inside_ > 0 && scheduler_->full();
   }
   if (others_wait) refuse_deadlocks();
@@ -137,7 +137,7 @@ void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, InlinePo
 // Requests that expired or were abandoned leave the queue.
 void InstanceDispatcher::remove_expired(RequestChain& removed) noexcept {
   RequestChain expired;
-  scheduler_->remove_expired(now(), expired);
+  scheduler_->queue().remove_expired(now(), expired);
   notify_capacity(expired);
   removed.append(std::move(expired));
 }
@@ -145,12 +145,12 @@ void InstanceDispatcher::remove_expired(RequestChain& removed) noexcept {
 void InstanceDispatcher::check_memory(const Request& request, RequestChain& removed) {
   const auto fits = [&] {
     mutex_.assert_held();
-    return request.bytes <= memory_limit_ - std::min(scheduler_->queued_bytes(), memory_limit_);
+    return request.bytes <= memory_limit_ - std::min(scheduler_->queue().bytes(), memory_limit_);
   };
   if (fits()) return;
   remove_expired(removed);
   if (fits()) return;
-  const std::size_t queued = scheduler_->queued_bytes();
+  const std::size_t queued = scheduler_->queue().bytes();
   throw Error(ErrorCode::kQueueFull, "node \"" + node_ + "\" has requests with " + show_bytes(queued) +
                                          " queued, and this one has " + show_bytes(request.bytes) +
                                          "; its memory_limit is " + show_bytes(memory_limit_) +
@@ -190,7 +190,7 @@ void InstanceDispatcher::refuse_unreachable(Request& request, Nanoseconds moment
 }
 
 void InstanceDispatcher::drop_oldest(LaneName lane, RequestChain& removed) noexcept {
-  Ref<Request> oldest = scheduler_->remove_oldest(lane);
+  Ref<Request> oldest = scheduler_->queue().remove_oldest(lane);
   oldest->fail(error_from([&] {
     return Error(ErrorCode::kQueueFull,
                  "node \"" + node_ + "\" dropped this request, the oldest of " + std::to_string(max_queue_size_) +
@@ -224,7 +224,7 @@ void InstanceDispatcher::wait_for_capacity(const Request& request, Dispatched& d
                                              ")");
   }
   const bool is_inside = ExecutionFrame::on_this_thread() != nullptr;
-  if (is_inside && full()) scheduler_->use_all_instances();
+  if (is_inside && full()) scheduler_->config().auto_instances = false;
   while (full()) {
     if (NoWaitScope::active())
       throw Error(ErrorCode::kReentrantCall,

@@ -30,10 +30,10 @@ void InstanceDispatcher::init_(Init& init) {
   NodeScheduler scheduler(node_);
   add_instances(scheduler);
   set_limits(params);
-  scheduler.set_capacity(max_queue_size_);
+  scheduler.config().batching = {BatchingMode::kPerCall, limits_.max, limits_.min, 0};
+  scheduler.config().capacity = max_queue_size_;
+  scheduler.config().shared_device = params.get<std::optional<bool>>("shared_device").value_or(on_device_);
   set_classes(params, scheduler);
-  scheduler.set_policy({BatchingMode::kPerCall, limits_.max, limits_.min, 0});
-  scheduler.set_shared_device(params.get<std::optional<bool>>("shared_device").value_or(on_device_));
   runner_->set_hooks(init);
   {
     MutexLock lock(mutex_);
@@ -86,19 +86,20 @@ void InstanceDispatcher::set_limits(const Params& params) {
 }
 
 void InstanceDispatcher::set_classes(const Params& params, NodeScheduler& scheduler) {
-  if (const double aging = params.get<double>("aging"); aging > 0) scheduler.set_aging(from_milliseconds(aging));
+  if (const double aging = params.get<double>("aging"); aging > 0)
+    scheduler.queue().set_aging(from_milliseconds(aging));
   const auto reserve = static_cast<std::size_t>(params.get<std::int64_t>("reserve"));
   if (reserve >= instances_.size())
     throw Error(ErrorCode::kConfig, "reserve is " + std::to_string(reserve) + ", and node \"" + node_ + "\" has " +
                                         std::to_string(instances_.size()) +
                                         (instances_.size() == 1 ? " instance" : " instances") +
                                         "; at least one must run normal requests: lower reserve or raise instance_num");
-  scheduler.set_reserve(reserve);
-  if (context_->instances.is_auto(node_)) scheduler.set_auto_instances();
   max_wait_ = from_milliseconds(params.get<double>("max_wait"));
-  scheduler.set_max_wait(max_wait_);
-  by_deadline_ = params.get<std::string>("admission") == "deadline";
-  scheduler.set_admission(by_deadline_);
+  NodeConfig& config = scheduler.config();
+  config.reserve = reserve;
+  config.max_wait = max_wait_;
+  config.by_deadline = params.get<std::string>("admission") == "deadline";
+  config.auto_instances = context_->instances.is_auto(node_) && instances_.size() > 1;
 }
 
 void InstanceDispatcher::set_probes() {
@@ -108,7 +109,7 @@ void InstanceDispatcher::set_probes() {
   });
   context_->resources.set_queue_probe(node_, [this]() -> std::optional<Value> {
     MutexLock lock(mutex_);
-    const Request* first = scheduler_->first();
+    const Request* first = scheduler_->queue().first();
     if (!first) return std::nullopt;
     const Value* data = first->dict.find(kData);
     return data ? *data : Value();
@@ -127,8 +128,8 @@ void InstanceDispatcher::stop() noexcept {
     MutexLock lock(mutex_);
     if (!scheduler_) return;  // its init failed
     scheduler_->stop();
-    scheduler_->remove_expired(now(), expired);
-    waiting = scheduler_->take_all();
+    scheduler_->queue().remove_expired(now(), expired);
+    waiting = scheduler_->queue().take_all();
     notify_all_capacity();
     notify_batch_ready();
   }
@@ -198,7 +199,7 @@ void InstanceDispatcher::wake(Index index) noexcept {
     {
       MutexLock lock(mutex_);
       scheduler_->mark_idle(index);
-      if (scheduler_->all_idle()) stranded = scheduler_->take_all();
+      if (scheduler_->all_idle()) stranded = scheduler_->queue().take_all();
       notify_all_capacity();
       if (scheduler_->stopping()) all_idle_.notify_all();
     }
@@ -235,8 +236,7 @@ void InstanceDispatcher::finish_inline(Index instance, std::size_t items, Nanose
   std::optional<Index> next;
   {
     MutexLock lock(mutex_);
-    record_batch(instance, items, took);
-    if (scheduler_->learns_instances()) scheduler_->complete_inline(instance, items, now());
+    record_batch(instance, items, took, scheduler_->needs_moment() ? now() : 0);
     scheduler_->mark_idle(instance);
     next = scheduler_->dispatch_idle();
     if (!next && scheduler_->stopping()) all_idle_.notify_all();
@@ -251,7 +251,7 @@ void InstanceDispatcher::notify_batch_ready() {
 // Notifies one producer per freed slot, to avoid a thundering herd. A producer that does not use its slot passes the
 // notification on (wait_for_capacity).
 void InstanceDispatcher::notify_capacity(const RequestChain& gone) noexcept {
-  if (memory_limit_ > 0) stats_->queued_bytes = scheduler_->queued_bytes();
+  if (memory_limit_ > 0) stats_->queued_bytes = scheduler_->queue().bytes();
   for (const Request* request = gone.first(); request; request = RequestChain::after(*request))
     capacity_available_[lane_of(request->priority)].notify_one();
 }
@@ -287,7 +287,7 @@ void InstanceDispatcher::run_instance_loop(Index instance) noexcept {
       complete(Batch(nullptr, 0), [&] { fail_all(taken, Error::out_of_memory().with_note(runner_->note())); });
       continue;
     }
-    last.items = last.completed_items = batch.batch().items();
+    last.items = batch.batch().items();
     gil.consume();
     last.took = run(instance, batch.batch(), started(last.reason));
     gil.release();
@@ -305,19 +305,19 @@ bool InstanceDispatcher::next_batch(Index instance, LastBatch& last, GilPreacqui
   trace::Slice forming;
   {
     MutexLock lock(mutex_);
-    if (const std::size_t items = std::exchange(last.items, 0)) record_batch(instance, items, last.took);
-    for (;;) {
-      const NodeScheduler::Action step = scheduler_->next_action(instance, now(), last.completed_items, taken, removed);
+    Nanoseconds moment = now();
+    if (const std::size_t items = std::exchange(last.items, 0)) record_batch(instance, items, last.took, moment);
+    for (;; moment = now()) {
+      const NodeScheduler::Action step = scheduler_->next_action(instance, moment, taken, removed);
       becomes_idle = step.what == NodeScheduler::Action::kIdle;
       last.reason = step.reason;
       if (step.what == NodeScheduler::Action::kAgain) break;
-      last.completed_items = 0;
       if (step.what != NodeScheduler::Action::kRun) gil.release();
       if (step.what != NodeScheduler::Action::kWait) break;
       if (trace::active() && !forming.recorded()) trace_forming(forming);
       instances_[instance]->batch_ready.wait_until(lock, step.until);
     }
-    last.more = scheduler_->waiting() > 0;
+    last.more = !scheduler_->queue().empty();
     last.least = scheduler_->exceeds_max_wait();
     next = scheduler_->dispatch_idle();
     notify_capacity(taken);
@@ -353,9 +353,10 @@ void InstanceDispatcher::warn_of_max_wait(Nanoseconds least) noexcept {
   }
 }
 
-void InstanceDispatcher::record_batch(Index instance, std::size_t items, Nanoseconds took) noexcept {
-  scheduler_->record_batch(instance, items, took);
-  if (scheduler_->learns_instances()) stats_->instances_in_use = scheduler_->instances_in_use();
+void InstanceDispatcher::record_batch(Index instance, std::size_t items, Nanoseconds took,
+                                      Nanoseconds moment) noexcept {
+  scheduler_->record_batch(instance, items, took, moment);
+  if (scheduler_->config().auto_instances) stats_->instances_in_use = scheduler_->instances_in_use();
   const std::optional<ServiceTime> service_time = scheduler_->service_time();
   if (!service_time) return;
   stats_->batch_overhead_ns = static_cast<std::uint64_t>(service_time->overhead);

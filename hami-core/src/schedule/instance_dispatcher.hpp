@@ -32,7 +32,7 @@ class InstanceDispatcher final : public Backend,
   // Before the first request.
   void set_policy(const BatchingConfig& policy) {
     MutexLock lock(mutex_);
-    scheduler_->set_policy(policy);
+    scheduler_->config().batching = policy;
   }
   // The range of one forward: the declared range, limited by the node's `max`. Not declared: neither has a maximum.
   Range limits() const noexcept { return limits_; }
@@ -97,9 +97,8 @@ class InstanceDispatcher final : public Backend,
   struct LastBatch {
     std::size_t items = 0;  // of the batch that just ran; recorded once
     Nanoseconds took = 0;
-    std::size_t completed_items = 0;  // items whose callers may return together
-    Nanoseconds least = 0;            // time of the smallest batch if it is longer than max_wait
-    bool more = false;                // more requests were queued when it started
+    Nanoseconds least = 0;  // time of the smallest batch if it is longer than max_wait
+    bool more = false;      // more requests were queued when it started
     NodeScheduler::StartReason reason{};
   };
   void run_instance_loop(Index instance) noexcept;
@@ -113,7 +112,8 @@ class InstanceDispatcher final : public Backend,
   };
   Nanoseconds run(Index instance, Batch batch, Origin origin) noexcept;
   Origin started(NodeScheduler::StartReason reason) noexcept;
-  void record_batch(Index instance, std::size_t items, Nanoseconds took) noexcept HAMI_REQUIRES(mutex_);
+  void record_batch(Index instance, std::size_t items, Nanoseconds took, Nanoseconds moment) noexcept
+      HAMI_REQUIRES(mutex_);
 
   std::string node_;
   trace::Name trace_name_ = 0;
@@ -124,7 +124,6 @@ class InstanceDispatcher final : public Backend,
   bool non_blocking_ = true;
   bool on_device_ = false;  // an instance uses a device other than the CPU
   OnFull on_full_ = OnFull::kBlock;
-  bool by_deadline_ = false;  // admission
   std::size_t max_queue_size_ = 0;
   std::size_t memory_limit_ = 0;  // in bytes; 0: none
   Nanoseconds max_wait_ = 0;

@@ -7,62 +7,109 @@
 // latency.
 #pragma once
 
+#include <algorithm>
 #include <array>
-#include <cstddef>
+#include <cmath>
 #include <optional>
+#include <utility>
 
 #include "base/clock.hpp"
+#include "schedule/policy_constants.hpp"
 
 namespace hami {
 
-// A difference from the current policy.
-enum class Alternative {
-  kHold,           // batches are held for returning callers, or start at once
-  kMoreInstances,  // more instances run at a time
-  kFewerInstances,
-};
-
 class PolicyTrial {
  public:
-  bool tries(Alternative alternative) const noexcept { return trying_ == alternative; }
-  // The alternative differs for a batch. Rounds without a difference are not compared: the result would be chance.
-  void note_difference(Alternative alternative) noexcept { at(alternative).differed = true; }
-  struct Batch {
-    Nanoseconds latency = 0;  // the mean time since its requests arrived
-    std::size_t requests = 0, items = 0;
-    Nanoseconds worked = 0;  // since the batch that ended before it, without the time in which the node had no work
+  // A difference from the current policy.
+  enum Alternative : std::size_t {
+    kHold,           // batches are held for returning callers, or start at once
+    kMoreInstances,  // more instances run at a time
+    kFewerInstances,
+    kAlternatives
   };
+  // Of one or more batches, in nanoseconds.
+  struct Cost {
+    double latency = 0;  // since the requests arrived: the sum over the items
+    double worked = 0;   // since the batch that ended before, without the time in which the node had no work
+    double items = 0;
+
+    double of(Alternative alternative) const noexcept {  // of an item
+      return std::max(1.0, (alternative == kHold ? latency : worked) / items);
+    }
+  };
+
+  std::optional<Alternative> trying() const noexcept { return trying_; }
+  // The alternative differs for a batch. Rounds without a difference are not compared: the result would be chance.
+  void note_difference(Alternative alternative) noexcept { records_[alternative].differed = true; }
   // A batch ended; `instances`: how many run at a time. Returns the alternative that replaces the current policy from now on; empty:
   // none.
-  std::optional<Alternative> record_batch(const Batch& batch, std::size_t instances = 1) noexcept;
+  std::optional<Alternative> record_batch(const Cost& batch, std::size_t instances = 1) noexcept {
+    const std::size_t round = policy::kRound * instances;
+    if (++batches_ <= round / 3) return std::nullopt;
+    cost_ = {cost_.latency + batch.latency, cost_.worked + batch.worked, cost_.items + batch.items};
+    if (batches_ < round) return std::nullopt;
+    batches_ = 0;
+    const Cost cost = std::exchange(cost_, Cost());
+    if (std::exchange(trying_, std::nullopt)) {
+      tried_ = cost;
+      return std::nullopt;
+    }
+    const Cost before = std::exchange(kept_, cost), tried = std::exchange(tried_, Cost());
+    if (tried.items > 0 && compare(std::log(std::sqrt(before.of(last_) * cost.of(last_)) / tried.of(last_))))
+      return adopt(last_);
+    choose_next();
+    return std::nullopt;
+  }
 
  private:
   struct Record {
-    bool differed = false;        // in this round or the one before
+    bool differed = false;        // since it was considered last
     double gain = 0, spread = 0;  // as a logarithm: mean and mean squared deviation
     std::size_t comparisons = 0;
-    std::size_t rounds = 0, pause = 1;  // with the current policy since the last trial, and until the next one
+    std::size_t pause = 1,
+                due = 0;  // rounds with the current policy between two trials, and their number at the next one
   };
-  static constexpr std::size_t kAlternatives = 3;
 
-  Record& at(Alternative alternative) noexcept { return records_[static_cast<std::size_t>(alternative)]; }
-  // The cost of the batches of a round.
-  struct Cost {
-    double latency = 0, requests = 0, worked = 0, items = 0;
+  // Whether the alternative is better. 2 + 4 / (n - 1)^2 approximates the 97 % quantile of Student's t distribution for n
+  // comparisons (6.3, 2.9, 2.4, … 1.9).
+  bool compare(double gain) noexcept {
+    Record& record = records_[last_];
+    const double off = gain - record.gain;
+    const double weight = 1 / static_cast<double>(std::min(++record.comparisons, policy::kSmooths));
+    record.gain += weight * off;
+    record.spread += weight * ((1 - weight) * off * off - record.spread);
+    const double freedom = 1 / weight - 1;
+    const double chance = (2 + 4 / (freedom * freedom)) * std::sqrt(record.spread / freedom);
+    const bool sure = record.comparisons > 1 && std::abs(record.gain) > std::max(policy::kNegligible, chance);
+    if (sure || record.comparisons >= policy::kSmooths)
+      record.pause = std::clamp(2 * record.pause, policy::kMemory / 2, policy::kMemory);
+    record.due = rounds_ + record.pause;
+    return sure && record.gain > 0;
+  }
 
-    double of(Alternative alternative) const noexcept;
-  };
-  bool compare(Record& record, double gain) noexcept;
-  void adopt(Alternative alternative) noexcept;
-  void choose_next() noexcept;
+  // The way back is known too; what lies beyond is not.
+  Alternative adopt(Alternative alternative) noexcept {
+    Record back = std::exchange(records_[alternative], Record());
+    back.gain = -back.gain;
+    records_[alternative == kHold ? kHold : alternative == kMoreInstances ? kFewerInstances : kMoreInstances] = back;
+    return alternative;
+  }
+
+  // The next alternative after the last one that differs and whose pause is over.
+  void choose_next() noexcept {
+    ++rounds_;
+    for (std::size_t i = 0; i < kAlternatives && !trying_; ++i) {
+      last_ = static_cast<Alternative>((last_ + 1) % kAlternatives);
+      if (std::exchange(records_[last_].differed, false) && rounds_ >= records_[last_].due) trying_ = last_;
+    }
+  }
 
   std::array<Record, kAlternatives> records_;
-  std::optional<Alternative> trying_;      // runs for this round
-  Alternative last_ = Alternative::kHold;  // that was tried
-  std::size_t batches_ = 0;                // of this round
-  Cost cost_;                              // of this round
-  std::optional<Cost> tried_;              // of the round that tried `last_`
-  Cost kept_;                              // of the last round with the current policy
+  std::optional<Alternative> trying_;  // runs for this round
+  Alternative last_ = kHold;           // that was tried
+  std::size_t batches_ = 0;            // of this round
+  std::size_t rounds_ = 0;             // with the current policy
+  Cost cost_, kept_, tried_;           // of this round; of the last ones with the current policy and with `last_`
 };
 
 }  // namespace hami

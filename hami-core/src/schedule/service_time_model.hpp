@@ -29,10 +29,10 @@ class ServiceTimeModel {
  public:
   // Ignores the first run of a size, which may allocate, compile or capture.
   void add(std::size_t items, Nanoseconds took) noexcept;
+  // Whether batches of about so many items were measured.
+  bool measured(std::size_t items) const noexcept { return sizes_[index_of(items)].known(); }
   // Empty until two sizes are known.
   const std::optional<ServiceTime>& line() const noexcept { return line_; }
-  // Whether batches of about so many items were measured.
-  bool measured(std::size_t items) const noexcept;
   // The time of `items` items in nanoseconds, from the nearest known size; empty if none is known.
   std::optional<double> of(std::size_t items) const noexcept;
   // The smallest size in [min_items, max_items] whose time per item is within 2 % of the best observed.
@@ -49,10 +49,12 @@ class ServiceTimeModel {
     bool known() const noexcept { return runs >= policy::kKnown; }
     double each() const noexcept { return took / items; }
   };
+  static constexpr std::size_t kSizes = 24;  // batches of 2^23 items and more count as one size
+  static std::size_t index_of(std::size_t items) noexcept;
   void fit() noexcept;
 
-  std::array<Size, 64> sizes_{};
-  std::size_t largest_ = 0;  // known size, as an index
+  std::array<Size, kSizes> sizes_{};
+  std::size_t known_ = 0;  // sizes
   std::uint64_t runs_ = 0;
   std::optional<ServiceTime> line_;
 };

@@ -22,8 +22,8 @@ class SharedCores {
   SharedCores(Machine machine, std::size_t instances, const BatchingConfig& policy, bool is_auto)
       : machine_(std::move(machine)) {
     for (std::size_t i = 0; i < instances; ++i) scheduler_.add_instance({1, policy.max}, false);
-    scheduler_.set_policy(policy);
-    if (is_auto) scheduler_.set_auto_instances();
+    scheduler_.config().batching = policy;
+    if (is_auto) scheduler_.config().auto_instances = true;
   }
 
   // So many callers, which return after 0.01 ms, for so many batches. May be called again with other callers.
@@ -89,7 +89,7 @@ class SharedCores {
       if (open_rate_ > 0) arrivals_.push(now_ + random_.exponential() / open_rate_);
       arrive();
     } else {
-      ask(timer->first, 0);
+      ask(timer->first);
     }
   }
 
@@ -99,7 +99,7 @@ class SharedCores {
       waiting_.push(now_);
       scheduler_.push(request_of(1), nanoseconds(now_), calls_);
     }
-    if (scheduler_.batch_ready()) ask(*scheduler_.forming(), 0);
+    if (scheduler_.batch_ready()) ask(*scheduler_.forming());
     for (std::size_t hands = scheduler_.instances_for(call_size_); hands > 0; --hands) dispatch_idle();
   }
 
@@ -113,14 +113,13 @@ class SharedCores {
       if (open_rate_ == 0) arrivals_.push(now_ + 0.01);
     }
     ++batches_;
-    scheduler_.record_batch(batch.instance, items, nanoseconds(now_ - batch.began));
-    ask(batch.instance, items);
+    scheduler_.record_batch(batch.instance, items, nanoseconds(now_ - batch.began), nanoseconds(now_));
+    ask(batch.instance);
   }
 
-  void ask(NodeScheduler::Index instance, std::size_t completed_items) {
+  void ask(NodeScheduler::Index instance) {
     RequestChain taken, removed;
-    const NodeScheduler::Action step =
-        scheduler_.next_action(instance, nanoseconds(now_), completed_items, taken, removed);
+    const NodeScheduler::Action step = scheduler_.next_action(instance, nanoseconds(now_), taken, removed);
     timers_.erase(instance);
     if (step.what == NodeScheduler::Action::kWait) timers_[instance] = static_cast<double>(step.until) / 1e6;
     if (step.what == NodeScheduler::Action::kRun) {
@@ -133,7 +132,7 @@ class SharedCores {
   }
 
   void dispatch_idle() {
-    if (const std::optional<NodeScheduler::Index> next = scheduler_.dispatch_idle()) ask(*next, 0);
+    if (const std::optional<NodeScheduler::Index> next = scheduler_.dispatch_idle()) ask(*next);
   }
 
   Machine machine_;

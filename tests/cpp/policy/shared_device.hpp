@@ -19,8 +19,8 @@ class SharedDevice {
                bool declared = true)
       : contended_(shared) {
     for (std::size_t i = 0; i < instances; ++i) scheduler_.add_instance({1, max_items}, false);
-    scheduler_.set_policy(policy);
-    scheduler_.set_shared_device(shared && declared);
+    scheduler_.config().batching = policy;
+    scheduler_.config().shared_device = shared && declared;
   }
 
   // Runs so many callers for three seconds.
@@ -103,7 +103,7 @@ class SharedDevice {
     for (std::size_t i = 0; i < running_.size(); ++i) running_[i].left -= (next - now_) * speed[i];
     if (running_.empty() && now_ >= kWarm) nothing_runs_ += next - now_;
     now_ = next;
-    if (rings) return ask(timer->first, 0);
+    if (rings) return ask(timer->first);
     if (ends < running_.size()) return end(ends);
     if (events_.empty() || events_.top().at > now_) return;
     const Event event = events_.top();
@@ -136,8 +136,8 @@ class SharedDevice {
         break;
       }
       case Event::kAsks:
-        scheduler_.record_batch(event.instance, event.items, nanoseconds(now_ - event.began));
-        ask(event.instance, event.items);
+        scheduler_.record_batch(event.instance, event.items, nanoseconds(now_ - event.began), nanoseconds(now_));
+        ask(event.instance);
         break;
       case Event::kReleased:
         loop_is_free_ = std::max(loop_is_free_, now_);
@@ -150,16 +150,15 @@ class SharedDevice {
       case Event::kCame:
         came_.push(now_);
         scheduler_.push(request_of(1), nanoseconds(now_), ++calls_);
-        if (scheduler_.batch_ready()) ask(*scheduler_.forming(), 0);
+        if (scheduler_.batch_ready()) ask(*scheduler_.forming());
         for (std::size_t hands = scheduler_.instances_for(1); hands > 0; --hands) dispatch_idle();
         break;
     }
   }
 
-  void ask(NodeScheduler::Index instance, std::size_t completed_items) {
+  void ask(NodeScheduler::Index instance) {
     RequestChain taken, removed;
-    const NodeScheduler::Action step =
-        scheduler_.next_action(instance, nanoseconds(now_), completed_items, taken, removed);
+    const NodeScheduler::Action step = scheduler_.next_action(instance, nanoseconds(now_), taken, removed);
     timers_.erase(instance);
     if (step.what == NodeScheduler::Action::kWait) timers_[instance] = static_cast<double>(step.until) / 1e6;
     if (step.what == NodeScheduler::Action::kRun) {
@@ -172,7 +171,7 @@ class SharedDevice {
   }
 
   void dispatch_idle() {
-    if (const std::optional<NodeScheduler::Index> next = scheduler_.dispatch_idle()) ask(*next, 0);
+    if (const std::optional<NodeScheduler::Index> next = scheduler_.dispatch_idle()) ask(*next);
   }
 
   const bool contended_;  // else each instance has one

@@ -129,8 +129,8 @@ TEST_CASE("the requests of one call are shared by the instances") {
 TEST_CASE("with reserve, a normal request may always run") {
   NodeScheduler scheduler("n");
   for (int i = 0; i < 4; ++i) scheduler.add_instance({1, 1}, false);
-  scheduler.set_reserve(2);
-  scheduler.set_auto_instances();
+  scheduler.config().reserve = 2;
+  scheduler.config().auto_instances = true;
   CHECK_EQ(scheduler.instances_in_use(), 3U);
   scheduler.push(request_of(1), 1, 1);
   CHECK_EQ(scheduler.instances_for(1), 1U);
@@ -139,7 +139,7 @@ TEST_CASE("with reserve, a normal request may always run") {
 TEST_CASE("a node for which backends wait uses all instances") {
   NodeScheduler scheduler("n");
   for (int i = 0; i < 4; ++i) scheduler.add_instance({1, 1}, false);
-  scheduler.set_auto_instances();
+  scheduler.config().auto_instances = true;
   CHECK_EQ(scheduler.instances_in_use(), 1U);
   const Ref<Request> request = request_of(1);
   scheduler.begin_arrival(*request);

@@ -78,11 +78,11 @@ TEST_CASE("policy: a node whose max is auto finds the batch size that pays, star
 TEST_CASE("a batching_timeout does not make a node whose max is auto aim at the limit before it knows the cost") {
   hami::NodeScheduler scheduler("n");
   scheduler.add_instance({1, hami::Range::kAuto}, false);
-  scheduler.set_policy({hami::BatchingMode::kAdaptive, hami::policy::kAutoMax, 1, nanoseconds(5), true});
+  scheduler.config().batching = {hami::BatchingMode::kAdaptive, hami::policy::kAutoMax, 1, nanoseconds(5), true};
   scheduler.push(hami::testing::request_of(1), 0, 1);
   scheduler.push(hami::testing::request_of(1), 0, 2);
   REQUIRE(scheduler.dispatch_idle().has_value());
   hami::RequestChain taken, removed;
-  CHECK(scheduler.next_action(0, 0, 0, taken, removed).what == hami::NodeScheduler::Action::kRun);
+  CHECK(scheduler.next_action(0, 0, taken, removed).what == hami::NodeScheduler::Action::kRun);
   CHECK_EQ(taken.size(), 1u);
 }

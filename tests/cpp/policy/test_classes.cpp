@@ -36,8 +36,8 @@ class Service {
  public:
   explicit Service(const Node& node) : node_(node), scheduler_("n") {
     scheduler_.add_instance({1, node.max}, false);
-    scheduler_.set_policy({BatchingMode::kAdaptive, node.max, 1, 0});
-    scheduler_.set_max_wait(static_cast<Nanoseconds>(node.max_wait * kMillisecond));
+    scheduler_.config().batching = {BatchingMode::kAdaptive, node.max, 1, 0};
+    scheduler_.config().max_wait = static_cast<Nanoseconds>(node.max_wait * kMillisecond);
     for (std::size_t i = 0; i < kCallers; ++i) at(static_cast<Nanoseconds>(i), [this] { arrive(false); });
     next_urgent();
     while (!events_.empty() && events_.begin()->first < kEnd) {
@@ -67,15 +67,15 @@ class Service {
     request->index = urgent;
     request->priority = urgent && !node_.fifo ? kUrgentPriority : 0;
     scheduler_.push(std::move(request), now_, ++calls_);
-    if (scheduler_.batch_ready() || scheduler_.dispatch_idle()) work(0);
+    if (scheduler_.batch_ready() || scheduler_.dispatch_idle()) work();
   }
-  void work(std::size_t completed) {
+  void work() {
     ++timer_;
     RequestChain taken, removed;
-    const NodeScheduler::Action step = scheduler_.next_action(0, now_, completed, taken, removed);
+    const NodeScheduler::Action step = scheduler_.next_action(0, now_, taken, removed);
     if (step.what == NodeScheduler::Action::kWait)
       at(step.until, [this, wait = timer_] {
-        if (wait == timer_) work(0);
+        if (wait == timer_) work();
       });
     if (step.what != NodeScheduler::Action::kRun) return;
     std::vector<Ref<Request>> batch = all_of(taken);
@@ -83,7 +83,7 @@ class Service {
     at(now_ + took, [this, took, batch = std::move(batch)] { end(batch, took); });
   }
   void end(const std::vector<Ref<Request>>& batch, Nanoseconds took) {
-    scheduler_.record_batch(0, batch.size(), took);
+    scheduler_.record_batch(0, batch.size(), took, now_);
     for (const Ref<Request>& request : batch) {
       if (!request->index) at(now_ + kMillisecond / 10, [this] { arrive(false); });
       if (now_ < kWarmUp) continue;
@@ -92,7 +92,7 @@ class Service {
       else
         ++normal_;
     }
-    work(batch.size());
+    work();
   }
 
   const Node node_;

@@ -81,6 +81,7 @@ def _describe(names: list[str], infos: dict[str, BackendInfo]) -> tuple[list[Bac
 def _description(info: BackendInfo) -> str:
     facts = [info.owner or "this process", f"thread {info.thread}"]
     facts += ["non-blocking"] if info.non_blocking else []
+    facts += ["lightweight"] if info.lightweight else []
     facts += [f"range {info.range}"] if info.range else []
     facts += [f"also {' and '.join(info.aliases)}"] if info.aliases else []
     head = f"{info.name}{info.brackets or ''}  ({', '.join(facts)})"

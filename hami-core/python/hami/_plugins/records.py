@@ -52,6 +52,8 @@ class BackendInfo(NamedTuple):
     """The trait `thread`."""
     non_blocking: bool | None = None
     """The trait `non_blocking`."""
+    lightweight: bool | None = None
+    """The trait `lightweight`."""
     range: str | None = None
     """The batch sizes that the class declares, as text; empty if it declares none."""
     aliases: list[str] | None = None
