@@ -92,7 +92,7 @@ class Replica:
             model: The name of the model; by default the multiplexed model id of the handle, else the only model.
             version: The version of the model.
             timeout: Time limit in seconds, from when the replica gets the request.
-            deadline: A moment of time.time() after which the caller does not wait any more: the time in the queues of Ray counts.
+            deadline: A moment of time.time() after which the caller stops waiting; queues of Ray count.
         """
         return await self._rounder.acall(self._named(model), request, version, with_deadline(timeout, deadline))
 
