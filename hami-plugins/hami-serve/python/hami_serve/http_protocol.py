@@ -98,6 +98,7 @@ class Protocol(HttpToolsProtocol, asyncio.BufferedProtocol):
         self._size = 0
         self._body: memoryview | None = None  # of a body that is read to its place
         self._rest: memoryview | None = None  # the part of it that has not come yet
+        self._extension: dict[str, Any] = {}  # what the application gets of the present request
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(JoiningTransport(transport, self.loop))  # type: ignore[arg-type]
@@ -137,7 +138,8 @@ class Protocol(HttpToolsProtocol, asyncio.BufferedProtocol):
         self._in_head, self._body_begins = False, True
         self._deadline = self.loop.time() + BODY_S
         super().on_headers_complete()
-        self.cycle.scope["extensions"] = {EXTENSION: {}}
+        self._extension = {}
+        self.cycle.scope["extensions"] = {EXTENSION: self._extension}
 
     def on_body(self, body: bytes) -> None:
         if self.cycle.response_complete:  # an error; the rest is not read
@@ -172,7 +174,7 @@ class Protocol(HttpToolsProtocol, asyncio.BufferedProtocol):
         if self._body is None:
             self._pass_on()
         else:
-            self.cycle.scope.get("extensions", {})[EXTENSION]["body"] = self._body
+            self._extension["body"] = self._body
             self._body = None
         super().on_message_complete()
 
