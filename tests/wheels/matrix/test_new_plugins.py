@@ -8,7 +8,7 @@ import pytest
 from _lib import project_templates, wheelhouse
 from _lib.paths import ROOT, pyproject
 from conftest import MakeMachine, Serve, core_wheel, plugin_wheel, share_compiler
-from hami_build import zig
+from hami_build import headers, zig
 from hami_build.interpreters import Interpreter
 
 EXTRAS = pyproject(ROOT / "hami-plugins" / "hami-build")["project"]["optional-dependencies"]
@@ -28,9 +28,14 @@ def shelf(serve: Serve, interpreter: Interpreter) -> str:
     return serve("new-plugins", [core, plugin_wheel("hami-build"), *wheels])
 
 
-def test_an_extension_of_pybind11_is_built_audited_and_imported(make_machine: MakeMachine, shelf: str) -> None:
-    """The tests of hami-build for such a project, which need what hami-build[all] installs."""
+def test_an_extension_of_pybind11_is_built_audited_and_imported(
+    make_machine: MakeMachine, interpreter: Interpreter, shelf: str
+) -> None:
+    """The tests of hami-build for such a project, which need what hami-build[all] installs, and headers of Python."""
     machine = make_machine(shelf)
+    (machine.prefix / "include").mkdir()
+    name = "python{}.{}".format(*interpreter.version)
+    (machine.prefix / "include" / name).symlink_to(headers.include_folder(interpreter))
     machine.run("python3 -m venv env")
     machine.run('env/bin/pip install "hami-build[all]" pybind11 pytest')
     share_compiler(machine, *map(zig.target, zig.ARCHITECTURES))

@@ -69,7 +69,7 @@ def _pip(*arguments: str | Path) -> None:
 def watch(folder: Path, before: Mapping[str, int]) -> Iterator[str]:
     """Compile a project whenever one of its files changes; yield a line each time, also if it does not compile.
 
-    `before` are the `dates` of its sources before they were compiled last: what was saved since then is compiled too.
+    `before` are the `dates` of its sources before they were compiled last: files saved since then are compiled too.
     """
     plugin = project.read(folder)
     if not plugin.is_native:
