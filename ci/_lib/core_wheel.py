@@ -48,6 +48,7 @@ def configure_core(architecture: str) -> Path:
         *("cmake", "-S", ROOT, "-B", folder, "-G", "Ninja"),
         *(f"-DCMAKE_TOOLCHAIN_FILE={zig.TOOLCHAIN}", f"-DHAMI_ZIG_TARGET={aim}", "-DCMAKE_BUILD_TYPE=Release"),
         *("-DHAMI_PYTHON=OFF", "-DHAMI_TESTS=ON", "-DHAMI_SYSTEM_DOCTEST=OFF", "-DHAMI_WERROR=ON"),
+        "-DCMAKE_UNITY_BUILD=ON",  # compiles in half the time; the preset `dev` compiles each file alone
     ]
     with step("configuring the core"):
         run(command, log=f"core-configure-{architecture}", env=zig.build_environment(aim))
