@@ -20,8 +20,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "ci"))
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "plugins"))
 
+import author
 import tiny_wheels
-from _lib import environments, plugin_wheels, wheel_env, wheelhouse
+from _lib import environments, plugin_wheels, project_templates, wheel_env, wheelhouse
 from _lib.paths import CACHE, DIST, ROOT, pyproject
 from hami_build import index, index_server, interpreters, zig
 from hami_build.interpreters import Interpreter
@@ -31,6 +32,8 @@ OLDER, NEWER = "0.0.9", "9.0.0"  # versions of the core other than that in dist/
 CURRENT = pyproject(ROOT)["project"]["version"]
 FOUND, PASSED_OVER = interpreters.find()
 PLUGINS = [folder.name for folder in plugin_wheels.folders()]
+EXTRAS = pyproject(ROOT / "hami-plugins" / "hami-build")["project"]["optional-dependencies"]
+NVRTC = project_templates.values_of("cuda")["BUILD_TOOLS"].strip()
 
 
 def core_wheel(interpreter: Interpreter, machine: str = platform.machine()) -> Path | None:
@@ -105,6 +108,17 @@ def current(serve: Serve) -> Callable[..., str]:
 
 
 @pytest.fixture(scope="session")
+def authors_index(serve: Serve, interpreter: Interpreter) -> str:
+    """Return the address of an index with hami-build, and with what it needs to build and check projects."""
+    core = core_wheel(interpreter)
+    assert core
+    needed = wheelhouse.requirements([core, plugin_wheel("hami-build")])
+    others = ["pip", "pytest>=8", "numpy>=1.26", "pybind11>=3.1", NVRTC, *EXTRAS["check"], *EXTRAS["wheel"]]
+    wheels = wheelhouse.fetch(interpreter, [*needed, *others])
+    return serve("authors", [core, plugin_wheel("hami-build"), *wheels])
+
+
+@pytest.fixture(scope="session")
 def history(serve: Serve, interpreter: Interpreter, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return the address of an index with three versions of the core, and with small plugins of several versions."""
     folder, core = tmp_path_factory.mktemp("history"), core_wheel(interpreter)
@@ -147,12 +161,31 @@ def make_machine(prefixes: Callable[[Interpreter], Path], interpreter: Interpret
     """Return a function that makes a system without our packages, which installs from this index."""
 
     def make(address: str, interpreter: Interpreter = interpreter) -> Machine:
-        prefix = Path(shutil.copytree(prefixes(interpreter), tmp_path / "usr", symlinks=True))
-        home = tmp_path / "home"
-        home.mkdir()
-        return Machine(prefix, home, address)
+        return machine_in(tmp_path, prefixes(interpreter), address)
 
     return make
+
+
+def machine_in(folder: Path, prefix: Path, address: str) -> Machine:
+    """Make a system in `folder` with a copy of `prefix`."""
+    home = folder / "home"
+    home.mkdir()
+    return Machine(Path(shutil.copytree(prefix, folder / "usr", symlinks=True)), home, address)
+
+
+@pytest.fixture(scope="session")
+def new_wheels(
+    prefixes: Callable[[Interpreter], Path],
+    interpreter: Interpreter,
+    authors_index: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> dict[str, Path]:
+    """Return the wheels of a new plugin in C++, by platform."""
+    machine = machine_in(tmp_path_factory.mktemp("author"), prefixes(interpreter), authors_index)
+    machine.run("python3 -m venv env")
+    machine.run('env/bin/pip install hami-core "hami-build[all]"')
+    share_compiler(machine, *map(zig.target, zig.ARCHITECTURES))
+    return author.wheels(machine)
 
 
 def share_compiler(machine: Machine, *aims: str) -> None:

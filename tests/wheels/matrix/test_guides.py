@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from _lib import wheelhouse
-from _lib.paths import ROOT, pyproject
-from conftest import PLUGINS, MakeMachine, Serve, core_wheel, plugin_wheel, share_compiler
+from _lib.paths import ROOT
+from conftest import EXTRAS, PLUGINS, MakeMachine, Serve, core_wheel, plugin_wheel, share_compiler
 from hami_build import zig
 from hami_build.interpreters import Interpreter
 
@@ -19,7 +19,6 @@ from doc_blocks import Block, blocks_of
 
 HOWTO = ROOT / "hami-core" / "docs" / "howto"
 PAGES = ("install-anywhere.md", "install-plugins.md", "publish-a-plugin.md")
-EXTRAS = pyproject(ROOT / "hami-plugins" / "hami-build")["project"]["optional-dependencies"]
 THIRD_PARTIES = ["pip", "pytest>=8", *EXTRAS["check"], *EXTRAS["wheel"]]  # other packages that the guides install
 
 

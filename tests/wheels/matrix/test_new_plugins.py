@@ -4,35 +4,21 @@ from __future__ import annotations
 
 import json
 
-import pytest
-from _lib import project_templates, wheelhouse
-from _lib.paths import ROOT, pyproject
-from conftest import MakeMachine, Serve, core_wheel, plugin_wheel, share_compiler
+from _lib import project_templates
+from _lib.paths import ROOT
+from conftest import NVRTC, MakeMachine, share_compiler
 from hami_build import headers, zig
 from hami_build.interpreters import Interpreter
 
-EXTRAS = pyproject(ROOT / "hami-plugins" / "hami-build")["project"]["optional-dependencies"]
-NVRTC = project_templates.values_of("cuda")["BUILD_TOOLS"].strip()
 DRIVER = ROOT / "tests" / "wheels" / "fake_driver.c"
 LARGE = {"torch": "torch"}  # what a kind requires and this test does not download
 
 
-@pytest.fixture(scope="module")
-def shelf(serve: Serve, interpreter: Interpreter) -> str:
-    """Return the address of an index with hami-build, and with what it needs to build and check projects."""
-    core = core_wheel(interpreter)
-    assert core
-    needed = wheelhouse.requirements([core, plugin_wheel("hami-build")])
-    others = ["pip", "pytest>=8", "numpy>=1.26", "pybind11>=3.1", NVRTC, *EXTRAS["check"], *EXTRAS["wheel"]]
-    wheels = wheelhouse.fetch(interpreter, [*needed, *others])
-    return serve("new-plugins", [core, plugin_wheel("hami-build"), *wheels])
-
-
 def test_an_extension_of_pybind11_is_built_audited_and_imported(
-    make_machine: MakeMachine, interpreter: Interpreter, shelf: str
+    make_machine: MakeMachine, interpreter: Interpreter, authors_index: str
 ) -> None:
     """The tests of hami-build for such a project, which need what hami-build[all] installs, and headers of Python."""
-    machine = make_machine(shelf)
+    machine = make_machine(authors_index)
     (machine.prefix / "include").mkdir()
     name = "python{}.{}".format(*interpreter.version)
     (machine.prefix / "include" / name).symlink_to(headers.include_folder(interpreter))
@@ -45,8 +31,8 @@ def test_an_extension_of_pybind11_is_built_audited_and_imported(
     assert "could not import" not in done
 
 
-def test_every_kind_is_built_tested_and_gold(make_machine: MakeMachine, shelf: str) -> None:
-    machine = make_machine(shelf)
+def test_every_kind_is_built_tested_and_gold(make_machine: MakeMachine, authors_index: str) -> None:
+    machine = make_machine(authors_index)
     machine.run("python3 -m venv env")
     machine.run(f'env/bin/pip install "hami-build[all]" {NVRTC} pytest numpy')
     share_compiler(machine, zig.TARGET)

@@ -7,12 +7,14 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import author
 import pytest
 import tiny_wheels
 from _lib import environments, old_systems, wheelhouse
 from _lib.paths import DIST
 from conftest import INTERPRETERS, Serve
 
+Run = Callable[..., str]
 TAG = f"cp{old_systems.PYTHON.replace('.', '')}"
 
 
@@ -34,41 +36,44 @@ def python() -> list[str | Path]:
 
 
 @pytest.fixture
-def run(core: Path, python: list[str | Path], serve: Serve, tmp_path: Path) -> Callable[..., str]:
-    """Return a function that runs Python for aarch64, with the core and a plugin installed."""
-    plugin = tiny_wheels.plugin(tmp_path, "acme-one", requires="hami-core>=0.1")
-    address = serve("aarch64", [core, plugin, *wheelhouse.fetch(INTERPRETERS[0], wheelhouse.requirements([core]))])
-    target = tmp_path / "site"
-    options = ["--platform", "manylinux2014_aarch64", "--python-version", old_systems.PYTHON, "--only-binary=:all:"]
-    subprocess.run(
-        [
-            environments.ensure("installers"),
-            "-m",
-            "pip",
-            "install",
-            *options,
-            "--target",
-            target,
-            "hami-core",
-            "acme-one",
-        ],
-        env={**os.environ, "PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": address, "PIP_FIND_LINKS": ""},
-        check=True,
-    )
+def install(core: Path, python: list[str | Path], serve: Serve, tmp_path: Path) -> Callable[[Path], Run]:
+    """Return a function that installs the core and a plugin, and returns one that runs Python for aarch64 with them."""
 
-    def run(*arguments: str) -> str:
-        env = {"PYTHONPATH": str(target), "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"}
-        done = subprocess.run(
-            [*python, *arguments], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    def install(plugin: Path) -> Run:
+        needed = wheelhouse.fetch(INTERPRETERS[0], wheelhouse.requirements([core]))
+        address = serve(f"aarch64-{plugin.stem}", [core, plugin, *needed])
+        target = tmp_path / "site"
+        options = ["--platform", "manylinux_2_28_aarch64", "--platform", "manylinux2014_aarch64"]
+        options += ["--python-version", old_systems.PYTHON, "--only-binary=:all:", "--target", str(target)]
+        subprocess.run(
+            [environments.ensure("installers"), "-m", "pip", "install", *options, "hami-core", plugin],
+            env={**os.environ, "PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": address, "PIP_FIND_LINKS": ""},
+            check=True,
         )
-        assert done.returncode == 0, done.stdout
-        return done.stdout
+        env = {"PYTHONPATH": str(target), "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"}
 
-    return run
+        def run(*arguments: str) -> str:
+            done = subprocess.run(
+                [*python, *arguments], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+            )
+            assert done.returncode == 0, done.stdout
+            return done.stdout
+
+        return run
+
+    return install
 
 
-def test_core_and_plugin_run(run: Callable[..., str]) -> None:
+def test_core_and_plugin_run(install: Callable[[Path], Run], tmp_path: Path) -> None:
+    run = install(tiny_wheels.plugin(tmp_path, "acme-one", requires="hami-core>=0.1"))
     assert run("-c", "import platform; print(platform.machine())") == "aarch64\n"
     assert run("-m", "hami", "run", "S[Identity,Identity]", "--text", "hello") == "hello\n"
     assert run("-m", "hami", "run", "AcmeOne", "--text", "x") == "acme-one 1.0.0\n"
+    assert run("-m", "hami", "doctor").endswith("\nno problems found\n")
+
+
+@pytest.mark.parametrize("libc", author.LIBCS)
+def test_a_new_plugin_runs(install: Callable[[Path], Run], new_wheels: dict[str, Path], libc: str) -> None:
+    run = install(new_wheels[f"{libc}_aarch64"])
+    assert run("-m", "hami", *author.RUN) == author.ANSWER
     assert run("-m", "hami", "doctor").endswith("\nno problems found\n")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import platform
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import author
 import pytest
 from _lib import old_systems
 from conftest import FOUND, core_wheel
@@ -79,4 +81,15 @@ def test_documented_commands(enter: Callable[[str], Machine], which: str) -> Non
 def test_virtual_environment(enter: Callable[[str], Machine]) -> None:
     machine = enter(old_systems.PYTHON_PREFIX)
     machine.run("python3 -m venv env && env/bin/pip install hami-core hami-onnx")
+    machine.healthy("env/bin/hami")
+
+
+@pytest.mark.parametrize("libc", author.LIBCS)
+def test_a_new_plugin_runs(
+    enter: Callable[[str], Machine], new_wheels: dict[str, Path], tmp_path: Path, libc: str
+) -> None:
+    machine = enter(old_systems.PYTHON_PREFIX)
+    wheel = shutil.copy(new_wheels[f"{libc}_x86_64"], tmp_path / "home")
+    machine.run(f"python3 -m venv env && env/bin/pip install hami-core ./{Path(wheel).name}")
+    assert machine.run(shlex.join(["env/bin/hami", *author.RUN])) == author.ANSWER
     machine.healthy("env/bin/hami")

@@ -1,0 +1,22 @@
+"""A plugin in C++ as its author makes it: written by `hami new-plugin`, built by hami-build for every platform, checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hami_build import zig
+from machine import Machine
+
+LIBCS = ("manylinux2014", "manylinux_2_28")
+NAME, RUN, ANSWER = "acme-fast", ["run", "AcmeFast(step=2)", "--data", "40"], "42\n"
+
+
+def wheels(machine: Machine) -> dict[str, Path]:
+    """Return the wheel for each platform, all gold, made on a system that has hami-build in `env`."""
+    machine.run(f"env/bin/hami new-plugin {NAME} --cpp")
+    made = {}
+    for platform in (f"{libc}_{architecture}" for libc in LIBCS for architecture in zig.ARCHITECTURES):
+        machine.run(f"env/bin/hami-build wheel {NAME} --platform {platform} --to {platform}")
+        (made[platform],) = (machine.home / platform).glob("*.whl")
+    machine.run("env/bin/hami-build check manylinux*/*.whl --require gold")
+    return made
