@@ -342,9 +342,10 @@ TEST_CASE("HAMI_AUTO reaches the node and a parent, and 0 stays no limit") {
 
 TEST_CASE("only a class with HAMI_LIGHTWEIGHT has an instance for each core") {
   static std::atomic<int> created{0};
-  const auto instances_of = [](std::uint32_t flags) {
+  const auto instances_of = [](std::uint32_t flags, const char* device = "cpu") {
     hami_backend_class cls = echo_class("NativeLight");
     cls.flags = flags;
+    cls.params = "device: str = 'cpu'";
     cls.create = [](hami_context*, const hami_dict*, hami_dict*, hami_backend* const*, std::size_t,
                     void**) -> hami_error* {
       ++created;
@@ -352,14 +353,17 @@ TEST_CASE("only a class with HAMI_LIGHTWEIGHT has an instance for each core") {
     };
     define_native(cls);
     created = 0;
-    TestPipe pipe({{"backend", text("S[NativeLight]")}});
+    TestPipe pipe({{"backend", text("S[NativeLight]")}, {"device", text(device)}});
     CHECK(pipe.call(Value(7)).number() == 7);
     return created.load();
   };
   CHECK_EQ(instances_of(HAMI_THREAD_CONCURRENT | HAMI_LIGHTWEIGHT), usable_cores());
   CHECK_EQ(instances_of(HAMI_THREAD_SERIALIZED | HAMI_LIGHTWEIGHT), usable_cores());
   CHECK_EQ(instances_of(HAMI_THREAD_CONCURRENT), 1);         // as a class of 1.0
-  CHECK_EQ(instances_of(HAMI_THREAD_CONCURRENT | 128u), 1);  // a flag of a later version
+  CHECK_EQ(instances_of(HAMI_THREAD_CONCURRENT | HAMI_LIGHTWEIGHT_ON_DEVICE), 1);
+  CHECK_EQ(instances_of(HAMI_THREAD_CONCURRENT | 256u), 1);  // a flag of a later version
+  CHECK_EQ(instances_of(HAMI_THREAD_CONCURRENT | HAMI_LIGHTWEIGHT, "npu:1"), 1);
+  CHECK_EQ(instances_of(HAMI_THREAD_CONCURRENT | HAMI_LIGHTWEIGHT | HAMI_LIGHTWEIGHT_ON_DEVICE, "npu:1"), usable_cores());
 }
 
 TEST_CASE("a range with min above max fails the build of the pipe") {

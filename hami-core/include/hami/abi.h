@@ -110,6 +110,7 @@ typedef struct hami_dict hami_dict;       /* the keys of one request, of `params
 #define HAMI_NOT_IDEMPOTENT 8u /* after a failed batch the requests must not run again one by one */
 #define HAMI_NEEDS_GIL 16u     /* every call holds Python's GIL; a process without Python cannot create it */
 #define HAMI_LIGHTWEIGHT 64u   /* another instance costs nearly nothing; not HAMI_THREAD_DEDICATED */
+#define HAMI_LIGHTWEIGHT_ON_DEVICE 128u /* with HAMI_LIGHTWEIGHT: also if `device` is not the CPU */
 /* 32 is reserved for classes whose results are still being computed on a device when forward returns. A core ignores unknown
  * bits: a plugin that depends on one must set min_minor. */
 

@@ -22,7 +22,7 @@ void add_traits(Traits& whole, const Traits& part) {
 
 // Non-blocking backends run on the threads of all callers anyway.
 bool can_have_more_instances(const Traits& traits) {
-  return traits.lightweight && !traits.on_device && !traits.non_blocking;
+  return traits.lightweight && !traits.non_blocking;
 }
 
 constexpr const char* kDevice = "device";
@@ -287,6 +287,7 @@ Plan ExprPlanner::plan_counted(const Expr& expr) {
   plan.traits = cls.traits;
   read_params(expr, cls, plan);
   plan.traits.on_device = is_on_device(plan.params);
+  if (plan.traits.on_device) plan.traits.lightweight = plan.traits.lightweight && plan.traits.lightweight_on_device;
   if (!cls.refuses_copies.empty() && planning_.copies > 1)
     problem(expr.name_span,
             expr.name + " is part of the backend of node \"" + node_.name() + "\", which has several instances",

@@ -27,8 +27,10 @@ CALLERS = (1, 10, 64)
 SECONDS = float(os.environ.get("HAMI_BENCH_SECONDS", "1"))
 ROUNDS = int(os.environ.get("HAMI_BENCH_ROUNDS", "3"))
 CHAIN = ("DecodeTensor", "ResizeTensor", "CvtColorTensor", "SyncTensor")
-KEYS = {"width": 224, "height": 224, "color": "bgr", "max": 16, "instance_num": 2}
+SIZE = {"width": 224, "height": 224, "color": "bgr"}
+KEYS = {**SIZE, "max": 16, "instance_num": 2}
 BATCH = 32  # of the ceilings
+LEARNS_S = 3.0  # before the default configuration is measured
 
 
 def jpeg_files(count: int = 64) -> list[bytes]:
@@ -45,8 +47,12 @@ def jpeg_files(count: int = 64) -> list[bytes]:
     return files
 
 
+def backend(owner: str) -> str:
+    return f"S[{','.join(f'{owner}::{name}' for name in CHAIN)}]"
+
+
 def chain(owner: str, **keys: Any) -> dict[str, Any]:
-    return {"backend": f"S[{','.join(f'{owner}::{name}' for name in CHAIN)}]", **KEYS, **keys}
+    return {"backend": backend(owner), **KEYS, **keys}
 
 
 def batches_per_second(config: dict[str, Any], requests: Callable[[], list[dict[str, Any]]]) -> float:
@@ -150,6 +156,29 @@ def compare_instances(files: list[bytes]) -> None:
         pipe.close()
 
 
+def compare_default(files: list[bytes]) -> None:
+    """Compare a node without `max` and `instance_num` with the best of three that are configured."""
+    configs = {f"{count} × {most}": {"instance_num": count, "max": most} for count, most in ((2, 16), (4, 16), (8, 8))}
+    pipes = {name: hami.pipe(chain("hami-cuda", **keys)) for name, keys in configs.items()}
+    pipes["default"] = hami.pipe({"backend": backend("hami-cuda"), **SIZE})
+    calls = {name: (lambda file, pipe=pipe: pipe({"data": file})) for name, pipe in pipes.items()}
+    for callers in CALLERS:
+        loops = {
+            name: (lambda call=call, callers=callers: closed_loop(call, files, callers, SECONDS))
+            for name, call in calls.items()
+        }
+        closed_loop(calls["default"], files, callers, LEARNS_S)
+        interleaved(loops, 1)
+        samples = interleaved(loops, ROUNDS)
+        rates = medians(samples)
+        best = max(configs, key=lambda name: rates[name])
+        metric = f"Preprocessing, {callers} caller{'s' if callers > 1 else ''}: default configuration / best of three"
+        in_use = pipes["default"].stats()["default"].instances_in_use
+        result(metric, ratio(samples, "default", best), at_least=0.95, images_per_s=rates, instances_in_use=in_use)
+    for pipe in pipes.values():
+        pipe.close()
+
+
 def ceilings(files: list[bytes]) -> None:
     """Measure decoding alone, and the kernels alone, in batches without callers."""
     decode = {"backend": "S[hami-cuda::DecodeTensor,hami-cuda::SyncTensor]"}
@@ -176,6 +205,7 @@ def main() -> None:
     ceilings(files)
     compare_callers(files)
     compare_instances(files)
+    compare_default(files)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ constexpr hami::Range kAnyNumber{1, HAMI_AUTO};  // of requests: the node learns
 
 class CudaBackend : public hami::Backend {
  public:
-  static constexpr std::uint32_t kFlags = HAMI_THREAD_SERIALIZED;  // one stream for each instance
+  // An instance has a stream; memory and decoders belong to the device, which lends them for a batch.
+  static constexpr std::uint32_t kFlags = HAMI_THREAD_SERIALIZED | HAMI_LIGHTWEIGHT | HAMI_LIGHTWEIGHT_ON_DEVICE;
 
  protected:
   explicit CudaBackend(std::string name) : name_(std::move(name)) {}

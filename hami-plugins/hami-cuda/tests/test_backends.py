@@ -290,6 +290,7 @@ def test_nodes_learn_how_many_requests_run_together(fake, backend):
     with hami.pipe(backend) as pipe:
         (node,) = pipe.describe()["nodes"].values()
     assert node["batching"]["max"] == "auto"
+    assert node["batching"]["instance_num"] == "auto"
 
 
 def test_all_backends_are_listed():

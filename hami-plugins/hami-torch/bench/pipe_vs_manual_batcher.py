@@ -2,7 +2,7 @@
 
 The callers are threads in the first part and asyncio tasks in the second; each part selects the best settings of both
 sides. All settings are measured alternately, then the two best of each side again: the time that threads need to wake
-up changes within seconds, and the best setting changes with it.
+up changes within seconds, and the best setting changes with it. A pipe without settings is measured with them.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ SETTINGS = (Setting(12, 5, 4.0), Setting(16, 4, 4.0), Setting(20, 3, 4.0), Setti
 
 Loop = Callable[[float], float]  # runs for so many seconds and returns images per second
 SIDES = ("manual", "pipe")
+DEFAULT = "default"
 
 
 def make_batcher(setting: Setting) -> Batcher:
@@ -64,6 +65,11 @@ def make_pipe(setting: Setting) -> hami.Pipe:
     node |= {"max": setting.max_size, "instance_num": setting.concurrency}
     node |= {"batching": "greedy", "batching_timeout": setting.timeout_ms}
     return hami.pipe(node)
+
+
+def make_default_pipe() -> hami.Pipe:
+    """Return a pipe without settings of the scheduler; the graphs belong to the model."""
+    return hami.pipe({"backend": WITH_SYNC, **MODEL, **PREPROCESSING, "graphs": graph_sizes(32)})
 
 
 def loops_of_batcher(batcher: Batcher, files: list[bytes]) -> dict[str, Loop]:
@@ -92,13 +98,21 @@ def compare(kind: str, loops: dict[str, Loop]) -> None:
         loop(SECONDS / 4)  # a warm-up
     trials = interleaved({name: partial(loop, SECONDS / 4) for name, loop in loops.items()}, rounds=3)
     finalists = [name for side in SIDES for name in best(trials, side, 2)]
-    samples = interleaved({name: partial(loops[name], SECONDS) for name in finalists})
+    loops[DEFAULT](SECONDS)  # it learns
+    samples = interleaved({name: partial(loops[name], SECONDS) for name in (*finalists, DEFAULT)})
     manual, pipe = (best(samples, side, 1)[0] for side in SIDES)
     result(
         f"Throughput from JPEG to ResNet-50 scores, 64 callers ({kind}): pipe / manual batcher, at best settings",
         ratio(samples, pipe, manual),
         at_least=1.0,
         compared=f"{pipe} / {manual}",
+        images_per_s=medians(samples),
+    )
+    result(
+        f"Throughput from JPEG to ResNet-50 scores, 64 callers ({kind}): default configuration / best settings of a pipe",
+        ratio(samples, DEFAULT, pipe),
+        at_least=0.95,
+        compared=f"{DEFAULT} / {pipe}",
         images_per_s=medians(samples),
     )
 
@@ -113,6 +127,7 @@ def main() -> None:
             stack.callback(batcher.close)
             loops[f"manual: {setting}"] = loops_of_batcher(batcher, files)
             loops[f"pipe: {setting}"] = loops_of_pipe(stack.enter_context(make_pipe(setting)), files)
+        loops[DEFAULT] = loops_of_pipe(stack.enter_context(make_default_pipe()), files)
         for kind in ("threads", "tasks"):
             compare(kind, {name: each[kind] for name, each in loops.items()})
 
