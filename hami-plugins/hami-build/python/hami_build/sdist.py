@@ -17,8 +17,8 @@ from hami_build.steps import exclusive, step
 
 
 def belongs(member: tarfile.TarInfo) -> bool:
-    """Return whether a file belongs into the archive; build backends also add the .gitignore of the checkout."""
-    return member.isfile() and not member.name.endswith("/.gitignore")
+    """Return whether a file belongs into the archive; some build backends also add the .gitignore of the checkout."""
+    return member.isfile() and member.name.partition("/")[2] != ".gitignore"
 
 
 def normalise(made: Path, destination: Path) -> None:
