@@ -98,7 +98,7 @@ class Protocol(HttpToolsProtocol, asyncio.BufferedProtocol):
         self._size = 0
         self._body: memoryview | None = None  # of a body that is read to its place
         self._rest: memoryview | None = None  # the part of it that has not come yet
-        self._extension: dict[str, Any] = {}  # what the application gets of the present request
+        self._extension: dict[object, Any] = {}  # what the application gets of the present request
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(JoiningTransport(transport, self.loop))  # type: ignore[arg-type]
