@@ -11,7 +11,7 @@ LIBCS = ("manylinux2014", "manylinux_2_28")
 NAME, RUN, ANSWER = "acme-fast", ["run", "AcmeFast(step=2)", "--data", "40"], "42\n"
 
 
-def wheels(machine: Machine) -> dict[str, Path]:
+def build_wheels(machine: Machine) -> dict[str, Path]:
     """Return the wheel for each platform, all gold, made on a system that has hami-build in `env`."""
     machine.run(f"env/bin/hami new-plugin {NAME} --cpp")
     made = {}

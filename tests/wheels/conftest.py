@@ -20,10 +20,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "ci"))
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "plugins"))
 
-import author
 import tiny_wheels
 from _lib import environments, plugin_wheels, project_templates, wheel_env, wheelhouse
 from _lib.paths import CACHE, DIST, ROOT, pyproject
+from author import build_wheels
 from hami_build import index, index_server, interpreters, zig
 from hami_build.interpreters import Interpreter
 from machine import Machine, write_prefix
@@ -185,7 +185,7 @@ def new_wheels(
     machine.run("python3 -m venv env")
     machine.run('env/bin/pip install hami-core "hami-build[all]"')
     share_compiler(machine, *map(zig.target, zig.ARCHITECTURES))
-    return author.wheels(machine)
+    return build_wheels(machine)
 
 
 def share_compiler(machine: Machine, *aims: str) -> None:
