@@ -1,4 +1,4 @@
-"""A plugin in C++ as its author makes it: written by `hami new-plugin`, built by hami-build for every platform, checked."""
+"""A plugin in C++ as its author makes it: `hami new-plugin`, then hami-build for every platform."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def compare_instances(files: list[bytes]) -> None:
 
 def compare_default(files: list[bytes]) -> None:
     """Compare a node without `max` and `instance_num` with the best of three that are configured."""
-    configs = {f"{count} × {most}": {"instance_num": count, "max": most} for count, most in ((2, 16), (4, 16), (8, 8))}
+    configs = {f"{count} of {most}": {"instance_num": count, "max": most} for count, most in ((2, 16), (4, 16), (8, 8))}
     pipes = {name: hami.pipe(chain("hami-cuda", **keys)) for name, keys in configs.items()}
     pipes["default"] = hami.pipe({"backend": backend("hami-cuda"), **SIZE})
     calls = {name: (lambda file, pipe=pipe: pipe({"data": file})) for name, pipe in pipes.items()}

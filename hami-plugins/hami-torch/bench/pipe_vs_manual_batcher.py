@@ -109,7 +109,7 @@ def compare(kind: str, loops: dict[str, Loop]) -> None:
         images_per_s=medians(samples),
     )
     result(
-        f"Throughput from JPEG to ResNet-50 scores, 64 callers ({kind}): default configuration / best settings of a pipe",
+        f"Throughput from JPEG to ResNet-50 scores, 64 callers ({kind}): default configuration / best settings",
         ratio(samples, DEFAULT, pipe),
         at_least=0.95,
         compared=f"{DEFAULT} / {pipe}",
