@@ -219,6 +219,9 @@ stuck = hami.pipe(f"{prefix}Stuck(where={sys.argv[3]})")
 future = stuck.submit({"data": 1})
 if sys.argv[3] == "close":
     print(future.result()["result"])
+else:
+    while not stuck.stats()["default"].running:
+        pass
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     stuck.close(timeout=0.01)
