@@ -359,11 +359,12 @@ TEST_CASE("only a class with HAMI_LIGHTWEIGHT has an instance for each core") {
   };
   CHECK_EQ(instances_of(HAMI_THREAD_CONCURRENT | HAMI_LIGHTWEIGHT), usable_cores());
   CHECK_EQ(instances_of(HAMI_THREAD_SERIALIZED | HAMI_LIGHTWEIGHT), usable_cores());
-  CHECK_EQ(instances_of(HAMI_THREAD_CONCURRENT), 1);         // as a class of 1.0
+  CHECK_EQ(instances_of(HAMI_THREAD_CONCURRENT), 1);  // as a class of 1.0
   CHECK_EQ(instances_of(HAMI_THREAD_CONCURRENT | HAMI_LIGHTWEIGHT_ON_DEVICE), 1);
   CHECK_EQ(instances_of(HAMI_THREAD_CONCURRENT | 256u), 1);  // a flag of a later version
   CHECK_EQ(instances_of(HAMI_THREAD_CONCURRENT | HAMI_LIGHTWEIGHT, "npu:1"), 1);
-  CHECK_EQ(instances_of(HAMI_THREAD_CONCURRENT | HAMI_LIGHTWEIGHT | HAMI_LIGHTWEIGHT_ON_DEVICE, "npu:1"), usable_cores());
+  CHECK_EQ(instances_of(HAMI_THREAD_CONCURRENT | HAMI_LIGHTWEIGHT | HAMI_LIGHTWEIGHT_ON_DEVICE, "npu:1"),
+           usable_cores());
 }
 
 TEST_CASE("a range with min above max fails the build of the pipe") {

@@ -23,11 +23,11 @@ enum class ThreadMode {
 
 struct Traits {
   ThreadMode thread = ThreadMode::kConcurrent;
-  bool non_blocking = false;  // forward takes microseconds and never blocks: it may run on any caller's thread
-  bool idempotent = true;     // a failed batch may run again, each request alone
-  bool lightweight = false;   // another instance costs nearly nothing: no memory to speak of, no thread
+  bool non_blocking = false;           // forward takes microseconds and never blocks: it may run on any caller's thread
+  bool idempotent = true;              // a failed batch may run again, each request alone
+  bool lightweight = false;            // another instance costs nearly nothing: no memory to speak of, no thread
   bool lightweight_on_device = false;  // also if its `device` is not the CPU
-  bool on_device = false;     // its `device` is not the CPU: the instances of a node share that device
+  bool on_device = false;              // its `device` is not the CPU: the instances of a node share that device
 };
 
 class Worker;

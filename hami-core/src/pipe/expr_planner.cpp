@@ -21,9 +21,7 @@ void add_traits(Traits& whole, const Traits& part) {
 }
 
 // Non-blocking backends run on the threads of all callers anyway.
-bool can_have_more_instances(const Traits& traits) {
-  return traits.lightweight && !traits.non_blocking;
-}
+bool can_have_more_instances(const Traits& traits) { return traits.lightweight && !traits.non_blocking; }
 
 constexpr const char* kDevice = "device";
 
