@@ -19,7 +19,7 @@ from . import in_place
 from .paths import CACHE, ROOT
 
 COMPILER = "g++"  # its sanitizers are shared libraries, which a Python that knows nothing of them can load first
-FLAGS = "-O1 -g1"
+FLAGS = "-O0 -g1"  # optimized, it would compile twice as long
 STRESS = ROOT / "tests" / "python" / "test_stress.py"
 SUPPRESSIONS = ROOT / "tests" / "python" / "tsan.txt"
 

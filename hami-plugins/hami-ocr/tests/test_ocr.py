@@ -59,7 +59,7 @@ def test_the_lines_of_a_gray_page_are_those_of_rapidocr(ocr, page, as_png, rapid
 
 
 def test_pages_of_other_threads_do_not_change_the_lines(ocr, page, as_png, rapidocr_lines):
-    images = [np.ascontiguousarray(page[: 60 + 20 * i]) for i in range(6)] + [page, cv2.rotate(page, cv2.ROTATE_180)]
+    images = [np.ascontiguousarray(page[: 60 + 20 * i]) for i in (0, 5)] + [page, cv2.rotate(page, cv2.ROTATE_180)]
     files = [as_png(image) for image in images]
     with ThreadPoolExecutor(8) as threads:
         results = list(threads.map(lambda data: ocr({"data": data})["result"], files))
