@@ -224,7 +224,7 @@ def build_preset(name: str, target: str) -> Path:
     # Tests that run at the same time get the processors first.
     build = ["nice", "-n", "5", "cmake", "--build", folder, "--target", target]
     with step(f"compiling by preset {name}"):
-        less = "-DCMAKE_CXX_FLAGS_DEBUG=-g1"  # nobody debugs here, and it compiles faster
+        less = "-DCMAKE_CXX_FLAGS_DEBUG=-g1"  # no debugger runs here, and it compiles faster
         run(["cmake", "--preset", name, "-B", folder, less], log=f"{name}-configure", env=env, cwd=ROOT)
         run(build, log=f"{name}-build", env=env)
     return folder
