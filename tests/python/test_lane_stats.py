@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import hami
 import pytest
+from running import Gate
 
 
 @hami.register
@@ -37,7 +39,36 @@ def test_the_classes_add_up_to_the_node() -> None:
         assert lane.submitted == ended + lane.waiting + lane.running
     assert sum(lane.submitted for lane in node.lanes.values()) == node.submitted
     assert node.as_dict()["lanes"]["urgent"] == urgent.as_dict()
-    assert "urgent: submitted 3, completed 2, failed 1" in repr(node)
+    assert re.search(
+        r"urgent: submitted 3, completed 2, failed 1,\n +urgent: queue_ms p99 [\d.]+, latency_ms p99 [\d.]+,", repr(node)
+    )
+
+
+def test_each_class_has_the_times_of_its_requests() -> None:
+    gate = Gate()
+
+    @hami.register
+    class TestLaneStatsWaits(hami.Backend):
+        def forward(self, batch: list[Any]) -> None:
+            gate.enter()
+            for item in batch:
+                item["result"] = 1
+
+    with hami.pipe("BackgroundThread[TestLaneStatsWaits]") as pipe:
+        running = pipe.submit({"data": 1}, priority=254)
+        gate.wait_for_arrival()
+        waiting = [pipe.submit({"data": 1}, priority=priority) for priority in (0, 255, 0)]
+        gate.open()
+        for future in (running, *waiting):
+            future.result()
+        node = pipe.stats()["default"]
+    assert {name: lane.latency_ms.count for name, lane in node.lanes.items()} == {"urgent": 1, "high": 1, "normal": 2}
+    urgent, high, normal = node.lanes.values()
+    assert urgent.queue_ms.max <= normal.queue_ms.max
+    assert (urgent.queue_ms + high.queue_ms + normal.queue_ms).buckets == node.queue_ms.buckets
+    assert (urgent.latency_ms + high.latency_ms + normal.latency_ms).buckets == node.latency_ms.buckets
+    assert urgent.as_dict()["latency_ms"]["count"] == 1
+    assert "latency_ms=<Histogram count=1," in repr(urgent)
 
 
 def test_a_node_with_normal_requests_only_has_three_classes_and_prints_none() -> None:

@@ -76,6 +76,8 @@ def test_several_pipes_and_their_lanes_have_labels_and_may_come_and_go() -> None
         labels = {"pipe": "first", "node": "default"}
         assert value("hami_lane_completed_total", {**labels, "lane": "urgent"}) == 1
         assert value("hami_lane_completed_total", {**labels, "lane": "normal"}) == 0
+        assert value("hami_lane_latency_seconds_count", {**labels, "lane": "urgent"}) == 1
+        assert value("hami_lane_queue_seconds_count", {**labels, "lane": "normal"}) == 0
         assert value("hami_node_submitted_total", {"pipe": "second", "node": "default"}) == 0
         del pipes["first"]
         assert value("hami_node_submitted_total", labels) is None

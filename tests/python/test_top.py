@@ -34,8 +34,8 @@ class Hangs(hami.Backend):
     def forward(self, batch):
         print("ready", flush=True)
         ctypes.PyDLL(None).sleep(60)
-pipe = hami.pipe({"slow": {"backend": "S[Identity,Hangs]"}})
-pipe({"data": 1})
+pipe = hami.pipe({"slow": {"backend": "EXPRESSION"}})
+pipe({"data": 1}, priority=255)
 """
 
 
@@ -91,20 +91,24 @@ def test_top_shows_each_node_and_its_lanes(capsys: pytest.CaptureFixture[str]) -
         assert list(pipe["nodes"]["first"]["lanes"]) == ["urgent", "high", "normal"]
         assert main(["top", str(pid), "--once", "--interval", "10ms"]) == 0
         lines = capsys.readouterr().out.splitlines()
+    lanes_of_first = pipe["nodes"]["first"]["lanes"]
+    assert all(set(lane) == {"per_second", "waiting", "running", "p99_ms"} for lane in lanes_of_first.values())
     assert lines[1].split() == ["node", "req/s", "waiting", "running", "batch", "busy", "p99", "ms"]
     lanes = ["urgent", "high", "normal"]
     assert [line.split()[0] for line in lines[2:]] == ["first", *lanes, "second", *lanes]
 
 
+@pytest.mark.parametrize("expression", ["S[Identity,Hangs]", "Hangs", "BackgroundThread[Hangs]"])
 def test_a_process_that_is_stuck_with_the_gil_names_the_backend_in_which_its_thread_is(
-    capsys: pytest.CaptureFixture[str],
+    expression: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with process(STUCK) as pid:
+    with process(STUCK.replace("EXPRESSION", expression)) as pid:
         (pipe,) = shown(capsys, str(pid), "--once", "--interval", "10ms")["pipes"]
         (thread,) = pipe["threads"]
         assert (thread["node"], thread["backend"]) == ("slow", "Hangs")
         assert Path(f"/proc/{pid}/task/{thread['thread']}").exists()
         assert pipe["nodes"]["slow"]["running"] == 1
+        assert pipe["nodes"]["slow"]["busy"] > 0.9
         assert main(["top", str(pid), "--once", "--interval", "10ms"]) == 0
         assert ": slow / Hangs for " in capsys.readouterr().out
 

@@ -15,9 +15,21 @@ py::tuple histogram(const Histogram& from, double unit) {
   return py::make_tuple(static_cast<double>(from.sum()) / unit, buckets);
 }
 
-void add_times(const NodeTimes& times, const NodeStats& node, py::dict& values) {
+namespace {
+
+template <class Times>
+void add_histograms(const Times& times, py::dict values) {
   for_each_histogram(
       times, [&](const char* name, const Histogram& from, double unit) { values[name] = histogram(from, unit); });
+}
+
+}  // namespace
+
+void add_times(const NodeTimes& times, const NodeStats& node, py::dict& values) {
+  if (values.contains("lanes"))  // read before the node, which contains them
+    for (const LaneName lane : {kUrgentLane, kHighLane})
+      add_histograms(times.lanes[lane], values["lanes"][kLaneNames[lane]]);
+  add_histograms(times, values);
   py::dict backends;
   for_each_backend(times, node, [&](const std::string& name, double milliseconds, const BackendTime&) {
     backends[py::str(name)] = milliseconds;

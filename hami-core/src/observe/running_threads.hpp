@@ -39,6 +39,17 @@ class RunningThreads {
     place->since.store(0, std::memory_order_relaxed);
     place->thread.store(0, std::memory_order_release);
   }
+  // Lists the thread during its scope.
+  class Scope {
+   public:
+    Scope(RunningThreads& threads, Nanoseconds moment) noexcept : place_(threads.enter(moment)) {}
+    ~Scope() { leave(place_); }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    Place* const place_;
+  };
   // Calls visit(thread, since).
   template <class Visit>
   void for_each(const Visit& visit) const {
@@ -50,7 +61,7 @@ class RunningThreads {
   }
 
  private:
-  static constexpr std::size_t kPlaces = 32;  // more than the instances of most nodes; 512 bytes for each backend
+  static constexpr std::size_t kPlaces = 32;  // more than the instances of most nodes; 512 bytes each
 
   // Asks the system once for each thread, and again in the child of a fork.
   static int this_thread() noexcept {

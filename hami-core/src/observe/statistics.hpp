@@ -58,10 +58,15 @@ inline bool uses_lanes(const NodeStats& node) noexcept {
 
 // Calls visit(name, histogram, number of its units in one of the statistic).
 template <class Visit>
-void for_each_histogram(const NodeTimes& times, const Visit& visit) {
+void for_each_histogram(const RequestTimes& times, const Visit& visit) {
   visit("queue_ms", times.queue, 1e6);
-  visit("batch_ms", times.batch, 1e6);
   visit("latency_ms", times.latency, 1e6);
+}
+
+template <class Visit>
+void for_each_histogram(const NodeTimes& times, const Visit& visit) {
+  for_each_histogram(static_cast<const RequestTimes&>(times), visit);
+  visit("batch_ms", times.batch, 1e6);
   visit("batch_sizes", times.batch_items, 1.0);
 }
 

@@ -74,22 +74,8 @@ bool is_enabled() noexcept {
   return !given || std::string_view(given) != "0";
 }
 
-void write_lanes(JsonWriter& json, const NodeStats& node) {
-  json.key("lanes");
-  json.object([&] {
-    for (const LaneName lane : {kUrgentLane, kHighLane}) {
-      json.key(kLaneNames[lane]);
-      json.object([&] {
-        for_each_count(node.lanes[lane], [&](const char* name, std::uint64_t count) {
-          json.key(name);
-          json.value(count);
-        });
-      });
-    }
-  });
-}
-
-void write_times(JsonWriter& json, const NodeTimes& times, const NodeStats& node) {
+template <class Times>
+void write_histograms(JsonWriter& json, const Times& times) {
   for_each_histogram(times, [&](const char* name, const Histogram& histogram, double unit) {
     json.key(name);
     json.array([&] {
@@ -105,6 +91,26 @@ void write_times(JsonWriter& json, const NodeTimes& times, const NodeStats& node
       });
     });
   });
+}
+
+void write_lanes(JsonWriter& json, const NodeStats& node, const NodeTimes* times) {
+  json.key("lanes");
+  json.object([&] {
+    for (const LaneName lane : {kUrgentLane, kHighLane}) {
+      json.key(kLaneNames[lane]);
+      json.object([&] {
+        for_each_count(node.lanes[lane], [&](const char* name, std::uint64_t count) {
+          json.key(name);
+          json.value(count);
+        });
+        if (times) write_histograms(json, times->lanes[lane]);
+      });
+    }
+  });
+}
+
+void write_times(JsonWriter& json, const NodeTimes& times, const NodeStats& node) {
+  write_histograms(json, times);
   json.key("backend_ms");
   json.object([&] {
     for_each_backend(times, node, [&](const std::string& name, double milliseconds, const BackendTime&) {
@@ -123,8 +129,10 @@ void write_node(JsonWriter& json, const PublishedPipe& pipe, const std::string& 
     });
     json.key("uptime_s");
     json.value(uptime);
-    if (uses_lanes(node)) write_lanes(json, node);
-    if (const auto times = pipe.times->find(name); times != pipe.times->end()) write_times(json, times->second, node);
+    const auto times = pipe.times->find(name);
+    const bool has_times = times != pipe.times->end();
+    if (uses_lanes(node)) write_lanes(json, node, has_times ? &times->second : nullptr);
+    if (has_times) write_times(json, times->second, node);
     if (const auto counters = pipe.counters->find(name); counters != pipe.counters->end()) {
       json.key("counters");
       json.object([&] {
@@ -142,8 +150,9 @@ void write_threads(JsonWriter& json, const PublishedPipe& pipe, Nanoseconds mome
     for (const auto& node : *pipe.stats) {
       const auto times = pipe.times->find(node.first);
       if (times == pipe.times->end()) continue;
+      const bool is_only = times->second.backends.size() == 1;
       for_each_backend(times->second, node.second, [&](const std::string& backend, double, const BackendTime& time) {
-        time.threads.for_each([&](int thread, Nanoseconds since) {
+        (is_only ? times->second.threads : time.threads).for_each([&](int thread, Nanoseconds since) {
           json.object([&] {
             json.key("thread");
             json.value(thread);
@@ -156,6 +165,18 @@ void write_threads(JsonWriter& json, const PublishedPipe& pipe, Nanoseconds mome
           });
         });
       });
+    }
+  });
+}
+
+// How long the batches that run now have been running, which compute_ms does not contain yet.
+void write_running(JsonWriter& json, const PublishedPipe& pipe, Nanoseconds moment) {
+  json.object([&] {
+    for (const auto& [name, times] : *pipe.times) {
+      Nanoseconds total = 0;
+      times.threads.for_each([&](int, Nanoseconds since) { total += std::max<Nanoseconds>(0, moment - since); });
+      json.key(name);
+      json.value(static_cast<double>(total) / 1e6);
     }
   });
 }
@@ -174,6 +195,8 @@ void write_pipe(JsonWriter& json, const PublishedPipe& pipe, Nanoseconds moment)
         write_node(json, pipe, name, node, uptime);
       }
     });
+    json.key("running_ms");
+    write_running(json, pipe, moment);
     json.key("threads");
     write_threads(json, pipe, moment);
   });

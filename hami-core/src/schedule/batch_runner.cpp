@@ -97,6 +97,7 @@ Nanoseconds BatchRunner::run(Backend& instance, Batch batch, StartReason reason)
   for (const Request* request : batch)
     if (NodeVisits* const visits = visits_of(*request)) visits->start(node_, start);
   try {
+    const RunningThreads::Scope listed(times_.threads, start);
     const ScopedRetryPolicy retry_policy(batch, isolate_);
     bool again = false;
     stats_.retried += forward_with_retry(batch, isolate_, [&](Batch part) {
@@ -186,8 +187,12 @@ void BatchRunner::record_times(Batch batch, Nanoseconds start, Nanoseconds took)
   for (Request* request : batch) {
     const Nanoseconds queued_at = std::exchange(request->queued_at, 0);
     const Nanoseconds waited = queued_at > 0 ? std::max<Nanoseconds>(0, start - queued_at) : 0;
-    times_.queue.record(static_cast<std::uint64_t>(waited));
-    times_.latency.record(static_cast<std::uint64_t>(waited + took));
+    const auto record = [&](RequestTimes& times) {
+      times.queue.record(static_cast<std::uint64_t>(waited));
+      times.latency.record(static_cast<std::uint64_t>(waited + took));
+    };
+    record(times_);
+    if (const LaneName lane = lane_of(request->priority); lane != kNormalLane) record(times_.lanes[lane]);
   }
   times_.batch.record(static_cast<std::uint64_t>(took));
   times_.batch_items.record(batch.items());

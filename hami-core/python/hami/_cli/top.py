@@ -15,6 +15,7 @@ from hami._cli.terminal import print_table
 from hami._errors import ConfigError
 from hami._text import printable
 from hami.observe.description import instances_of
+from hami.observe.histogram import Histogram
 from hami.observe.live import LivePipe, processes, read
 from hami.observe.node_stats import NodeStats
 
@@ -67,10 +68,7 @@ def _earlier(before: list[LivePipe], pipe: LivePipe) -> LivePipe | None:
 
 def _compared(pipe: LivePipe, before: LivePipe | None) -> dict[str, Any]:
     """Return the figures of a pipe since its earlier state, or since it was built."""
-    nodes = {
-        name: _node(stats, before.stats[name] if before else NodeStats({}), _instances(pipe, name, stats))
-        for name, stats in pipe.stats.items()
-    }
+    nodes = {name: _node(pipe, before, name) for name in pipe.stats}
     return {"uptime_s": pipe.uptime_s, "nodes": nodes, "threads": [vars(thread) for thread in pipe.threads]}
 
 
@@ -79,29 +77,44 @@ def _instances(pipe: LivePipe, node: str, stats: NodeStats) -> int:
     return instances_of(described.get("batching", {}), stats)
 
 
-def _node(after: NodeStats, before: NodeStats, instances: int) -> dict[str, Any]:
+def _busy(pipe: LivePipe, before: LivePipe | None, node: str, seconds: float) -> float:
+    """Return the share of the time in which the instances of a node ran, with the batches that still run."""
+    end, start = (
+        each.stats[node].compute_ms + each.running_ms.get(node, 0.0) if each else 0.0 for each in (pipe, before)
+    )
+    busy = _rate(end - start, seconds * 1000 * _instances(pipe, node, pipe.stats[node]))
+    return min(1.0, max(0.0, busy))  # a batch that ends while it is read may be counted twice, or not at all
+
+
+def _node(pipe: LivePipe, earlier: LivePipe | None, name: str) -> dict[str, Any]:
+    after, before = pipe.stats[name], earlier.stats[name] if earlier else NodeStats({})
     seconds = after.uptime_s - before.uptime_s
     batches = after.batches - before.batches
-    latency = after.latency_ms - before.latency_ms
     rows: dict[str, Any] = {
         "per_second": _rate(after.completed - before.completed, seconds),
         "waiting": after.waiting,
         "running": after.running,
         "batch": (after.batch_items - before.batch_items) / batches if batches > 0 else None,
-        "busy": _rate(after.compute_ms - before.compute_ms, seconds * 1000 * instances),
-        "p99_ms": latency.p99 if latency else None,
+        "busy": _busy(pipe, earlier, name, seconds),
+        "p99_ms": _p99(after.latency_ms, before.latency_ms),
     }
     lanes = {
         name: {
             "per_second": _rate(lane.completed - before.lanes[name].completed, seconds),
             "waiting": lane.waiting,
             "running": lane.running,
+            "p99_ms": _p99(lane.latency_ms, before.lanes[name].latency_ms),
         }
         for name, lane in after.lanes.items()
     }
     if any(after.lanes[name].submitted for name in ("urgent", "high")):
         rows["lanes"] = lanes
     return rows
+
+
+def _p99(after: Histogram, before: Histogram) -> float | None:
+    recorded = after - before
+    return recorded.p99 if recorded else None
 
 
 def _rate(count: float, time: float) -> float:

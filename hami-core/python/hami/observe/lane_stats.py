@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from hami.observe.histogram import Histogram
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
 
 
 class LaneStats:
@@ -17,7 +20,18 @@ class LaneStats:
     (1, 0)
     """
 
-    __slots__ = ("cancelled", "completed", "expired", "failed", "rejected", "running", "submitted", "waiting")
+    __slots__ = (
+        "cancelled",
+        "completed",
+        "expired",
+        "failed",
+        "latency_ms",
+        "queue_ms",
+        "rejected",
+        "running",
+        "submitted",
+        "waiting",
+    )
 
     submitted: int
     """Requests that arrived. Each is waiting or running, or has ended in exactly one of the five outcomes below."""
@@ -35,17 +49,23 @@ class LaneStats:
     """Requests in the queue now."""
     running: int
     """Requests in a batch that runs now."""
+    queue_ms: Histogram
+    """Time of each request in the queue, for those that ran; 0 for inline batches."""
+    latency_ms: Histogram
+    """Time of each request at the node, from its arrival in the queue until the end of its batch."""
 
-    def __init__(self, values: Mapping[str, int]) -> None:
+    def __init__(self, values: Mapping[str, Any]) -> None:
         for name in self.__slots__:
-            object.__setattr__(self, name, values.get(name, 0))
+            empty = Histogram() if name in TIMES else 0
+            object.__setattr__(self, name, values.get(name, empty))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"LaneStats is a snapshot; {name} cannot be set")
 
-    def as_dict(self) -> dict[str, int]:
-        """Return the statistics as a dict, for JSON."""
-        return {name: getattr(self, name) for name in _ORDER}
+    def as_dict(self) -> dict[str, Any]:
+        """Return the statistics as a dict, for JSON; a histogram is left out if it is empty."""
+        counts = {name: getattr(self, name) for name in COUNTS}
+        return {**counts, **{name: times.as_dict() for name in TIMES if (times := getattr(self, name))}}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, LaneStats) and self.as_dict() == other.as_dict()
@@ -53,14 +73,22 @@ class LaneStats:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"LaneStats({', '.join(f'{name}={value}' for name, value in self.as_dict().items())})"
+        shown = [*COUNTS, *(name for name in TIMES if getattr(self, name))]
+        return f"LaneStats({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
 
-_ORDER = tuple(name for name in LaneStats.__annotations__ if not name.startswith("_"))
+TIMES = ("queue_ms", "latency_ms")
+COUNTS = tuple(name for name in LaneStats.__annotations__ if name not in TIMES)
 
 
-def all_lanes(totals: Mapping[str, int], high: Mapping[str, Mapping[str, int]]) -> dict[str, LaneStats]:
+def all_lanes(totals: Mapping[str, Any], high: Mapping[str, Mapping[str, Any]]) -> dict[str, LaneStats]:
     """Return the statistics of the three classes; `high`: those of the urgent and the high one, the rest is normal."""
-    normal = {name: max(0, totals.get(name, 0) - sum(lane.get(name, 0) for lane in high.values())) for name in _ORDER}
-    lanes = {name: LaneStats(high.get(name, {})) for name in ("urgent", "high")}
-    return {**lanes, "normal": LaneStats(normal)}
+
+    def lane(values: Mapping[str, Any]) -> dict[str, Any]:
+        counts = {name: values.get(name, 0) for name in COUNTS}
+        return {**counts, **{name: Histogram(*values.get(name, ())) for name in TIMES}}
+
+    node, urgent, second = (lane(values) for values in (totals, high.get("urgent", {}), high.get("high", {})))
+    normal = {name: max(0, node[name] - urgent[name] - second[name]) for name in COUNTS}
+    normal |= {name: node[name] - urgent[name] - second[name] for name in TIMES}
+    return {"urgent": LaneStats(urgent), "high": LaneStats(second), "normal": LaneStats(normal)}

@@ -37,6 +37,8 @@ class LivePipe:
     stats: dict[str, NodeStats]
     threads: tuple[LiveThread, ...]
     uptime_s: float
+    running_ms: dict[str, float]
+    """For each node: how long the batches that run now have been running; `compute_ms` does not contain them yet."""
 
 
 def processes() -> list[int]:
@@ -69,6 +71,7 @@ def read(pid: int) -> list[LivePipe]:
             {name: NodeStats(values) for name, values in pipe["stats"].items()},
             tuple(LiveThread(**thread) for thread in pipe["threads"]),
             pipe["uptime_s"],
+            pipe["running_ms"],
         )
         for pipe in json.loads(text)["pipes"]
     ]

@@ -9,7 +9,7 @@ from typing import Any
 from hami._errors import ConfigError
 from hami._runtime.pipe import Pipe
 from hami.observe.histogram import Histogram
-from hami.observe.lane_stats import LaneStats
+from hami.observe.lane_stats import COUNTS as LANE_COUNTS
 from hami.observe.node_stats import NodeStats
 
 try:
@@ -128,7 +128,7 @@ def _totals(nodes: Nodes, labels: Labels) -> Iterator[Metric]:
 
 def _lanes(nodes: Nodes, labels: Labels) -> Iterator[Metric]:
     families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
-    for key in sorted(LaneStats.__slots__):
+    for key in sorted(LANE_COUNTS):
         kind = GaugeMetricFamily if key in GAUGES else CounterMetricFamily
         text = (GAUGES | COUNTERS)[key]
         families[key] = kind(f"hami_lane_{key}", f"Of one class of service: {text}", labels=(*labels, "lane"))
@@ -140,20 +140,28 @@ def _lanes(nodes: Nodes, labels: Labels) -> Iterator[Metric]:
 
 
 def _histograms(nodes: Nodes, labels: Labels) -> Iterator[Metric]:
+    lanes = [((*values, lane), counts) for values, stats in nodes for lane, counts in stats.lanes.items()]
     for key, text in (
         ("queue", "Time of each request in the queue."),
         ("batch", "Time of each batch."),
         ("latency", "Time of each request at the node."),
     ):
-        family = HistogramMetricFamily(f"hami_node_{key}_seconds", text, labels=labels)
-        for values, stats in nodes:
-            histogram: Histogram = getattr(stats, f"{key}_ms")
-            family.add_metric(values, _buckets(histogram, SECONDS, 1000.0), histogram.sum / 1000)
-        yield family
+        rows = [(values, getattr(stats, f"{key}_ms")) for values, stats in nodes]
+        yield _seconds(f"hami_node_{key}_seconds", text, labels, rows)
+        if key != "batch":  # a batch may have requests of several classes
+            rows = [(values, getattr(lane, f"{key}_ms")) for values, lane in lanes]
+            yield _seconds(f"hami_lane_{key}_seconds", f"Of one class of service: {text}", (*labels, "lane"), rows)
     sizes = HistogramMetricFamily("hami_node_batch_size", "Items of each batch.", labels=labels)
     for values, stats in nodes:
         sizes.add_metric(values, _buckets(stats.batch_sizes, ITEMS, 1.0), stats.batch_sizes.sum)
     yield sizes
+
+
+def _seconds(name: str, text: str, labels: Labels, rows: Iterable[tuple[Labels, Histogram]]) -> Metric:
+    family = HistogramMetricFamily(name, text, labels=labels)
+    for values, histogram in rows:
+        family.add_metric(values, _buckets(histogram, SECONDS, 1000.0), histogram.sum / 1000)
+    return family
 
 
 def _buckets(histogram: Histogram, bounds: Sequence[float], scale: float) -> list[tuple[str, float]]:

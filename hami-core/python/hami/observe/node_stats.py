@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hami.observe.histogram import Histogram
-from hami.observe.lane_stats import LaneStats, all_lanes
+from hami.observe.lane_stats import COUNTS, TIMES, LaneStats, all_lanes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class NodeStats:
     running: int
     """Requests in a batch that runs now."""
     lanes: dict[str, LaneStats]
-    """The same counts for the urgent, the high and the normal requests."""
+    """The same counts, and the times of the requests, for the urgent, the high and the normal requests."""
     queued_bytes: int
     """Bytes of the values of the waiting requests; 0 for a node without `memory_limit`."""
     retried: int
@@ -167,7 +167,9 @@ class NodeStats:
             if facts := [fact for name in names if name in values for fact in _facts(name, values[name])]:
                 lines.append(f"    {', '.join(facts)},  # {title}\n")
         for lane, counts in values.get("lanes", {}).items():
-            lines.append(f"    {lane}: {', '.join(f'{name} {count}' for name, count in counts.items() if count)},\n")
+            lines.append(f"    {lane}: {', '.join(f'{name} {counts[name]}' for name in COUNTS if counts[name])},\n")
+            times = [f"{name} p99 {rounded(counts[name]['p99'])}" for name in TIMES if name in counts]
+            lines += [f"    {lane}: {', '.join(times)},\n"] if times else []
         return f"NodeStats(\n{''.join(lines)})"
 
 
