@@ -266,4 +266,4 @@ def test_the_size_of_a_value_is_that_of_its_content() -> None:
     assert size_of(value) == 2 + 2 + 12 + 16
     assert size_label(999) == "999 B"
     assert size_label(1_234_567) == "1.23 MB"
-    assert size_label(5e12) == "5e+03 GB"
+    assert size_label(5e12) == "5,000 GB"

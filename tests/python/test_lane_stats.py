@@ -40,7 +40,8 @@ def test_the_classes_add_up_to_the_node() -> None:
     assert sum(lane.submitted for lane in node.lanes.values()) == node.submitted
     assert node.as_dict()["lanes"]["urgent"] == urgent.as_dict()
     assert re.search(
-        r"urgent: submitted 3, completed 2, failed 1,\n +urgent: queue_ms p99 [\d.]+, latency_ms p99 [\d.]+,", repr(node)
+        r"urgent: submitted 3, completed 2, failed 1,\n +urgent: queue_ms p99 [\d.]+, latency_ms p99 [\d.]+,",
+        repr(node),
     )
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from hami._cli.terminal import print_lines, print_table
 from hami._text import printable
-from hami.observe.bench.tables import ceiling_rows, comparison_lines, figure, loss_lines, point_rows, scenario_lines
+from hami.observe.bench.tables import ceiling_rows, comparison_lines, loss_lines, point_rows, scenario_lines
+from hami.observe.figures import figure
 
 
 def print_result(found: Mapping[str, Any]) -> None:

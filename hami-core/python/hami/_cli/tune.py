@@ -18,7 +18,7 @@ from hami._errors import ConfigError
 from hami._runtime.pipe import Pipe
 from hami._text import printable
 from hami.observe.bench.load import Load
-from hami.observe.bench.tables import figure
+from hami.observe.figures import figure
 from hami.observe.tune.parameters import Settings, as_text, parameters_of
 from hami.observe.tune.search import Step, Trial, Tuning, search, seconds_of_a_measurement
 from hami.progress import Progress

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hami._runtime.backend import PYTHON_CLASSES
 from hami.observe.description import instances_of
+from hami.observe.figures import figure
 
 if TYPE_CHECKING:
     from hami.observe.description import BackendDescription, NodeDescription, PipeDescription
@@ -127,12 +128,12 @@ def _limit(nodes: list[NodeView]) -> str:
 
 def _advice(node: NodeView) -> str:
     if node.max and node.mean_batch >= FULL * node.max and node.max > 1:
-        return f"Its batches are full ({node.mean_batch:.3g} items): raise max or instance_num."
+        return f"Its batches are full ({figure(node.mean_batch)} items): raise max or instance_num."
     overhead, item = node.after.batch_overhead_ms, node.after.per_item_ms
     if overhead and item and overhead > item * node.mean_batch:
         return (
-            f"A batch costs {overhead:.3g} ms and {item:.3g} ms for each item, and has {node.mean_batch:.3g} items: "
-            "more requests at a time make larger batches, which pay."
+            f"A batch costs {figure(overhead)} ms and {figure(item)} ms for each item, and has "
+            f"{figure(node.mean_batch)} items: more requests at a time make larger batches, which pay."
         )
     return "Raise instance_num if there are cores or device memory for it, or make its backends faster."
 
@@ -166,21 +167,21 @@ def _unfilled_batches(node: NodeView) -> Iterator[str]:
     groups = node.counter("groups")
     if groups >= SPLIT * node.batches:
         yield (
-            f"{node.name}: batches of {node.mean_batch:.3g} items run as {groups / node.batches:.3g} groups each, "
-            "because the shapes of the requests differ. Resize or pad the inputs to fewer shapes."
+            f"{node.name}: batches of {figure(node.mean_batch)} items run as {figure(groups / node.batches)} groups "
+            "each, because the shapes of the requests differ. Resize or pad the inputs to fewer shapes."
         )
     timeout_s = node.settings.get("batching_timeout") or 0.0
     small = not node.max or node.mean_batch < OFTEN * node.max
     if timeout_s and small and node.grew("closed_timeout") >= OFTEN * node.batches:
         yield (
-            f"{node.name}: most batches wait for batching_timeout ({timeout_s * 1e3:.3g} ms) and start with "
-            f"{node.mean_batch:.3g} of {node.max} items. Lower batching_timeout, or run more requests at a time."
+            f"{node.name}: most batches wait for batching_timeout ({figure(timeout_s * 1e3)} ms) and start with "
+            f"{figure(node.mean_batch)} of {node.max} items. Lower batching_timeout, or run more requests at a time."
         )
     target = node.after.target_batch_size or 0
     sized = node.grew("batch_items") > node.grew("completed") + node.grew("failed")  # some have a request_size above 1
     if sized and node.mean_batch < OFTEN * target and node.grew("closed_target_size") >= OFTEN * node.batches:
         yield (
-            f"{node.name}: batches start with {node.mean_batch:.3g} items although more requests wait, because the "
+            f"{node.name}: batches start with {figure(node.mean_batch)} items although more requests wait, because the "
             f"next one does not fit: its request_size is too large. The target is {target} items; split large requests."
         )
 
@@ -196,10 +197,10 @@ def _queue(node: NodeView) -> Iterator[str]:
             "completes; send less, or make the node faster. A longer queue only adds latency."
         )
     queue_ms, batch_ms = node.mean_ms("queue_ms"), node.mean_ms("batch_ms")
-    if batch_ms and queue_ms > 2 * batch_ms and not full:
+    if batch_ms and queue_ms > 2 * batch_ms and not full and node.busy >= IDLE:
         yield (
-            f"{node.name}: a request waits {queue_ms:.3g} ms in the queue and runs {batch_ms:.3g} ms on average. "
-            "More instances or larger batches shorten the wait; fewer requests at a time do too."
+            f"{node.name}: a request waits {figure(queue_ms)} ms in the queue and runs {figure(batch_ms)} ms on "
+            "average. More instances or larger batches shorten the wait; fewer requests at a time do too."
         )
 
 

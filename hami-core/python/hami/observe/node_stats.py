@@ -167,6 +167,8 @@ class NodeStats:
             if facts := [fact for name in names if name in values for fact in _facts(name, values[name])]:
                 lines.append(f"    {', '.join(facts)},  # {title}\n")
         for lane, counts in values.get("lanes", {}).items():
+            if not counts["submitted"]:
+                continue
             lines.append(f"    {lane}: {', '.join(f'{name} {counts[name]}' for name in COUNTS if counts[name])},\n")
             times = [f"{name} p99 {rounded(counts[name]['p99'])}" for name in TIMES if name in counts]
             lines += [f"    {lane}: {', '.join(times)},\n"] if times else []

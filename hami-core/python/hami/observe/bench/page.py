@@ -10,10 +10,10 @@ from hami.observe.bench.tables import (
     causes_of,
     ceiling_rows,
     comparison_lines,
-    figure,
     point_rows,
     scenario_lines,
 )
+from hami.observe.figures import figure
 from hami.observe.graph.graph import Graph
 from hami.observe.graph.html import POLICY, STYLE
 from hami.observe.graph.svg import escaped
@@ -21,7 +21,7 @@ from hami.observe.graph.svg import render as picture
 
 TABLES = """
 table { border-collapse: collapse; margin: 1rem 0; }
-th, td { padding: 0.2rem 0.8rem; text-align: right; border-bottom: 1px solid #8c959f; }
+th, td { padding: 0.2rem 0.8rem; text-align: right; white-space: nowrap; border-bottom: 1px solid #8c959f; }
 th:first-child, td:first-child { text-align: left; }
 meter { width: 12rem; }
 """
@@ -49,7 +49,7 @@ def page(found: Mapping[str, Any]) -> str:
 {_list(scenario_lines(found))}
 {_list(comparison_lines(found) if "ratios" in found else ())}
 <h2>Loads</h2>
-{_table(point_rows(found["points"], found.get("slo_s")))}
+{_table("Loads", *_rows(point_rows(found["points"], found.get("slo_s"))))}
 {"".join(_losses(found))}
 <h2>Pipeline</h2>
 <figure tabindex="0" aria-label="Picture of the pipeline with its statistics">
@@ -65,12 +65,13 @@ def _losses(found: Mapping[str, Any]) -> Iterator[str]:
         return
     ceiling = found["ceilings"][0]
     yield f"<h2>Ceiling: {figure(ceiling['throughput'])} per second</h2>\n"
-    yield f"<p>Plateau batch {figure(ceiling['plateau_batch'])}.</p>\n{_table(ceiling_rows(ceiling))}"
+    yield f"<p>Plateau batch {figure(ceiling['plateau_batch'])}.</p>\n"
+    yield _table("Batches of the slowest node alone", *_rows(ceiling_rows(ceiling)))
     for entry in found["losses"]:
         parts = [(entry["achieved"], "achieved"), *causes_of(entry)]
         rows = [_meter(value, text, entry["ceiling"]) for value, text in parts]
-        header = "<tr><th>cause</th><th>per second</th><th>of the ceiling</th></tr>"
-        yield f"\n<h3>{escaped(entry['load'])}</h3>\n<table>\n{header}\n{''.join(rows)}</table>\n"
+        load, header = escaped(entry["load"]), _row(("cause", "per second", "of the ceiling"), "th")
+        yield f"\n<h3>{load}</h3>\n{_table(f'Losses of {load}', header, *rows)}"
 
 
 def _meter(value: float, text: str, ceiling: float) -> str:
@@ -79,10 +80,14 @@ def _meter(value: float, text: str, ceiling: float) -> str:
     return f"<tr><td>{escaped(text)}</td><td>{figure(value)}</td><td>{share:.0%} {bar}</td></tr>\n"
 
 
-def _table(rows: Rows) -> str:
+def _rows(rows: Rows) -> list[str]:
     body, header = rows
-    lines = [_row(header, "th"), *(_row(row, "td") for row in body)]
-    return f"<table>\n{''.join(lines)}</table>\n"
+    return [_row(header, "th"), *(_row(row, "td") for row in body)]
+
+
+def _table(label: str, *rows: str) -> str:
+    """Return a table that scrolls on its own if the window is narrow, also with the keyboard."""
+    return f'<figure tabindex="0" aria-label="{label}"><table>\n{"".join(rows)}</table></figure>\n'
 
 
 def _row(cells: Sequence[str], tag: str) -> str:

@@ -56,5 +56,5 @@ def _plot_throughput(axes: Any, loads: list[str], found: Mapping[str, Any]) -> N
     axes.bar(loads, [point["throughput"] for point in found["points"]], label="achieved")
     if found.get("ceilings"):
         axes.axhline(found["ceilings"][0]["throughput"], linestyle="--", color="black", label="ceiling")
-        axes.legend()
+        axes.legend(loc="lower right")
     axes.set_ylabel("requests per second")

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hami._text import printable
 from hami.observe.bench.losses import CAUSES
+from hami.observe.figures import figure
 
 SMALL_LOSS = 0.005  # of the ceiling
 FASTER = "gained: batches ran faster than alone"
 PERCENTILES = ("p50", "p90", "p99", "p99.9")
 
 Rows = tuple[list[list[str]], list[str]]
-
-
-def figure(value: float | None) -> str:
-    """Return a figure with three digits, as a whole number from 1000 on, and in millions from a million on."""
-    if value is None or math.isnan(value):
-        return "-"
-    if abs(value) >= 1e6:
-        return f"{value / 1e6:.3g} M"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def point_rows(points: Sequence[Mapping[str, Any]], slo_s: float | None) -> Rows:

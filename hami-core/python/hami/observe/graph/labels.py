@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hami._text import printable
+from hami.observe.figures import figure
 
 if TYPE_CHECKING:
     from hami.observe.description import BackendDescription, NodeDescription
@@ -85,7 +86,7 @@ def size_label(size: float) -> str:
     power = 0
     while size >= KILO and power < len(UNITS) - 1:
         size, power = size / KILO, power + 1
-    return f"{size:.3g} {UNITS[power]}"
+    return f"{figure(size)} {UNITS[power]}"
 
 
 def statistics_of(stats: Mapping[str, Any]) -> Iterator[str]:
@@ -96,6 +97,6 @@ def statistics_of(stats: Mapping[str, Any]) -> Iterator[str]:
     counts += [f"{stats[name]:,} {name}" for name in PROBLEMS if stats.get(name)]
     yield ", ".join(counts)
     if batches := stats.get("batches", 0):
-        yield f"batch: {stats['batch_items'] / batches:.1f} items, {stats['compute_ms'] / batches:.3g} ms"
+        yield f"batch: {stats['batch_items'] / batches:.1f} items, {figure(stats['compute_ms'] / batches)} ms"
     if stats.get("waiting") or stats.get("running"):
         yield f"{stats.get('waiting', 0):,} waiting, {stats.get('running', 0):,} running"
