@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 STYLE = """
 :root { color-scheme: light dark; }
-body { font: 15px/1.5 system-ui, sans-serif; margin: 1.5rem; color: #1f2328; background: #ffffff; overflow-wrap: anywhere; }
+body { font: 15px/1.5 system-ui, sans-serif; margin: 1.5rem; overflow-wrap: anywhere; }
+body { color: #1f2328; background: #ffffff; }
 figure { margin: 0; overflow-x: auto; }
 pre { overflow-x: auto; }
 section:target { outline: 3px solid #0550ae; outline-offset: 6px; }
