@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 from hami.observe.trace_file import read_trace
-from trace_tables import QUERIES, in_sqlite
+from trace_tables import answers
 
 NODES = {"decode", "detect", "crop", "recognise", "lines"}
 
@@ -53,10 +52,10 @@ def test_the_table_has_a_row_for_each_load_the_ceiling_and_the_causes(folder: Pa
         assert sum(entry["causes"].values()) == pytest.approx(gap, abs=0.05 * abs(gap))
 
 
-def test_the_timeline_answers_the_questions_of_its_page(folder: Path) -> None:
+@pytest.mark.parametrize("engine", ["sqlite", "perfetto"])
+def test_the_timeline_answers_the_questions_of_its_page(engine: str, folder: Path) -> None:
     trace = read_trace(folder / "run.pftrace")
-    with contextlib.closing(in_sqlite(trace)) as tables:
-        slowest, outcomes, waits, backends, left = ([dict(row) for row in tables.execute(query)] for query in QUERIES)
+    slowest, outcomes, waits, backends, left = answers(engine, folder / "run.pftrace")
     assert [row["outcome"] for row in outcomes] == ["completed"]
     assert outcomes[0]["requests"] == len(trace.of("request")) >= len(slowest) > 0
     assert {row["node"] for row in waits} <= NODES

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -19,7 +17,7 @@ import pytest
 from hami import _core
 from hami.observe.trace_file import Slice, TraceFile, read_trace
 from running import TIMEOUT, Gate, run_script
-from trace_tables import QUERIES, in_sqlite
+from trace_tables import answers
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -337,29 +335,12 @@ def test_the_messages_of_perfetto_read_the_file(recorded: Callable[..., TraceFil
     assert loaded.packet[0].trace_packet_defaults.timestamp_clock_id == 3
 
 
-def in_perfetto(file: Path) -> Any:
-    """Return the SQL engine of Perfetto with a trace, or skip the test."""
-    api = pytest.importorskip("perfetto.trace_processor", reason="the package perfetto is not installed")
-    program = os.environ.get("TRACE_PROCESSOR")
-    if program is None:
-        pytest.skip("set TRACE_PROCESSOR to the program trace_processor_shell of Perfetto")
-    return api.TraceProcessor(trace=str(file), config=api.TraceProcessorConfig(bin_path=program))
-
-
 @pytest.mark.parametrize("engine", ["sqlite", "perfetto"])
 def test_the_questions_of_the_page_are_answered_in_sql(
     engine: str, recorded: Callable[..., TraceFile], tmp_path: Path
 ) -> None:
     trace = recorded(GRAPH, [{"data": number} for number in range(6)])
-    if engine == "sqlite":
-        with contextlib.closing(in_sqlite(trace)) as tables:
-            slowest, outcomes, waits, backends, left = (
-                [dict(row) for row in tables.execute(query)] for query in QUERIES
-            )
-    else:
-        processor = in_perfetto(tmp_path / "t.pftrace")
-        slowest, outcomes, waits, backends, left = ([vars(row) for row in processor.query(query)] for query in QUERIES)
-        processor.close()
+    slowest, outcomes, waits, backends, left = answers(engine, tmp_path / "t.pftrace")
     assert [row["ms"] for row in slowest] == sorted((row["ms"] for row in slowest), reverse=True)
     assert {row["request"] for row in slowest} == ids(trace.of("request"))
     assert [(row["outcome"], row["requests"]) for row in outcomes] == [("completed", 6)]

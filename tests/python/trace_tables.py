@@ -1,17 +1,38 @@
-"""The SQL of the page "Record a timeline", and a timeline as the tables that it queries."""
+"""The SQL of the page "Record a timeline", and its answers by SQLite, and by the engine of Perfetto if it is there."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sqlite3
+from pathlib import Path
+from typing import Any
 
+import pytest
 from doc_blocks import ROOT
-from hami.observe.trace_file import TraceFile
+from hami.observe.trace_file import TraceFile, read_trace
 
 PAGE = ROOT / "hami-core" / "docs" / "howto" / "record-a-timeline.md"
 QUERIES = [block.split("```")[0] for block in PAGE.read_text("utf-8").split("```sql\n")[1:]]
 
 
-def in_sqlite(trace: TraceFile) -> sqlite3.Connection:
+def answers(engine: str, file: Path) -> list[list[dict[str, Any]]]:
+    """Return the rows that answer each question of the page; without its engine, skip the test."""
+    if engine == "sqlite":
+        with contextlib.closing(_in_sqlite(read_trace(file))) as tables:
+            return [[dict(row) for row in tables.execute(query)] for query in QUERIES]
+    api = pytest.importorskip("perfetto.trace_processor", reason="the package perfetto is not installed")
+    program = os.environ.get("TRACE_PROCESSOR")
+    if program is None:
+        pytest.skip("set TRACE_PROCESSOR to the program trace_processor_shell of Perfetto")
+    processor = api.TraceProcessor(trace=str(file), config=api.TraceProcessorConfig(bin_path=program))
+    with contextlib.closing(processor):
+        faults = "SELECT name, value FROM stats WHERE value > 0 AND severity IN ('error', 'data_loss')"
+        assert [vars(row) for row in processor.query(faults)] == []
+        return [[vars(row) for row in processor.query(query)] for query in QUERIES]
+
+
+def _in_sqlite(trace: TraceFile) -> sqlite3.Connection:
     """Return the tables and the function of Perfetto that the page uses, in the SQL engine that Perfetto is made of."""
     values = [each.values for each in trace.slices]
     tables = sqlite3.connect(":memory:")

@@ -19,7 +19,7 @@ CAUSES = {
     "small_batches": "waiting for batches: they start below the plateau size",
     "gil": "GIL: Python backends wait for each other",
     "cpu": "CPU: more work at a time than cores",
-    "contention": "instances slow each other down",
+    "contention": "contention: batches ran slower than alone, beside other threads",
     "failed": "failed requests and retries",
 }
 """What keeps a load below the ceiling."""
