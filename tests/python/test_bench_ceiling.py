@@ -242,6 +242,20 @@ def test_each_limit_has_a_sentence(values: dict[str, Any], keys: dict[str, Any],
     assert any(sentence in found for found in explained(node, **keys))
 
 
+def test_a_short_queue_of_an_idle_node_is_not_worth_a_sentence() -> None:
+    times = {"queue_ms": (5.0, [(0.05, 0.05, 100)]), "batch_ms": (1.0, [(0.01, 0.01, 100)])}
+    node = stats(**{"submitted": 100, "batches": 100, "batch_items": 100, "compute_ms": 1.0, **times})
+    assert not any("waits" in found for found in explained(node))
+
+
+def test_a_node_none_of_whose_batches_ends_is_named() -> None:
+    before = stats(submitted=60, batches=50, running=3)
+    sentences = explained(stats(submitted=70, batches=50, running=3, waiting=10), before)
+    assert sentences == [
+        "work: no batch has ended, and 3 requests run: they take long, or a backend hangs. hami top shows which."
+    ]
+
+
 def test_requests_of_one_item_are_not_called_too_large() -> None:
     node = stats(submitted=150, completed=150, batches=100, batch_items=150, closed_target_size=90, target_batch_size=6)
     assert not any("request_size" in found for found in explained(node, max=6))

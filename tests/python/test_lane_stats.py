@@ -69,6 +69,21 @@ def test_each_class_has_the_times_of_its_requests() -> None:
     assert (urgent.queue_ms + high.queue_ms + normal.queue_ms).buckets == node.queue_ms.buckets
     assert (urgent.latency_ms + high.latency_ms + normal.latency_ms).buckets == node.latency_ms.buckets
     assert urgent.as_dict()["latency_ms"]["count"] == 1
+
+
+def test_a_class_without_requests_is_not_printed() -> None:
+    with hami.pipe("Identity") as pipe:
+        pipe({"data": 1}, priority=255)
+        text = repr(pipe.stats()["default"])
+    assert "urgent: submitted 1" in text
+    assert "high" not in text
+    assert "normal" not in text
+
+
+def test_the_statistics_of_one_class_show_their_times() -> None:
+    with hami.pipe("Identity") as pipe:
+        pipe({"data": 1}, priority=255)
+        urgent = pipe.stats()["default"].lanes["urgent"]
     assert "latency_ms=<Histogram count=1," in repr(urgent)
 
 

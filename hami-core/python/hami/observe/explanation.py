@@ -39,9 +39,10 @@ def explain(
         if name in after
     ]
     ran = [node for node in nodes if node.batches]
+    stuck = [sentence for node in nodes for sentence in _stuck(node)]
     if not ran:
-        return ["No request has run: call the pipe, then explain it."]
-    sentences = [_limit(ran)]
+        return stuck or ["No request has run: call the pipe, then explain it."]
+    sentences = [*stuck, _limit(ran)]
     sentences += [sentence for node in nodes for sentence in _of_node(node)]
     sentences += _gil(ran)
     return sentences
@@ -102,6 +103,15 @@ class NodeView:
 def uses_python(backend: BackendDescription) -> bool:
     """Return whether a backend, or one in its brackets, is in Python."""
     return backend["class"] in PYTHON_CLASSES or any(map(uses_python, backend["children"]))
+
+
+def _stuck(node: NodeView) -> Iterator[str]:
+    """Name a node whose batches run and none of which has ended."""
+    if node.after.running and not node.batches:
+        yield (
+            f"{node.name}: no batch has ended, and {node.after.running:,} requests run: they take long, or a backend "
+            "hangs. hami top shows which."
+        )
 
 
 def _limit(nodes: list[NodeView]) -> str:
