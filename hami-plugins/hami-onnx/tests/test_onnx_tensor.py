@@ -244,12 +244,20 @@ def test_strings_are_accepted(pipe, models):
 
 @pytest.mark.parametrize(
     ("data", "types"),
-    [(np.array([b"a"]), "bytes"), (np.array(["a", None, 3], object), "NoneType, int"), (np.array([1]), "int")],
+    [(np.array(["a", None, 3], object), "NoneType, int"), (np.array([1]), "int")],
 )
 def test_other_objects_are_not_converted_to_strings(pipe, models, data, types):
     with pytest.raises(hami.DataTypeError) as error:
         pipe(model=str(models.words()))({"data": data})
-    assert message(error) == f'OnnxTensor: input "x" expects str, got an array of {types}'
+    assert message(error) == f'OnnxTensor: input "x" expects str or UTF-8 bytes, got an array of {types}'
+
+
+@pytest.mark.parametrize("data", [np.array([b"gr\xc3\xbc\xc3\x9f"]), np.array([b"gr\xc3\xbc\xc3\x9f"], object), "grüß"])
+def test_bytes_are_text_in_utf_8_and_a_single_text_is_a_tensor(pipe, models, data):
+    assert pipe(model=str(models.words()))({"data": data})["result"].tolist() == ["grüß"]
+    with pytest.raises(hami.DataTypeError) as error:
+        pipe(model=str(models.words()))({"data": np.array([b"\xff"], object)})
+    assert message(error).startswith('OnnxTensor: input "x" expects UTF-8 text, got bytes: ')
 
 
 def test_a_model_without_inputs_takes_an_empty_list(pipe, models):

@@ -183,8 +183,12 @@ def test_clients_cannot_load_and_unload_models_by_default(server, action):
 
 
 def test_a_picture_and_text_are_raw_bodies(server):
-    status, answer = server.post("/v2/models/any/infer", b"\xff\xd8picture", {"Content-Type": "image/jpeg"})
-    assert (status, answer["outputs"][0]["datatype"], answer["outputs"][0]["shape"]) == (200, "BYTES", [1])
+    path = "/v2/models/any/infer?binary_data_output=true"
+    status, headers, answer = server.call("POST", path, b"\xff\xd8picture", {"Content-Type": "image/jpeg"})
+    length = int(headers["Inference-Header-Content-Length"])
+    (output,) = json.loads(answer[:length])["outputs"]
+    assert (status, output["datatype"], output["shape"]) == (200, "BYTES", [1])
+    assert answer[length:] == b"\x09\0\0\0\xff\xd8picture"
     status, answer = server.post(
         "/v2/models/any/infer", "grüß dich".encode(), {"Content-Type": "text/plain; charset=utf-8"}
     )
@@ -218,12 +222,12 @@ BAD: list[tuple[object, str]] = [
     ({"inputs": [tensor(shape=[-1])]}, "has the size -1 in its shape"),
     ({"inputs": [tensor(shape="16")]}, "needs a shape of at most 32 sizes"),
     ({"inputs": [tensor(shape=[1] * 33)]}, "needs a shape of at most 32 sizes"),
-    ({"inputs": [tensor(shape=[2**40, 2**40])]}, "has 16 elements; its shape"),
+    ({"inputs": [tensor(shape=[2**40, 2**40])]}, "has a shape of more than 281474976710656 elements"),
     ({"inputs": [tensor(shape=[1, 15])]}, "has 16 elements; its shape [1, 15] has 15"),
     ({"inputs": [tensor(data=None)]}, "is a list, got None"),
-    ({"inputs": [tensor(data=[[1, 2], [3]])]}, "is not a regular list of numbers"),
-    ({"inputs": [tensor(data=["a"] * 16)]}, "has elements of another kind"),
-    ({"inputs": [tensor(data=[0.5] * 16)]}, "has elements of another kind"),
+    ({"inputs": [tensor(data=[[1, 2], [3]])]}, "is not a regular list"),
+    ({"inputs": [tensor(data=["a"] * 16)]}, "is INT32, and has the element a"),
+    ({"inputs": [tensor(data=[0.5] * 16)]}, "is INT32, and has the element 0.5"),
     ({"inputs": [tensor(data=[2**31] + [0] * 15)]}, "has the element 2147483648; INT32 is"),
     ({"inputs": [tensor(data=[10**400] * 16)]}, "has the element of 1329 bits; INT32 is"),
     ({"inputs": [tensor(datatype="BYTES", shape=[2], data=["a", 7])]}, "its elements are strings, got 7"),
@@ -240,7 +244,6 @@ BAD: list[tuple[object, str]] = [
     ),
     ({"inputs": [tensor()], "outputs": [{"name": "n" * 10_000}]}, 'has no output "nnn'),
     ({"inputs": [tensor()], "parameters": {"deadline": "soon"}}, "the deadline of a request is in seconds since 1970"),
-    ({"inputs": [tensor("timeout")]}, 'an input has the name "timeout", which is reserved'),
 ]
 
 
@@ -256,12 +259,12 @@ TAILS: list[tuple[str, int, int, bytes, str]] = [
     ("INT32", 16, 63, b"\0" * 63, "has 63 bytes; INT32 of shape [16] has 64"),
     ("INT32", 16, 64, b"\0" * 60, "has the binary_data_size 64; 60 bytes of the body are left for it"),
     ("INT32", 16, 64, b"\0" * 65, "the body has 1 bytes after its last tensor"),
-    ("INT32", 2**62, 64, b"\0" * 64, "has 64 bytes; INT32 of shape"),
+    ("INT32", 2**40, 64, b"\0" * 64, "has 64 bytes; INT32 of shape"),
     ("BYTES", 2, 7, b"\1\0\0\0a\0\0", "has 7 bytes, too few for 2 elements of BYTES"),
     ("BYTES", 1, 5, b"\xff\xff\xff\xffa", "element 0 of BYTES has 4294967295 bytes, and 1 are left"),
     ("BYTES", 2, 9, b"\4\0\0\0abcd\0", "ends before element 1 of BYTES"),
     ("BYTES", 1, 6, b"\1\0\0\0ab", "has 1 bytes after its last element"),
-    ("BYTES", 2**62, 4, b"\0" * 4, "too few for 4611686018427387904 elements"),
+    ("BYTES", 2**40, 4, b"\0" * 4, "too few for 1099511627776 elements"),
 ]
 
 

@@ -70,6 +70,8 @@ def _values(data: Any, model: Model, backend: str) -> list[Any]:
 
 def _array(value: Any, spec: TensorSpec, backend: str) -> NDArray[Any]:
     """Return a value as a contiguous array of the dtype that the input takes."""
+    if isinstance(value, (str, bytes)) and spec.dtype is not None and spec.dtype.hasobject:
+        value = np.full((1,) * len(spec.shape), value, np.object_)  # a tensor of one string
     if not isinstance(value, (np.ndarray, np.generic)):
         if not hasattr(value, "__dlpack__"):
             raise hami.DataTypeError(
@@ -105,12 +107,23 @@ def _converts_without_loss(source: np.dtype[Any], target: np.dtype[Any]) -> bool
 
 
 def _strings(array: NDArray[Any], spec: TensorSpec, backend: str) -> NDArray[np.object_]:
-    """Return an array of str. onnxruntime would convert other objects with str(), so that b"cat" becomes "b'cat'"."""
+    """Return an array of str; bytes are UTF-8, as the Open Inference Protocol has strings.
+
+    onnxruntime would convert other objects with str(), so that b"cat" becomes "b'cat'".
+    """
     strings = array.astype(np.object_, order="C")
-    others = {type(value).__name__ for value in strings.flat if not isinstance(value, str)}
+    kinds = {type(value) for value in strings.flat}
+    if kinds & {bytes, np.bytes_}:
+        try:
+            for index, value in enumerate(strings.flat):
+                if isinstance(value, bytes):
+                    strings.flat[index] = value.decode()
+        except UnicodeDecodeError as error:
+            raise hami.DataTypeError(f'{backend}: input "{spec.name}" expects UTF-8 text, got bytes: {error}') from None
+    others = {kind.__name__ for kind in kinds if not issubclass(kind, (str, bytes))}
     if others:
         raise hami.DataTypeError(
-            f'{backend}: input "{spec.name}" expects str, got an array of {", ".join(sorted(others))}'
+            f'{backend}: input "{spec.name}" expects str or UTF-8 bytes, got an array of {", ".join(sorted(others))}'
         )
     return strings
 

@@ -10,6 +10,11 @@ import numpy as np
 from hami_serve.datatypes import DATATYPES
 from hami_serve.model import Model, TensorSpec
 
+RESERVED = {  # keys of a request that the core, its containers or this server give a meaning
+    *("result", "node_name", "request_size", "tensor_rows", "timeout", "deadline", "priority", "req_id", "state"),
+    *("finish", "sequence_start", "context", "event", "parameters", "parts"),
+}
+
 
 def build(model: Model) -> None:
     """Build the pipe and warm it up. If that fails, no pipe is left."""
@@ -26,12 +31,13 @@ def build(model: Model) -> None:
 
 
 def request_of(inputs: dict[str, Any]) -> dict[str, Any]:
-    """Return a request with the inputs as keys.
+    """Return a request with the inputs as keys, except those whose names have a meaning in a request.
 
-    `data` is the only input; the bytes of the only element if it is BYTES; of several inputs a dict by name.
+    `data` is the only input; the bytes of the only element if it is BYTES; of several inputs a dict by name. It is not
+    the input that has this name if another one is not a key.
     """
-    request = dict(inputs)
-    if "data" not in request:
+    request = {name: value for name, value in inputs.items() if name not in RESERVED}
+    if "data" not in request or len(request) < len(inputs):
         request["data"] = dict(inputs)
     if len(inputs) == 1:
         (value,) = inputs.values()

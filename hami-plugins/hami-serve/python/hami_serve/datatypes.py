@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,16 @@ DATATYPES: dict[str, tuple[np.dtype[Any], int]] = {  # the type of the array, by
 }
 _NAMES = {dtype: name for name, (dtype, _) in DATATYPES.items() if name != "BF16"}
 MAX_RANK = 32  # axes; numpy 1 has no more
+MAX_ELEMENTS = 1 << 48  # of a tensor; no request has as many, and no product of sizes is larger than numpy's integers
+NAN, INFINITY = float("nan"), float("inf")
+CONSTANTS = {"NaN": NAN, "Infinity": INFINITY, "-Infinity": -INFINITY}  # what Python writes for JSON
+LITERALS = {None: "null", True: "true", False: "false"}
+ELEMENTS: dict[str, set[type]] = {  # of a list in JSON, by the kind of its array
+    "b": {bool},
+    "i": {int},
+    "u": {int},
+    "f": {int, float, type(None)},
+}
 
 
 def datatype_of(array: Array) -> str | None:
@@ -50,12 +60,18 @@ def checked_datatype(name: str, datatype: object) -> str:
 
 
 def checked_shape(name: str, shape: Any) -> tuple[int, ...]:
-    """Return a shape as a tuple; every size is from 0 on."""
+    """Return a shape as a tuple; every size is from 0 on, and a tensor of the shape has at most `MAX_ELEMENTS`."""
     if isinstance(shape, (str, bytes)) or not isinstance(shape, Sequence) or len(shape) > MAX_RANK:
         raise BadRequest(f'input "{name}" needs a shape of at most {MAX_RANK} sizes, got {short(shape)}')
+    elements = 1  # of the shape without its zeros, which numpy limits too
     for size in shape:
-        if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-            raise BadRequest(f'input "{name}" has the size {short(size)} in its shape; sizes are ints from 0 on')
+        if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= MAX_ELEMENTS:
+            raise BadRequest(
+                f'input "{name}" has the size {short(size)} in its shape; sizes are ints from 0 to {MAX_ELEMENTS}'
+            )
+        elements *= size or 1
+        if elements > MAX_ELEMENTS:
+            raise BadRequest(f'input "{name}" has a shape of more than {MAX_ELEMENTS} elements: {_shown(tuple(shape))}')
     return tuple(shape)
 
 
@@ -102,79 +118,100 @@ def _texts(name: str, count: int, data: memoryview) -> Array:
 
 
 def array_of_json(name: str, datatype: str, shape: tuple[int, ...], data: Any) -> Array:
-    """Return a tensor from JSON: a flat or a nested list, in row-major order."""
+    """Return a tensor from JSON: a flat list, or a nested one in row-major order; a tensor without axes is a value."""
     if not isinstance(data, list):
-        raise BadRequest(f'the data of input "{name}" is a list, got {short(data)}')
+        if shape:
+            raise BadRequest(f'the data of input "{name}" is a list, got {short(data)}')
+        data = [data]
+    flat = _flat(name, data)
     count = math.prod(shape)
-    array = _strings(name, data) if datatype == "BYTES" else _numbers(name, datatype, data)
-    if array.size != count:
-        raise BadRequest(f'input "{name}" has {array.size} elements; its shape {_shown(shape)} has {short(str(count))}')
+    if len(flat) != count:
+        raise BadRequest(f'input "{name}" has {len(flat)} elements; its shape {_shown(shape)} has {count}')
+    array = _strings(name, flat) if datatype == "BYTES" else _numbers(name, datatype, flat)
     return array.reshape(shape)
 
 
-def _strings(name: str, data: list[Any]) -> Array:
-    flat: list[bytes] = []
-    pending = [iter(data)]
-    while pending:
-        for element in pending[-1]:
-            if isinstance(element, str):
-                flat.append(element.encode("utf-8", "surrogatepass"))
-            elif isinstance(element, list):
-                pending.append(iter(element))
-                break
-            else:
-                raise BadRequest(f'input "{name}" is BYTES; its elements are strings, got {short(element)}')
-        else:
-            pending.pop()
+def _flat(name: str, data: list[Any]) -> list[Any]:
+    """Return the elements of a list, which may be nested if all lists of a level have the same length."""
+    for _ in range(MAX_RANK):
+        if list not in set(map(type, data)):
+            return data
+        if any(type(each) is not list or len(each) != len(data[0]) for each in data):
+            raise BadRequest(f'the data of input "{name}" is not a regular list: its rows have different lengths')
+        data = [each for row in data for each in row]
+    raise BadRequest(f'the data of input "{name}" is nested more than {MAX_RANK} times')
+
+
+def _strings(name: str, flat: list[Any]) -> Array:
+    wrong = next((each for each in flat if type(each) is not str), None) if {*map(type, flat)} - {str} else ""
+    if not isinstance(wrong, str):
+        raise BadRequest(f'input "{name}" is BYTES; its elements are strings, got {short(wrong)}')
     array = np.empty(len(flat), object)
-    array[:] = flat
+    try:
+        array[:] = [each.encode() for each in flat]
+    except UnicodeEncodeError as error:
+        raise BadRequest(f'input "{name}" has a string that is not valid Unicode: {short(str(error))}') from None
     return array
 
 
-def _numbers(name: str, datatype: str, data: list[Any]) -> Array:
+def _numbers(name: str, datatype: str, flat: list[Any]) -> Array:
     dtype = DATATYPES[datatype][0]
-    try:
-        array = np.asarray(data)
-    except (ValueError, OverflowError) as error:
-        raise BadRequest(f'the data of input "{name}" is not a regular list of numbers: {error}') from None
-    if array.size == 0:
-        return array.astype(dtype)
-    if dtype.kind in "iu" and array.dtype.kind in ("f", "O") and all(type(each) is int for each in _leaves(data)):
-        array = np.asarray(data, object)  # ints of more than 63 bits
-        return checked_integers(name, datatype, array)
-    kinds = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}[dtype.kind]
-    if array.dtype.kind not in kinds:
-        raise BadRequest(f'input "{name}" is {datatype}; its data has elements of another kind ({array.dtype})')
+    kinds = set(map(type, flat))
+    if wrong := kinds - ELEMENTS[dtype.kind]:
+        value = next(each for each in flat if type(each) in wrong)
+        why = "; JSON has no NaN for integers" if value is None and dtype.kind in "iu" else ""
+        raise BadRequest(f'input "{name}" is {datatype}, and has the element {_shown_value(value)}{why}')
+    if dtype.kind == "b":
+        return np.array(flat, dtype)
     if dtype.kind in "iu":
-        return checked_integers(name, datatype, array)
+        return _integers(name, datatype, flat)
+    if type(None) in kinds:  # NaN, as this server and KServe write it
+        flat = [NAN if each is None else each for each in flat]
+    try:
+        wide = np.array(flat, np.float64)
+    except OverflowError:
+        raise _out_of_range(name, datatype, max(flat, key=abs)) from None
     with np.errstate(over="ignore"):
-        return array.astype(dtype)
+        array: Array = wide.astype(dtype)
+    for index in np.flatnonzero(np.isinf(array)):
+        if not any(flat[index] is each for each in CONSTANTS.values()):
+            raise _out_of_range(name, datatype, flat[index])
+    return array
+
+
+def _integers(name: str, datatype: str, flat: list[Any]) -> Array:
+    try:
+        array = np.array(flat, np.uint64 if datatype == "UINT64" else np.int64)
+    except (OverflowError, ValueError):  # more than 64 bits, or negative as UINT64
+        limits = np.iinfo(DATATYPES[datatype][0])
+        raise _out_of_range(name, datatype, min(flat) if min(flat) < limits.min else max(flat)) from None
+    return checked_integers(name, datatype, array)
+
+
+def _out_of_range(name: str, datatype: str, value: Any) -> BadRequest:
+    dtype = DATATYPES[datatype][0]
+    limits: Any = np.iinfo(dtype) if dtype.kind in "iu" else np.finfo(dtype)
+    return BadRequest(
+        f'input "{name}" has the element {_shown_value(value)}; {datatype} is {limits.min} to {limits.max}'
+    )
 
 
 def checked_integers(name: str, datatype: str, array: Array) -> Array:
     """Return integers as a datatype that has all of them."""
-    if not array.size:
-        return array.astype(DATATYPES[datatype][0])
-    limits = np.iinfo(DATATYPES[datatype][0])
-    low, high = int(array.min()), int(array.max())
-    if low < limits.min or high > limits.max:
-        wrong = low if low < limits.min else high
-        raise BadRequest(
-            f'input "{name}" has the element {_int_text(wrong)}; {datatype} is {limits.min} to {limits.max}'
-        )
-    return array.astype(DATATYPES[datatype][0])
+    dtype = DATATYPES[datatype][0]
+    if array.size:
+        limits = np.iinfo(dtype)
+        low, high = int(array.min()), int(array.max())
+        if low < limits.min or high > limits.max:
+            raise _out_of_range(name, datatype, low if low < limits.min else high)
+    return array.astype(dtype)
 
 
-def _int_text(value: int) -> str:
-    return str(value) if value.bit_length() < 128 else f"of {value.bit_length()} bits"
-
-
-def _leaves(data: list[Any]) -> Iterator[Any]:
-    for each in data:
-        if isinstance(each, list):
-            yield from _leaves(each)
-        else:
-            yield each
+def _shown_value(value: Any) -> str:
+    """Return an element as JSON has it."""
+    if isinstance(value, int) and value.bit_length() >= 128:
+        return f"of {value.bit_length()} bits"
+    return LITERALS[value] if value is None or isinstance(value, bool) else short(value)
 
 
 def bytes_of_array(datatype: str, array: Array) -> bytes | memoryview:
@@ -201,14 +238,30 @@ def _rounded_to_bf16(array: Array) -> Array:
     return rounded
 
 
-def json_of_array(datatype: str, array: Array) -> list[Any]:
-    """Return a tensor as a flat list for JSON; NaN and infinities, which JSON does not have, are None."""
+def json_of_array(name: str, datatype: str, array: Array) -> list[Any]:
+    """Return a tensor as a flat list for JSON; NaN, which JSON does not have, is None.
+
+    Raises:
+        BadRequest: JSON cannot represent an element, so that the client has to ask for bytes.
+    """
     if datatype == "BYTES":
-        return [as_bytes(element).decode("utf-8", "replace") for element in array.reshape(-1)]
+        try:
+            return [as_bytes(element).decode() for element in array.reshape(-1)]
+        except UnicodeDecodeError:
+            raise _not_in_json(name, "bytes that are not UTF-8 text") from None
     flat: list[Any] = array.reshape(-1).tolist()
     if array.dtype.kind == "f" and not np.isfinite(array).all():
-        return [value if math.isfinite(value) else None for value in flat]
+        if np.isinf(array).any():
+            raise _not_in_json(name, "an infinite number")
+        return [None if math.isnan(value) else value for value in flat]
     return flat
+
+
+def _not_in_json(name: str, what: str) -> BadRequest:
+    return BadRequest(
+        f'output "{short(name)}" has {what}, which JSON does not have; ask for it as binary data, '
+        'with "binary_data": true in the parameters of the output, or over gRPC'
+    )
 
 
 def as_bytes(element: Any) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,15 +13,15 @@ from hami_serve.datatypes import (
     DATATYPES,
     Array,
     array_of_bytes,
-    array_of_json,
     as_bytes,
     bytes_of_array,
     checked_datatype,
+    checked_integers,
     checked_shape,
 )
 from hami_serve.errors import BadRequest, short
 from hami_serve.grpc_messages import message
-from hami_serve.inference import MAX_TENSORS, Call, Inference, Output, call_of
+from hami_serve.inference import MAX_TENSORS, NO_CLASSIFICATION, Call, Inference, Output, call_of
 from hami_serve.model import Model
 
 CONTENTS = {
@@ -37,6 +38,7 @@ CONTENTS = {
     "FP64": "fp64_contents",
     "BYTES": "bytes_contents",
 }
+WIDEST = {"b": "?", "i": "i8", "u": "u8"}  # types of arrays for typed contents, by the kind of the datatype
 Request = message("ModelInferRequest")
 Response = message("ModelInferResponse")
 FINAL = "triton_final_response"  # a parameter of each response of a stream: whether it is the last of its request
@@ -65,6 +67,8 @@ def parse_request(request: Any, raw: Sequence[bytes | memoryview]) -> Inference:
         )
     if len(request.inputs) > MAX_TENSORS:
         raise BadRequest(f"a request has at most {MAX_TENSORS} inputs, got {len(request.inputs)}")
+    if any(output.parameters["classification"].int64_param for output in request.outputs if output.parameters):
+        raise BadRequest(NO_CLASSIFICATION)
     inputs: dict[str, Array] = {}
     for index, entry in enumerate(request.inputs):
         if not entry.name or entry.name in inputs:
@@ -91,14 +95,16 @@ def parse_request(request: Any, raw: Sequence[bytes | memoryview]) -> Inference:
 def array_of_contents(name: str, datatype: str, shape: tuple[int, ...], contents: Any) -> Array:
     if datatype not in CONTENTS:
         raise BadRequest(f'input "{name}" is {datatype}, which is sent in raw_input_contents')
-    values = list(getattr(contents, CONTENTS[datatype]))
-    if datatype != "BYTES":
-        return array_of_json(name, datatype, shape, values)
-    array = np.empty(len(values), object)
+    values = getattr(contents, CONTENTS[datatype])
+    if len(values) != math.prod(shape):
+        raise BadRequest(
+            f'input "{name}" has {len(values)} elements; its shape {short(str(list(shape)))} has {math.prod(shape)}'
+        )
+    array = np.empty(len(values), object if datatype == "BYTES" else WIDEST.get(DATATYPES[datatype][0].kind, "f8"))
     array[:] = values
-    if array.size != int(np.prod(shape, dtype=object)):
-        raise BadRequest(f'input "{name}" has {array.size} elements; its shape {short(str(list(shape)))} has others')
-    return array.reshape(shape)
+    if array.dtype.kind in "iu":
+        array = checked_integers(name, datatype, array)
+    return array.astype(DATATYPES[datatype][0], copy=False).reshape(shape)
 
 
 def _value(parameter: Any) -> Any:

@@ -27,6 +27,7 @@ from hami_serve.http_tensors import (
     HttpInference,
     TensorAnswer,
     header_length,
+    is_request,
     parse_json,
     parse_request,
     render_answer,
@@ -150,14 +151,19 @@ class Handlers:
     ) -> tuple[Call, HttpInference]:
         kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         given = headers.get(HEADER_LENGTH.encode())
-        if kind.startswith((b"image/", b"text/")) or given == b"0":
+        is_text = kind.startswith(b"text/") and not (
+            given is None and is_request(body)
+        )  # fetch() calls JSON text/plain
+        if is_text or kind.startswith(b"image/") or given == b"0":
             return self._parse_raw(request, kind.decode("latin-1"), bytes(body))
         inference = parse_request(body, header_length(given, len(body)))
         return call_of(inference, *_place(request)), inference
 
     def _parse_raw(self, request: Request, kind: str, body: bytes) -> tuple[Call, HttpInference]:
         """Return the request of a body that is the input itself: an image, text, or the bytes of the only input."""
-        inference = HttpInference(inputs={}, parameters=dict(request.query_params), binary={})
+        parameters = dict(request.query_params)
+        binary = parameters.get("binary_data_output") == "true"
+        inference = HttpInference(inputs={}, parameters=parameters, binary={}, all_binary=binary)
         data: Any = body
         if kind.startswith("text/"):
             try:

@@ -25,7 +25,7 @@ class ClientLeft(Exception):
 async def read_body(scope: Scope, receive: Receive, headers: Headers, limit: int) -> bytes | bytearray | memoryview:
     """Return the body, expanded if it is compressed; at most `limit` bytes."""
     declared = headers.get(b"content-length", b"0")
-    if not declared.isdigit() or int(declared[:20]) > limit:
+    if not declared.isdigit() or int(declared.lstrip(b"0")[:20] or b"0") > limit:
         raise TooLarge(f"the body has {short(declared.decode('latin-1'))} bytes; this server accepts {limit}")
     body, more = await _part(receive)
     if more:

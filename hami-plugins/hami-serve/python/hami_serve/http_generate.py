@@ -75,7 +75,7 @@ def render_generated(model: Model, inference: Inference, outputs: Sequence[Outpu
     if inference.id:
         answer["id"] = inference.id
     for output in outputs:
-        values = json_of_array(output.datatype, output.array)
+        values = json_of_array(output.name, output.datatype, output.array)
         answer[output.name] = values[0] if len(values) == 1 else values
     return json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 

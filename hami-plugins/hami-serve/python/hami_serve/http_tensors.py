@@ -10,6 +10,7 @@ from typing import Any
 from starlette.types import Receive, Scope, Send
 
 from hami_serve.datatypes import (
+    CONSTANTS,
     Array,
     array_of_bytes,
     array_of_json,
@@ -20,12 +21,15 @@ from hami_serve.datatypes import (
 )
 from hami_serve.errors import BadRequest, short
 from hami_serve.http_body import EXTENSION
-from hami_serve.inference import MAX_TENSORS, Inference, Output
+from hami_serve.inference import MAX_TENSORS, NO_CLASSIFICATION, Inference, Output
 from hami_serve.model import Model
 
 JOINED = 1 << 16  # bytes of an answer; above that, a copy costs more than a system call
 HEADER_LENGTH = "inference-header-content-length"
+REQUIRED = {"name", "datatype"}  # keys of an input
+MAX_DIGITS = 19  # of a number in a header
 Parameters = Mapping[str, Any]
+DECODER = json.JSONDecoder(parse_constant=CONSTANTS.__getitem__)  # so that Infinity differs from a number out of range
 encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -39,8 +43,9 @@ class HttpInference(Inference):
 
 def parse_json(data: bytes | bytearray | memoryview, what: str) -> dict[str, Any]:
     """Return a JSON object."""
+    raw = bytes(data)
     try:
-        value = json.loads(bytes(data))
+        value = DECODER.decode(raw.decode(json.detect_encoding(raw), "surrogatepass").removeprefix("\ufeff"))
     except RecursionError:
         raise BadRequest(f"{what} is nested too deep") from None
     except ValueError as error:
@@ -50,11 +55,24 @@ def parse_json(data: bytes | bytearray | memoryview, what: str) -> dict[str, Any
     return value
 
 
+def is_request(body: bytes | bytearray | memoryview) -> bool:
+    """Return whether text is a request of the protocol: an object whose inputs have names and datatypes."""
+    if not bytes(body[:64]).lstrip().startswith(b"{"):
+        return False
+    try:
+        inputs = parse_json(body, "the text").get("inputs")
+    except BadRequest:
+        return False
+    return isinstance(inputs, list) and all(
+        isinstance(each, dict) and {"name", "datatype"} <= each.keys() for each in inputs
+    )
+
+
 def header_length(given: bytes | None, size: int) -> int:
     """Return the number of bytes of the JSON part; without the header, the whole body is JSON."""
     if given is None:
         return size
-    if not given.isdigit() or int(given[:20]) > size:
+    if not given.isdigit() or len(given) > MAX_DIGITS or int(given) > size:
         raise BadRequest(
             f"Inference-Header-Content-Length is {short(given.decode('latin-1'))}; "
             f"it is the length of the JSON part, 0 to {size} here"
@@ -112,6 +130,8 @@ def _outputs(head: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, bool]]
         parameters = parameters_of(entry, f'output "{short(name)}"')
         if "shared_memory_region" in parameters:
             raise BadRequest("this server has no shared memory; take the tensor from the answer")
+        if parameters.get("classification"):
+            raise BadRequest(NO_CLASSIFICATION)
         names.append(name)
         if "binary_data" in parameters:
             binary[name] = parameters["binary_data"] is True
@@ -142,7 +162,9 @@ def parameters_of(entry: Mapping[str, Any], what: str) -> Parameters:
 
 
 def id_of(head: Mapping[str, Any]) -> str:
-    value = head.get("id", "")
+    value = head.get("id")
+    if value is None:  # as some clients write a request without an id
+        return ""
     if not isinstance(value, str):
         raise BadRequest(f"the id of a request is a string, got {short(value)}")
     return value
@@ -159,7 +181,7 @@ def render_answer(model: Model, inference: HttpInference, outputs: Sequence[Outp
             entry["parameters"] = {"binary_data_size": len(data)}
             tail.append(data)
         else:
-            entry["data"] = json_of_array(output.datatype, output.array)
+            entry["data"] = json_of_array(output.name, output.datatype, output.array)
         entries.append(entry)
     answer: dict[str, Any] = {"model_name": model.handle.component, "model_version": model.handle.version}
     if inference.id:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
@@ -19,9 +18,10 @@ from hami_serve.errors import BadRequest, short
 from hami_serve.model import Model, TensorSpec
 from hami_serve.rounder import AllRounder
 
-RESERVED = {"result", "node_name", "request_size", "timeout", "deadline", "priority", "req_id", "state", "finish"} | {
-    *("context", "event", "parameters", "parts")
-}
+NO_CLASSIFICATION = (
+    "this server has no classification extension; ask for the output without class_count, and sort it at the client"
+)
+MAX_MOMENT = 1e12  # of a deadline, in seconds: a moment in milliseconds is out of range
 MAX_TENSORS = 1024  # inputs or outputs of a request
 OWN_PARAMETERS = {"timeout", "deadline", "priority", "binary_data_output"} | {
     *("sequence_id", "sequence_start", "sequence_end")
@@ -104,8 +104,6 @@ def call_of(inference: Inference, component: str, version: str | None) -> Call:
     """Return the call for a request with tensors."""
     if not inference.inputs:
         raise BadRequest("the request has no inputs; give at least one")
-    if reserved := RESERVED & inference.inputs.keys():
-        raise BadRequest(f'an input has the name "{min(reserved)}", which is reserved; rename the input')
     keys = request_of(inference.inputs)
     return Call(inference, component, version, keys, apply_parameters(keys, inference.parameters))
 
@@ -123,8 +121,9 @@ def apply_parameters(keys: dict[str, Any], parameters: Mapping[str, Any]) -> flo
         keys["priority"] = priority
     sequence = parameters.get("sequence_id", 0)
     if sequence not in (0, ""):
-        if isinstance(sequence, bool) or not isinstance(sequence, (int, str)):
-            raise BadRequest(f"sequence_id is an int or a string, got {short(sequence)}")
+        is_id = isinstance(sequence, str) or (type(sequence) is int and abs(sequence) < 2**64)
+        if not is_id:
+            raise BadRequest(f"sequence_id is an int of 64 bits or a string, got {short(sequence)}")
         keys["req_id"] = sequence
         keys["sequence_start"] = bool(parameters.get("sequence_start", False))
         keys["finish"] = bool(parameters.get("sequence_end", False))
@@ -147,9 +146,10 @@ def with_deadline(timeout: float | None, deadline: Any) -> float | None:
     """
     if deadline is None:
         return timeout
-    if isinstance(deadline, bool) or not isinstance(deadline, (int, float)) or not math.isfinite(deadline):
+    is_number = isinstance(deadline, (int, float)) and not isinstance(deadline, bool)
+    if not is_number or not -MAX_MOMENT <= deadline <= MAX_MOMENT:  # which NaN is not either
         raise BadRequest(f"the deadline of a request is in seconds since 1970, got {short(deadline)}")
-    left = deadline - time.time()
+    left = float(deadline) - time.time()
     if left <= 0:
         raise hami.DeadlineExceeded(f"the request came {-left:.3f} s after its deadline; compare the clocks")
     return left if timeout is None else min(timeout, left)
@@ -237,7 +237,7 @@ def _array(value: Any) -> tuple[Array, str]:
             return np.asarray(value.tolist(), np.float32).reshape(tuple(value.shape)), "BF16"
         value = hami.to_numpy(value)
     if isinstance(value, (np.ndarray, np.generic)):
-        array = np.atleast_1d(np.asarray(value))
+        array = np.atleast_1d(np.asarray(value)) if isinstance(value, np.generic) else value
         if datatype := datatype_of(array):
             return array, datatype
         raise hami.NoResult(f"the protocol has no datatype for an array of {array.dtype}")
