@@ -143,3 +143,51 @@ def test_page_for_find_links_lists_every_file(tmp_path: Path) -> None:
     page = (tmp_path / "index" / "index.html").read_text()
     links = re.findall(r'href="([^#"]+)#sha256=(\w+)"', page)
     assert links == [(f"files/{wheel.name}", digest(wheel.read_bytes())) for wheel in wheels]
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "version"),
+    [
+        ("acme-1.0-py3-none-any.whl", "/tmp/outside", "1.0"),
+        ("acme-1.0-py3-none-any.whl", "../../outside", "1.0"),
+        ("acme-1.0-py3-none-any.whl", "<script>alert(1)</script>", "1.0"),
+        ("acme-1.0-py3-none-any.whl", "hami-onnx", "1.0"),
+        ("acme-1.0-py3-none-any.whl", "", "1.0"),
+        ("acme-1.0-py3-none-any.whl", "acme", "2.0"),
+        ("acme-1.0-py3-none-any.whl", "acme", "one"),
+        ("acme-1.0.tar.gz", "../outside", "1.0"),
+        ("acme-1.0.tar.gz", "hami-onnx", "1.0"),
+    ],
+)
+def test_metadata_of_another_project_than_the_file_name_are_refused(
+    tmp_path: Path, file: str, name: str, version: str
+) -> None:
+    path = (write_wheel if file.endswith(".whl") else write_source)(tmp_path, "acme")
+    text = METADATA.format(name=name, version=version).encode()
+    if file.endswith(".whl"):
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("acme-1.0.dist-info/METADATA", text)
+    else:
+        with tarfile.open(path, "w:gz") as tar:
+            member = tarfile.TarInfo("acme-1.0/PKG-INFO")
+            member.size = len(text)
+            tar.addfile(member, io.BytesIO(text))
+    with pytest.raises(Failure, match=f"{re.escape(str(path))} is not what its name says: its metadata say"):
+        index.write([path], tmp_path / "index")
+    assert sorted(each.name for each in tmp_path.iterdir()) == [file]
+
+
+def test_a_file_name_is_no_markup_in_the_pages(tmp_path: Path) -> None:
+    path = write_wheel(tmp_path / "dist", "acme").rename(tmp_path / "dist" / 'acme-1.0-py3-none-"><b>any.whl')
+    index.write([path], tmp_path / "index")
+    for page in (tmp_path / "index").rglob("*.html"):
+        assert "<b>" not in page.read_text()
+
+
+def test_metadata_that_expand_without_end_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "acme-1.0-py3-none-any.whl"
+    text = METADATA.format(name="acme", version="1.0") + "\n" + " " * (5 << 20)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("acme-1.0.dist-info/METADATA", text)
+    with pytest.raises(Failure, match="have more than 4 MiB"):
+        index.write([path], tmp_path / "index")

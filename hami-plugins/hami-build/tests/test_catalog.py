@@ -12,6 +12,7 @@ from conftest import METADATA, Make
 
 from hami_build import catalog
 from hami_build.commands import main
+from hami_build.errors import Failure
 
 
 def test_the_catalogue_has_what_the_wheel_registers(make: Make, tmp_path: Path) -> None:
@@ -49,6 +50,11 @@ def test_the_page_escapes_what_a_plugin_says(make: Make) -> None:
     page = catalog.page(catalog.collect([make(info={"METADATA": metadata})]))
     assert "<script>" not in page
     assert "&lt;script&gt;" in page
+
+
+def test_a_wheel_cannot_take_the_place_of_another_plugin(make: Make) -> None:
+    with pytest.raises(Failure, match="its metadata say Name: 'hami-onnx', its file name says acme-inc"):
+        catalog.collect([make(info={"METADATA": METADATA.replace("Name: acme-inc", "Name: hami-onnx")})])
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,12 @@ def test_a_truncated_wheel_has_no_grade(make: Make) -> None:
     assert report.findings[0].detail.endswith("build or download the wheel again")
 
 
+def test_a_wheel_that_names_another_plugin_inside_has_no_grade(make: Make) -> None:
+    found = grades.grade(make(info={"METADATA": METADATA.replace("Name: acme-inc", "Name: hami-onnx")}))
+    assert found.grade == "none"
+    assert found.findings[0].detail.startswith("its metadata say Name: 'hami-onnx', its file name says acme-inc; ")
+
+
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(Failure, match=r"gone\.whl is not a file; give the path of a wheel"):
         grades.grade(tmp_path / "gone.whl")
@@ -132,6 +138,21 @@ def test_a_linked_engine_is_found(make: Make, finding: Find, compiled: Compile) 
 )
 def test_the_name_of_a_library_has_no_version(library: str, name: str) -> None:
     assert binary.stem(library) == name
+
+
+def test_a_symbol_that_no_known_library_has_is_found(make: Make, finding: Find, compiled: Compile) -> None:
+    text = f"int newer_than_the_platform(void);\n{ENTRY.replace('return 0', 'return newer_than_the_platform()')}"
+    found = finding(native(make, compiled(text)), "links")
+    assert found.state == "failed"
+    assert found.detail.startswith("acme_inc/acme.so needs newer_than_the_platform, which no library of its platform")
+
+
+def test_a_library_without_the_entry_of_a_plugin_is_found(make: Make, finding: Find, compiled: Compile) -> None:
+    found = finding(native(make, compiled("int other(void) { return 0; }\n")), "plugin ABI")
+    assert (found.state, found.detail) == (
+        "failed",
+        "no library exports hami_plugin_v1; add HAMI_PLUGIN to one source file",
+    )
 
 
 def test_a_second_export_is_found(make: Make, finding: Find, compiled: Compile) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from hami_build import cache, platforms, wheel_file, wheels
+from hami_build import cache, platforms, sdist, wheel_file, wheels
 from hami_build.commands import main
 from hami_build.errors import Failure
 
@@ -96,3 +98,35 @@ def test_an_invalid_project_is_an_error(project: Path, tmp_path: Path, text: str
         wheels.build(project, [], tmp_path / "dist")
     assert message in str(raised.value)
     assert not (tmp_path / "dist").exists()
+
+
+def test_hidden_files_outside_of_a_checkout_stay_private(tmp_path: Path) -> None:
+    for name in (".env", ".netrc", ".secrets/key", "src/.env.local", "src/acme.py", "pyproject.toml", "build/x.py"):
+        file = tmp_path / "acme" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("")
+    found = [str(file.relative_to(tmp_path / "acme")) for file in sdist.tracked(tmp_path / "acme")]
+    assert found == ["pyproject.toml", "src/acme.py"]
+
+
+def test_a_checkout_whose_files_git_cannot_list_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "acme").mkdir()
+    (tmp_path / "acme" / "notes.txt").write_text("private")
+    monkeypatch.setenv("PATH", str(tmp_path))  # without git
+    with pytest.raises(Failure, match="git is not installed; install it, it lists the files of a checkout"):
+        sdist.tracked(tmp_path / "acme")
+
+
+@pytest.mark.parametrize("home", [None, "/nonexistent"])
+def test_a_user_without_a_home_folder_has_a_cache(monkeypatch: pytest.MonkeyPatch, home: str | None) -> None:
+    def no_home() -> Path:
+        if home is None:
+            raise RuntimeError("Could not determine home directory.")
+        return Path(home)
+
+    monkeypatch.setattr(cache, "_chosen", None)
+    monkeypatch.delenv("HAMI_CACHE", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    assert cache.folder() == Path(tempfile.gettempdir()) / f"hami-build-{os.getuid()}"

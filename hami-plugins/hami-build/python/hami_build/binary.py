@@ -103,6 +103,24 @@ def foreign(binaries: Iterable[Binary]) -> dict[str, list[str]]:
     return {name: libraries for name, libraries in found.items() if libraries}
 
 
+def undefined(binaries: Iterable[Binary]) -> dict[str, list[str]]:
+    """Return the symbols that each binary needs without a version and that no binary of the wheel has.
+
+    Each symbol of glibc and of the libraries of the compiler has a version. A linker that finds a symbol in none of
+    them leaves it without one: the wheel then loads only where a newer library happens to have it. auditwheel does not
+    report it. The symbols of Python have no versions either, and musl has none at all.
+    """
+    binaries = [each for each in binaries if not any("musl" in library for library in each.symbols.libraries)]
+    defined = set().union(*(each.symbols.defined for each in binaries))
+    found = {
+        each.name: sorted(
+            name for name in each.symbols.needed - defined if "@" not in name and not name.startswith(("Py", "_Py"))
+        )
+        for each in binaries
+    }
+    return {name: symbols for name, symbols in found.items() if symbols}
+
+
 def without_python(names: list[str], read: list[elf.Symbols]) -> tuple[bool, str]:
     """A native plugin is not compiled for one Python: its wheel serves all of them."""
     bound = [name for name in names if ".cpython-" in name or ".abi3." in name]

@@ -156,5 +156,6 @@ def section(plugin: Mapping[str, Any]) -> str:
     rows = "".join(
         f"<tr><td>{html.escape(name)}</td><td>{html.escape(text)}</td></tr>\n" for name, text in facts.items() if text
     )
-    heading = f'<h2 id="{plugin["name"]}">{plugin["name"]}</h2>'
+    name = html.escape(plugin["name"])
+    heading = f'<h2 id="{name}">{name}</h2>'
     return f"{heading}\n<p>{html.escape(plugin['summary'])}</p>\n<table>\n{rows}</table>\n"

@@ -129,6 +129,11 @@ def vendor(wheel: Wheel) -> str:
 def links(wheel: Wheel) -> str:
     for name, libraries in binary.foreign(native(wheel)).items():
         raise Wrong(f"{name} links {', '.join(libraries)}; load it with dlopen when a backend is created")
+    for name, symbols in binary.undefined(native(wheel)).items():
+        raise Wrong(
+            f"{name} needs {', '.join(symbols[:5])}, which no library of its platform has in a known version; build it "
+            "with -Wl,-z,defs, which names the place of each"
+        )
     return "only the system"
 
 
@@ -238,6 +243,8 @@ def registered(wheel: Wheel, run: Run) -> list[str]:
 
 def plugin_abi(wheel: Wheel) -> str:
     libraries = [str(wheel.folder / each.name) for each in native(wheel) if binary.ENTRY in each.symbols.exported]
+    if not libraries:
+        raise Wrong(f"no library exports {binary.ENTRY}; add HAMI_PLUGIN to one source file")
     built = wheel.run("abi", libraries)
     if not all(built.values()):
         raise Wrong("the library does not call `fill`; use HAMI_PLUGIN of hami/backend.hpp")

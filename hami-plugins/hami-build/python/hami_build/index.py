@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email
+import email.message
 import hashlib
 import html
 import json
@@ -13,13 +14,18 @@ import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+from urllib.parse import quote
 
+from packaging.utils import canonicalize_name
+
+from hami_build import wheel_file
 from hami_build.errors import Failure
 
 FILES = "files"
 SIMPLE = "simple"
 SUFFIXES = (".whl", ".tar.gz")
+MAX_METADATA_BYTES = 4 << 20  # far above the README of any project, which is most of the metadata
 PROVENANCE = ".provenance"  # of the file beside an archive with its provenance object (PEP 740)
 
 
@@ -41,17 +47,24 @@ class Archive:
 
 
 def read(path: Path) -> Archive:
-    """Hash `path` and read its metadata; raises Failure for anything except wheels and source distributions."""
+    """Hash `path` and read its metadata.
+
+    Raises:
+        Failure: It is neither a wheel nor a source distribution, or its metadata and its name contradict each other.
+    """
     wheel = path.suffix == ".whl"
     try:
         metadata = _metadata_of_wheel(path) if wheel else _metadata_of_source(path)
-        message = email.message_from_bytes(metadata)
-        project = re.sub(r"[-_.]+", "-", message["Name"]).lower()
-    except (OSError, LookupError, TypeError, StopIteration, zipfile.BadZipFile, tarfile.TarError) as error:
+    except (OSError, LookupError, StopIteration, zipfile.BadZipFile, tarfile.TarError) as error:
         raise Failure(
             f"{path} does not contain the metadata of a wheel or a source distribution; build it again"
         ) from error
-    return Archive(path, project, message.get("Requires-Python", ""), sha256(path), metadata if wheel else b"")
+    message: email.message.Message = email.message_from_bytes(metadata)
+    if problem := wheel_file.contradiction(path, message):
+        raise Failure(f"{path} is not what its name says: {problem}; build or download it again")
+    project = canonicalize_name(message["Name"])
+    requires_python = str(message.get("Requires-Python", ""))
+    return Archive(path, project, requires_python, sha256(path), metadata if wheel else b"")
 
 
 def sha256(path: Path) -> str:
@@ -61,13 +74,23 @@ def sha256(path: Path) -> str:
 
 def _metadata_of_wheel(path: Path) -> bytes:
     with zipfile.ZipFile(path) as archive:
-        return archive.read(next(n for n in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", n)))
+        name = next(name for name in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", name))
+        with archive.open(name) as member:
+            return _bounded(member, path)
 
 
 def _metadata_of_source(path: Path) -> bytes:
     with tarfile.open(path) as archive:
         member = archive.extractfile(f"{path.name.removesuffix('.tar.gz')}/PKG-INFO")
-        return member.read() if member else b""
+        return _bounded(member, path) if member else b""
+
+
+def _bounded(member: IO[bytes], path: Path) -> bytes:
+    """Read metadata, which may be compressed to a small part of their size."""
+    text = member.read(MAX_METADATA_BYTES + 1)
+    if len(text) > MAX_METADATA_BYTES:
+        raise Failure(f"the metadata of {path} have more than {MAX_METADATA_BYTES >> 20} MiB; shorten its README")
+    return text
 
 
 def archives_in(folder: Path) -> list[Path]:
@@ -123,22 +146,22 @@ def _link(archive: Archive, base: str) -> str:
     if archive.metadata:
         told = f"sha256={hashlib.sha256(archive.metadata).hexdigest()}"
         attributes += f' data-core-metadata="{told}" data-dist-info-metadata="{told}"'
-    name = archive.path.name
+    address = html.escape(f"{base}{quote(archive.path.name)}")
     if archive.provenance:
-        attributes += f' data-provenance="{base}{name}{PROVENANCE}"'
-    return f'<a href="{base}{name}#sha256={archive.sha256}"{attributes}>{name}</a><br>\n'
+        attributes += f' data-provenance="{address}{PROVENANCE}"'
+    return f'<a href="{address}#sha256={archive.sha256}"{attributes}>{html.escape(archive.path.name)}</a><br>\n'
 
 
 def _entry(archive: Archive, base: str) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "filename": archive.path.name,
-        "url": f"{base}{archive.path.name}",
+        "url": f"{base}{quote(archive.path.name)}",
         "hashes": {"sha256": archive.sha256},
     }
     if archive.requires_python:
         entry["requires-python"] = archive.requires_python
     if archive.provenance:
-        entry["provenance"] = f"{base}{archive.path.name}{PROVENANCE}"
+        entry["provenance"] = f"{base}{quote(archive.path.name)}{PROVENANCE}"
     if archive.metadata:
         # Not the older name "dist-info-metadata": pip 22.3 to 23.0 fail where JSON has it (PEP 714).
         entry["core-metadata"] = {"sha256": hashlib.sha256(archive.metadata).hexdigest()}

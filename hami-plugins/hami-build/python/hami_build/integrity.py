@@ -35,7 +35,9 @@ def problem_of_wheel(wheel: Path) -> str:
     said = set(files.pop(own).decode().splitlines())
     true = set(wheel_file.record(files, own).decode().splitlines())
     wrong = sorted(line.partition(",")[0] for line in said ^ true)
-    return f"RECORD is wrong about {', '.join(dict.fromkeys(wrong))}" if wrong else ""
+    if wrong:
+        return f"RECORD is wrong about {', '.join(dict.fromkeys(wrong))}"
+    return wheel_file.contradiction(wheel, wheel_file.metadata({**files, own: b""}))
 
 
 def problem_of_sdist(sdist: Path) -> str:

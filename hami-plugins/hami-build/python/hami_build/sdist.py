@@ -64,14 +64,27 @@ def of_files(
 
 
 def tracked(folder: Path) -> list[Path]:
-    """Return the files of a project that git tracks; every file if it is not in a checkout."""
+    """Return the files of a project that git tracks; outside of a checkout, every file except hidden ones.
+
+    Hidden files are often private: `.env` has passwords, `.netrc` too.
+
+    Raises:
+        Failure: The project is in a checkout, and git cannot list its files.
+    """
     try:
         names = git(folder, "-c", "safe.directory=*", "ls-files", "-z", "--", ".").split("\0")
     except Failure:
+        if any((parent / ".git").exists() for parent in (folder.resolve(), *folder.resolve().parents)):
+            raise
         names = []
     found = [folder / name for name in names if name and (folder / name).is_file()]
-    every = (path for path in folder.rglob("*") if path.is_file() and not ignored(path.relative_to(folder)))
+    every = (path for path in folder.rglob("*") if path.is_file() and not private(path.relative_to(folder)))
     return found or sorted(every)
+
+
+def private(path: Path) -> bool:
+    """Return whether a file or one of its folders is hidden, or was written by a tool."""
+    return any(part.startswith(".") for part in path.parts) or ignored(path)
 
 
 def ignored(path: Path) -> bool:

@@ -6,15 +6,26 @@ import base64
 import csv
 import hashlib
 import io
+import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from email.message import Message
 from email.parser import Parser
 from pathlib import Path
 
+from packaging.utils import (
+    InvalidSdistFilename,
+    InvalidWheelFilename,
+    canonicalize_name,
+    parse_sdist_filename,
+    parse_wheel_filename,
+)
+from packaging.version import InvalidVersion, Version
+
 from hami_build import sbom
 
 DATE = (2020, 1, 1, 0, 0, 0)
+PROJECT = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")  # a canonical name, which is also the name of a folder in an index
 
 
 def read(wheel: Path) -> dict[str, bytes]:
@@ -31,6 +42,28 @@ def info_folder(files: Mapping[str, bytes]) -> str:
 def metadata(files: Mapping[str, bytes]) -> Message:
     """Return the fields of METADATA."""
     return Parser().parsestr(files[f"{info_folder(files)}/METADATA"].decode())
+
+
+def contradiction(file: Path, fields: Message) -> str:
+    """Return how the metadata of a file contradict its name; "" if they agree.
+
+    Installers ask an index by the name in the metadata and take the file by its name, so both must mean one project.
+    """
+    parse = parse_wheel_filename if file.suffix == ".whl" else parse_sdist_filename
+    try:
+        name, version = parse(file.name)[:2]
+    except (InvalidWheelFilename, InvalidSdistFilename) as error:
+        return str(error)
+    if not PROJECT.fullmatch(name):
+        return f"{name!r} is not the name of a project"
+    said, said_version = str(fields["Name"]), str(fields["Version"])
+    if canonicalize_name(said) != name:
+        return f"its metadata say Name: {said!r}, its file name says {name}"
+    try:
+        same = Version(said_version) == version
+    except InvalidVersion:
+        same = False
+    return "" if same else f"its metadata say Version: {said_version!r}, its file name says {version}"
 
 
 def finish(wheel: Path, destination: Path, platforms: Sequence[str], contains: Sequence[sbom.Part] = ()) -> Path:
