@@ -101,7 +101,8 @@ def installed(site: Site, hami_command: Run) -> Callable[[Origin | None], dict[s
 
     def result(origin: Origin | None) -> dict[str, Any]:
         (info / attestations.RECORD).unlink(missing_ok=True)
-        write_record(site.folder, info, "pypi_attestations_plugin.py")
+        of_metadata = (f"{info.name}/{path.name}" for path in info.iterdir() if path.name != "RECORD")
+        write_record(site.folder, info, "pypi_attestations_plugin.py", *of_metadata)
         if origin:
             attestations.write(info, origin)
         done = hami_command("plugins", "--verify", "--json", site=site.folder)

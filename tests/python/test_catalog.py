@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -12,13 +13,13 @@ import sys
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import hami
 import pytest
 import tiny_wheels
-from hami._plugins import catalog, policy
+from hami._plugins import catalog, fetch, policy
 from hami._plugins.policy import Policy
 
 GENERATOR = Path(__file__).parents[2] / "ci" / "catalog.py"
@@ -129,6 +130,7 @@ def test_show_of_an_unknown_name_suggests_one(hami_command: Any) -> None:
         ("[]", 'expected an object with a list "plugins"'),
         ('{"format": 1, "plugins": [7]}', "plugins[0] is not an object"),
         ('{"format": 1, "plugins": [{"name": "Acme_CV"}]}', "the name of plugins[0] is not canonical: 'Acme_CV'"),
+        ('{"format": 1, "plugins": [{"name": "../a"}]}', "the name of plugins[0] is not canonical: '../a'"),
         ('{"format": 1, "plugins": [{"name": "a"}, {"name": "a"}]}', "plugins[1] has the name of another plugin, a"),
         (
             '{"format": 1, "plugins": [{"name": "a", "backends": []}]}',
@@ -215,6 +217,61 @@ def test_a_catalogue_is_read_from_an_address(address: str, monkeypatch: pytest.M
         catalog.load(f"{address}/cut")
     with pytest.raises(hami.PluginError, match=re.escape(f"cannot read the catalogue {address}/none: ")):
         catalog.load(f"{address}/none")
+
+
+def test_a_server_that_never_ends_its_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each part comes within the timeout of the connection, so only the time for the whole answer ends it."""
+    done = Event()
+
+    class Dripping(Handler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            while not done.wait(0.01):
+                try:
+                    self.wfile.write(b" ")
+                    self.wfile.flush()
+                except OSError:
+                    return
+
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr(fetch, "TOTAL_S", 0.2)
+    with HTTPServer(("127.0.0.1", 0), Dripping) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            with pytest.raises(hami.PluginError, match=r"it did not end within 0\.2 s"):
+                catalog.load(f"http://127.0.0.1:{server.server_port}/")
+        finally:
+            done.set()
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_a_catalogue_that_never_ends_is_an_error(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "catalog.json"
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    with pytest.raises(hami.PluginError, match=f"cannot read the catalogue {path}: it is not a regular file"):
+        catalog.load(str(path))
+
+
+def test_a_terminal_shows_escape_sequences_of_a_catalogue(hami_command: Any, tmp_path: Path) -> None:
+    path = tmp_path / "catalog.json"
+    hostile = {
+        "name": "acme-cv",
+        "summary": "a\x1b]0;b\x07 c\u202e",
+        "backends": {"Acme\x1b[2J": {"summary": "\x1b[1A"}},
+    }
+    path.write_text(json.dumps({"format": 1, "plugins": [hostile]}))
+    for command in (["search", "acme"], ["show", "acme-cv"], ["search", "--json", "acme"]):
+        done = hami_command(*command, "--catalog", str(path))
+        assert done.returncode == 0
+        assert not {"\x1b", "\x07", "\u202e"} & set(done.stdout + done.stderr)
+    assert "a\\x1b]0;b\\x07 c\\u202e" in hami_command("show", "acme-cv", "--catalog", str(path)).stdout
 
 
 def test_messages_never_open_a_connection() -> None:

@@ -322,3 +322,50 @@ def test_a_folder_is_an_index_too(tmp_path: Path) -> None:
     with pytest.raises(hami.PluginError) as caught:
         installers.Sources([str(tmp_path / "none")]).options()
     assert str(caught.value).endswith('/none" is not an address such as https://packages.example/simple, nor a folder')
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [{"FORCE_COLOR": "1"}, {"PIP_VERBOSE": "3"}, {"CLICOLOR_FORCE": "1"}, {"PIP_QUIET": "3"}, {"RUST_LOG": "uv=debug"}],
+)
+def test_settings_for_what_installers_print_change_nothing(
+    either: HamiEnvironment, index: str, monkeypatch: pytest.MonkeyPatch, setting: dict[str, str]
+) -> None:
+    for name, value in setting.items():
+        monkeypatch.setenv(name, value)
+    done = either.hami("install", "acme-one==1.0.0", "--index", index)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[0] == "install  acme-one  1.0.0"
+    assert list(either.site.glob("acme_one*"))
+
+
+def test_a_plan_of_uv_that_cannot_be_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "uv"
+    program.write_text("#!/bin/sh\necho 'a plan in another form' >&2\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(hami.PluginError, match="reports its plan in a way that this hami-core does not read"):
+        installers.Uv().plan(["acme-one"], installers.Sources(), Environment(str(tmp_path)), upgrade=False)
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        (
+            "WARNING: Retrying (Retry(total=0)) after connection broken by "
+            "'SSLError(1, CERTIFICATE_VERIFY_FAILED)': /x/\n"
+            "ERROR: Could not find a version that satisfies the requirement acme-one (from versions: none)\n"
+            "ERROR: No matching distribution found for acme-one\n",
+            "CERTIFICATE_VERIFY_FAILED",
+        ),
+        (
+            "WARNING: Retrying after connection broken by 'NewConnectionError(Connection refused)': /x/\n"
+            "ERROR: No matching distribution found for acme-one\n",
+            "Connection refused",
+        ),
+    ],
+)
+def test_the_reason_why_an_index_gave_no_answer_is_shown(output: str, reason: str) -> None:
+    text = str(installers._failed("pip", "install", ["acme-one"], output))
+    assert "No matching distribution found" in text
+    assert reason in text

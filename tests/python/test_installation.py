@@ -10,6 +10,7 @@ import hami
 import pytest
 from conftest import Run, Site
 from fake_site import write_metadata, write_plugin, write_record
+from hami._plugins.recorded_files import reinstall
 
 
 @pytest.fixture
@@ -131,3 +132,23 @@ def test_metadata_of_another_core_are_reported(problems: Callable[..., list[str]
     assert problems("hami-core is installed")[0].startswith(
         f"hami-core is installed 2 times: 0.0.1 in {site.folder} hides {hami.__version__} in "
     )
+
+
+def test_sources_of_an_editable_project_are_never_overwritten(
+    problems: Callable[..., list[str]], site: Site, tmp_path: Path
+) -> None:
+    """setuptools leaves an .egg-info beside the sources, which are on the path of an editable installation."""
+    plugin(site.folder, "acme-a")
+    sources = tmp_path / "sources"
+    egg = sources / "acme_a.egg-info"
+    egg.mkdir(parents=True)
+    (sources / "pyproject.toml").write_text("")
+    (egg / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: acme-a\nVersion: 1.0\n")
+    (egg / "SOURCES.txt").write_text("acme_a/__init__.py\n")
+    (egg / "entry_points.txt").write_text("[hami]\nacme-a = acme_a.plugin\n")
+    assert problems("acme-a", path=str(sources)) == []
+    metadata_of_another_version = sources / "acme_a-0.9.dist-info"
+    metadata_of_another_version.mkdir()
+    (metadata_of_another_version / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-a\nVersion: 0.9\n")
+    assert not any("--target" in line for line in problems("acme-a", path=str(sources)))
+    assert reinstall("acme-a", str(sources)) == f"pip install --no-deps --editable {sources}"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from pathlib import Path
 
 import hami
 import pytest
 import tiny_wheels
 from fake_site import tomllib
-from hami._packages import lock
+from hami._packages import installers, lock
 from packaging.pylock import Pylock
 from tiny_index import PACKAGES, UV, HamiEnvironment, acme_index
 
@@ -112,3 +113,66 @@ def test_a_file_that_is_not_a_lock_is_an_error(tmp_path: Path, text: str, proble
     assert problem in str(caught.value)
     with pytest.raises(hami.PluginError, match=r"cannot read .*none.toml: No such file or directory; write it with"):
         lock.read(tmp_path / "none.toml")
+
+
+LOCK = """\
+lock-version = "1.0"
+created-by = "test"
+{more}
+
+[[packages]]
+name = "acme-one"
+version = "1.0.0"
+wheels = [{{name = "acme_one-1.0.0-py3-none-any.whl", url = "{url}", hashes = {{sha256 = "{hash}"}}}}]
+"""
+ADDRESS = "https://packages.example/acme_one-1.0.0-py3-none-any.whl"
+
+
+def write_lock(folder: Path, more: str = "", url: str = ADDRESS) -> Path:
+    file = folder / "pylock.toml"
+    file.write_text(LOCK.format(more=more, url=url, hash="0" * 64))
+    return file
+
+
+def test_an_address_cannot_have_a_variable_of_this_machine(tmp_path: Path) -> None:
+    file = write_lock(tmp_path, url="https://packages.example/${HOME}/acme_one-1.0.0-py3-none-any.whl")
+    with pytest.raises(hami.PluginError, match="the address of acme-one has"):
+        lock.read(file)
+
+
+def test_no_line_for_an_installer_has_a_variable() -> None:
+    with (
+        pytest.raises(hami.PluginError, match=r"acme-one has .* in its version or address"),
+        installers._lines(["acme-one @ https://packages.example/${HOME}/x.whl"]),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "environments = [\"sys_platform == 'linux' and platform_machine == 'sparc' and python_version == '3.99'\"]",
+        "environments = [\"python_version == '3.99'\"]",
+        "environments = [\"python_full_version >= '3.99'\"]",
+        'requires-python = ">=3.99"',
+    ],
+)
+def test_a_lock_for_another_environment_is_refused(tmp_path: Path, more: str) -> None:
+    with pytest.raises(hami.PluginError, match="is for another environment than this one"):
+        lock.read(write_lock(tmp_path, more))
+
+
+@pytest.mark.parametrize("more", ["", 'requires-python = ">=3.10"', "environments = [\"python_version >= '3.10'\"]"])
+def test_a_lock_for_this_environment_is_read(tmp_path: Path, more: str) -> None:
+    assert [each.name for each in lock.read(write_lock(tmp_path, more))] == ["acme-one"]
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_a_lock_that_never_ends_is_an_error(tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "pylock.toml"
+    if kind == "pipe":
+        os.mkfifo(file)
+    else:
+        file.symlink_to("/dev/zero")
+    with pytest.raises(hami.PluginError, match="it is not a regular file"):
+        lock.read(file)

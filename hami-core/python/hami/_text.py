@@ -1,4 +1,4 @@
-"""Text that UTF-8 cannot represent: halves of surrogate pairs, as which Python holds other bytes of paths."""
+"""Text of other people: what UTF-8 cannot represent, and what a terminal obeys instead of showing it."""
 
 from __future__ import annotations
 
@@ -24,3 +24,15 @@ def _escaped(char: str) -> str:
     if "\udc80" <= char <= "\udcff":  # a byte, as os.fsdecode represents it
         return f"\\x{ord(char) - 0xDC00:02x}"
     return char if is_text(char) else f"\\u{ord(char):04x}"
+
+
+def visible(text: str) -> str:
+    """Return a text with escapes for characters that a terminal does not show: controls, and marks of direction.
+
+    A terminal obeys an escape sequence, which can change what the user has read before, or what they type next.
+    """
+    return text if text.isprintable() else "".join(char if char.isprintable() else _escape(char) for char in text)
+
+
+def _escape(char: str) -> str:
+    return char.encode("unicode_escape").decode()

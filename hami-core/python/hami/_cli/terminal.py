@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hami._cli.show import aligned
+from hami._text import visible
 
 MIN_COLUMN = 8  # characters; columns below are hard to read
 
@@ -18,6 +19,7 @@ def print_table(rows: Sequence[Sequence[str]], header: Sequence[str] | None = No
 
     The output is plain, for other programs, if it is not a terminal or rich is missing.
     """
+    rows = [[visible(cell) for cell in row] for row in rows]
     if header and sys.stdout.isatty() and len(header) * MIN_COLUMN > shutil.get_terminal_size().columns:
         for number, row in enumerate(rows):
             print_lines([*([""] if number else []), *_record(row, header)])

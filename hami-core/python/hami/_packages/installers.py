@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata as metadata
 import importlib.util
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -13,17 +14,22 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from hami._errors import PluginError
 from hami._packages.environment import Environment
-from hami._packages.lock import Locked, file_of_report, of_report
+from hami._packages.lock import VARIABLE, Locked, file_of_report, of_report
 from hami._plugins.plugin import normalised
 
 LOCKED = ("--no-deps", "--require-hashes", "--requirement")
 _UV_CHANGE = re.compile(r"^ \+ ([A-Za-z0-9._-]+)==(\S+)", re.M)
 _PIP_SETTING = re.compile(r"^(global|install|:env:)\.(index-url|extra-index-url|no-index)='(.*)'$", re.M)
 PYPI = "https://pypi.org/simple"
+# Variables with which a user changes what pip and uv print.
+_PRINTING = {"FORCE_COLOR", "CLICOLOR_FORCE", "PY_COLORS", "TTY_COMPATIBLE", "RUST_LOG", "UV_LOG_CONTEXT"}
+_PRINTING |= {f"PIP_{name}" for name in ("VERBOSE", "QUIET", "NO_COLOR", "REPORT", "DRY_RUN", "LOG", "DEBUG")}
+# Lines with which pip says why an index gave no answer. Its errors do not repeat it.
+_CONNECTION = re.compile(r"^WARNING: .*(?:after connection broken by|Could not fetch URL|There was an error).*", re.M)
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
 
 
@@ -124,17 +130,15 @@ class Pip:
     def plan(
         self, requirements: Sequence[str], sources: Sources, environment: Environment, *, upgrade: bool
     ) -> list[Change]:
-        options = ["--dry-run", "--quiet", "--report", "-", *(["--upgrade"] if upgrade else [])]
-        if environment.user:
-            options.append("--user")
-        done = _run([*self.command, "install", *options, *sources.options(), *requirements])
+        options = ["--dry-run", *(["--upgrade"] if upgrade else []), *(["--user"] if environment.user else [])]
+        done, report = self._report([*options, *sources.options(), *requirements])
         if done.returncode and "no such option: --report" in done.stderr:
             raise PluginError(
                 f"this pip cannot preview an installation; upgrade it: {sys.executable} -m pip install -U pip"
             )
         if done.returncode:
             raise _failed("pip", "install", requirements, done.stderr)
-        planned = [file_of_report(entry) for entry in json.loads(done.stdout)["install"]]
+        planned = [file_of_report(entry) for entry in report]
         return [Change(each.name, installed_version(each.name), *each[1:]) for each in planned]
 
     def install(self, changes: Sequence[Change], sources: Sources, environment: Environment) -> None:
@@ -171,10 +175,17 @@ class Pip:
     def resolve(self, requirements: Sequence[str], constraints: Sequence[str], sources: Sources) -> list[Locked]:
         """Return the files with which an empty environment gets these requirements."""
         with _lines(constraints) as file:
-            options = ["--dry-run", "--ignore-installed", "--quiet", "--report", "-", "--constraint", file]
-            done = _run([*self.command, "install", *options, *sources.options(), *requirements])
+            options = ["--dry-run", "--ignore-installed", "--constraint", file]
+            done, report = self._report([*options, *sources.options(), *requirements])
         _check("pip", "lock", requirements, done)
-        return [of_report(entry) for entry in json.loads(done.stdout)["install"]]
+        return [of_report(entry) for entry in report]
+
+    def _report(self, arguments: Sequence[str]) -> tuple[subprocess.CompletedProcess[str], list[dict[str, Any]]]:
+        """Run an installation with a report; return what it would install. A file holds nothing that pip logs."""
+        with tempfile.NamedTemporaryFile("r", suffix=".json", encoding="utf-8") as file:
+            done = _run([*self.command, "install", "--quiet", "--report", file.name, *arguments])
+            text = file.read()
+        return done, json.loads(text)["install"] if text and not done.returncode else []
 
     def uninstall(self, names: Sequence[str]) -> None:
         _check("pip", "uninstall", names, _run([*self.command, "uninstall", "--quiet", "--yes", *names]))
@@ -208,7 +219,13 @@ class Uv:
         done = _run([*self._install(environment), *options, *sources.options(), *requirements])
         if done.returncode:
             raise _failed("uv", "install", requirements, done.stderr)
-        return [_change(name, version) for name, version in _UV_CHANGE.findall(done.stderr)]
+        changes = [_change(name, version) for name, version in _UV_CHANGE.findall(done.stderr)]
+        if not changes and "Would make no changes" not in done.stderr:
+            raise PluginError(
+                f"{self._path} reports its plan in a way that this hami-core does not read; install pip beside it: "
+                f"uv pip install --python {sys.executable} pip\n  {_CREDENTIALS.sub('***@', done.stderr).strip()}"
+            )
+        return changes
 
     def install(self, changes: Sequence[Change], sources: Sources, environment: Environment) -> None:
         options = ["--quiet", "--no-deps", *self._torch(sources), *sources.options()]
@@ -252,13 +269,25 @@ def installed_version(name: str) -> str:
 
 
 def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL)
+    return subprocess.run(
+        command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL, env=_plain_environment()
+    )
+
+
+def _plain_environment() -> dict[str, str]:
+    """Return the environment without settings of the user that change what an installer prints, such as colours."""
+    return {name: value for name, value in os.environ.items() if name not in _PRINTING} | {"NO_COLOR": "1"}
 
 
 @contextmanager
 def _lines(lines: Sequence[str]) -> Iterator[str]:
     """Write a requirements file, and return its path."""
     with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
+        if wrong := next((line for line in lines if VARIABLE.search(line)), ""):
+            raise PluginError(
+                f"{_name_of_line(wrong)} has ${{…}} in its version or address, which an installer replaces by a "
+                "variable of this machine; take it from another index"
+            )
         file.write("".join(f"{line}\n" for line in lines))
         file.flush()
         yield file.name
@@ -275,7 +304,10 @@ def _check(tool: str, verb: str, names: Iterable[str], done: subprocess.Complete
 
 def _failed(tool: str, verb: str, names: Iterable[str], output: str) -> PluginError:
     """Return the error for a failed command, with what the installer says is wrong."""
-    lines = [line.strip() for line in _CREDENTIALS.sub("***@", output).splitlines() if line.strip()]
+    output = _CREDENTIALS.sub("***@", output)
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     said = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")] or lines[-8:]
+    if connections := _CONNECTION.findall(output):
+        said.append(connections[-1].removeprefix("WARNING:").strip())
     reason = "\n  ".join(said) or "it printed no reason"
     return PluginError(f"{tool} could not {verb} {', '.join(names)}; nothing was changed\n  {reason}")

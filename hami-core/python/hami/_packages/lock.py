@@ -15,11 +15,16 @@ from urllib.parse import unquote, urlsplit
 
 from hami import _core
 from hami._errors import PluginError
+from hami._plugins import fetch
 from hami._plugins.plugin import normalised
+from hami._plugins.versions import parse_requirement, satisfies
 from hami._text import printable
 
 LOCK_VERSION = "1.0"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_EQUALITY = re.compile(r"(\w+) == '([^']*)'")
+_VERSION = re.compile(r"[A-Za-z0-9.!+_-]+")
+VARIABLE = re.compile(r"\$\{")  # installers replace ${NAME} in a requirements file by a variable of the environment
 
 
 class Locked(NamedTuple):
@@ -85,18 +90,52 @@ def read(path: Path) -> list[Locked]:
     except ModuleNotFoundError:  # before Python 3.11
         import tomli as tomllib
     try:
-        table = tomllib.loads(path.read_bytes().decode("utf-8"))
+        table = tomllib.loads(fetch.read_file(path).decode("utf-8"))
         _validate(table)
         if str(table["lock-version"]).partition(".")[0] != LOCK_VERSION.partition(".")[0]:
             raise ValueError(f"its lock-version is {table['lock-version']}, expected {LOCK_VERSION}")
-        return [_locked(package) for package in table["packages"]]
+        locked = [_locked(package) for package in table["packages"]]
+        python, markers = str(table.get("requires-python", "")), table.get("environments", [])
+        if not isinstance(markers, list) or not all(isinstance(marker, str) for marker in markers):
+            raise ValueError('"environments" is not a list of texts')
+        fits = not python or satisfies(platform.python_version(), parse_requirement(f"python{python}")[1])
     except OSError as error:
-        raise PluginError(f"cannot read {printable(path)}: {error.strerror}; write it with hami lock") from error
+        raise PluginError(f"cannot read {printable(path)}: {fetch.reason(error)}; write it with hami lock") from error
     except (KeyError, TypeError, ValueError) as error:
         reason = f"it has no {error}" if isinstance(error, KeyError) else error
         raise PluginError(
             f"{printable(path)} is not a lock that hami reads: {reason}; write it again with hami lock"
         ) from error
+    if not fits or (markers and not any(map(_is_here, markers))):
+        here = f"Python {platform.python_version()} on {sys.platform} {platform.machine()}"
+        wanted = f"python {python}" if not fits else " or ".join(markers)
+        raise PluginError(
+            f"{printable(path)} is for another environment than this one ({here}): {wanted}; "
+            "write a lock with hami lock in an environment like this one"
+        )
+    return locked
+
+
+def _is_here(marker: str) -> bool:
+    """Return whether a marker describes this environment; those of `render` need no other package."""
+    values = {
+        "sys_platform": sys.platform,
+        "platform_machine": platform.machine(),
+        "python_version": ".".join(map(str, sys.version_info[:2])),
+    }
+    parts = [_EQUALITY.fullmatch(part.strip()) for part in marker.split(" and ")]
+    if all(part and part[1] in values for part in parts):
+        return all(values[part[1]] == part[2] for part in parts if part)
+    try:
+        from packaging.markers import InvalidMarker, Marker
+    except ImportError:
+        raise PluginError(
+            f'the lock has the environment "{marker}", which only the package packaging can read: pip install packaging'
+        ) from None
+    try:
+        return Marker(marker).evaluate()
+    except InvalidMarker as error:
+        raise PluginError(f'the lock has an environment that is not a marker, "{marker}"; write it again') from error
 
 
 def _validate(table: dict[str, Any]) -> None:
@@ -121,4 +160,8 @@ def _locked(package: dict[str, Any]) -> Locked:
         raise ValueError(f"{name!r} is not a canonical name with a sha256 hash")
     if not all(re.fullmatch(r"[!-~]+", text) for text in locked):  # the lines of a requirements file
         raise ValueError(f"{name} has a space or a control character in its version or address")
+    if VARIABLE.search(locked.url):
+        raise ValueError(f"the address of {name} has ${{…}}, which an installer replaces by a variable of this machine")
+    if not _VERSION.fullmatch(locked.version):
+        raise ValueError(f"{locked.version!r} is not the version of a package, {name}")
     return locked

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -15,9 +16,9 @@ from typing import Any, NamedTuple
 
 from hami._errors import PluginError
 from hami._plugins import fetch, policy
-from hami._plugins.plugin import CORE, normalised
+from hami._plugins.plugin import CORE
 from hami._plugins.signatures import require_signature
-from hami._text import printable
+from hami._text import printable, visible
 
 SNAPSHOT = Path(__file__).with_name("catalog.json")
 VARIABLE = "HAMI_CATALOG"
@@ -168,13 +169,15 @@ _TYPES: dict[str, type] = {
     "releases": list,
     "grade": str,
 }
+_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")  # as packages are named in an index
 _TEXTS = ("pipelines", "devices", "commands", "requires", "platforms")
 
 
 def _entry(fields: Any, place: str, source: str) -> CatalogEntry:
     if not isinstance(fields, dict):
         raise _damaged(source, f"{place} is not an object")
-    known = {key: fields.get(key, kind()) for key, kind in _TYPES.items()}  # later formats may add keys
+    # Later formats may add keys.
+    known = {key: _visible(fields.get(key, kind())) for key, kind in _TYPES.items()}
     for key, kind in _TYPES.items():
         if not isinstance(known[key], kind):
             raise _damaged(source, f'"{key}" of {place} is not of the JSON type for {kind.__name__}')
@@ -185,9 +188,20 @@ def _entry(fields: Any, place: str, source: str) -> CatalogEntry:
         raise _damaged(source, f'"backends" of {place} has something else than objects')
     if not all(isinstance(release, dict) for release in known["releases"]):
         raise _damaged(source, f'"releases" of {place} has something else than objects')
-    if not known["name"] or known["name"] != normalised(known["name"]):
+    if not _NAME.fullmatch(known["name"]):
         raise _damaged(source, f"the name of {place} is not canonical: {known['name']!r}")
     return CatalogEntry(**known)
+
+
+def _visible(value: Any) -> Any:
+    """Return JSON with every text as `visible` shows it: the texts come from the authors of plugins."""
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, list):
+        return [_visible(each) for each in value]
+    if isinstance(value, dict):
+        return {visible(key): _visible(each) for key, each in value.items()}
+    return value
 
 
 def _damaged(source: str, problem: str) -> PluginError:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import stat
+import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import IO
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 MAX_BYTES = 64 << 20  # a catalogue of some thousand plugins has a few megabytes
 TIMEOUT_S = 20.0  # for the connection, and for each read
+TOTAL_S = 120.0  # for the whole answer: 64 MiB at half a megabyte per second
+_PART = 1 << 20  # bytes of one read
 
 
 class Incomplete(ValueError):
@@ -22,12 +28,68 @@ def is_address(source: str) -> bool:
 def read(source: str, headers: Mapping[str, str] | None = None, timeout_s: float = TIMEOUT_S) -> bytes:
     """Return the content of a file, a file:// address or an address.
 
-    Raises OSError if it cannot be read, and Incomplete if a part is missing or if it is too large.
+    Raises OSError if it cannot be read, and Incomplete if a part is missing, or if it is too large or comes too slowly.
     """
-    text = _download(source, headers or {}, timeout_s) if is_address(source) else path_of(source).read_bytes()
-    if len(text) > MAX_BYTES:
-        raise Incomplete(f"it has more than {MAX_BYTES >> 20} MiB")
-    return text
+    return (
+        _within(TOTAL_S, _download, source, headers or {}, timeout_s)
+        if is_address(source)
+        else read_file(path_of(source))
+    )
+
+
+def read_file(path: Path) -> bytes:
+    """Return the content of a regular file.
+
+    Raises OSError if it cannot be read or is not a regular file, and Incomplete if it is too large.
+    """
+    with open_file(path) as file:
+        return _bounded(file.read)
+
+
+def open_file(path: Path) -> IO[bytes]:
+    """Open a regular file; anything else, such as a pipe or a device, might never end. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe may have no writer
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError("it is not a regular file")
+    return os.fdopen(descriptor, "rb")
+
+
+def _bounded(read: Callable[[int], bytes]) -> bytes:
+    """Read to the end, at most MAX_BYTES."""
+    text = bytearray()
+    while part := read(min(_PART, MAX_BYTES + 1 - len(text))):
+        text += part
+        if len(text) > MAX_BYTES:
+            raise Incomplete(f"it has more than {MAX_BYTES >> 20} MiB")
+    return bytes(text)
+
+
+def _within(limit_s: float, function: Callable[..., bytes], *arguments: object) -> bytes:
+    """Return the result of a function. Raises Incomplete after `limit_s` seconds; its thread then ends by itself.
+
+    The timeout of a connection is for each read: a server that sends a byte now and then would take days.
+    """
+    outcome: list[bytes | BaseException] = []
+
+    def work() -> None:
+        try:
+            outcome.append(function(*arguments))
+        except BaseException as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(limit_s)
+    if not outcome:
+        raise Incomplete(f"it did not end within {limit_s:g} s")
+    result = outcome.pop()
+    if isinstance(result, BaseException):
+        try:
+            raise result
+        finally:
+            del result  # the traceback refers to this frame
+    return result
 
 
 def path_of(source: str) -> Path:
@@ -51,7 +113,7 @@ def _download(address: str, headers: Mapping[str, str], timeout_s: float) -> byt
         request.add_unredirected_header("Authorization", _basic(unquote(user)))  # not for another host
     try:
         with urllib.request.urlopen(request, timeout=timeout_s) as response:
-            text: bytes = response.read(MAX_BYTES + 1)
+            text = _bounded(response.read)
             if response.length:  # fewer bytes came than the server announced
                 raise Incomplete(f"{response.length} bytes of it are missing")
     except http.client.HTTPException as error:

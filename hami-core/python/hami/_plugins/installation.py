@@ -26,12 +26,19 @@ class Copy:
         self.requires = distribution.requires or []
         # Since Python 3.12 `distribution.files` leaves out what is missing.
         rows = csv.reader((distribution.read_text("RECORD") or "").splitlines())
-        self._recorded = {row[0]: row[1] for row in rows if len(row) > 1}
+        # The files that it lists, with their hashes as RECORD writes them.
+        self.recorded = {row[0]: row[1] for row in rows if len(row) > 1}
+        # setuptools writes an .egg-info beside the sources of an editable installation.
+        self.is_beside_sources = (
+            not self.recorded
+            and distribution.read_text("SOURCES.txt") is not None
+            and distribution.read_text("installed-files.txt") is None
+        )
 
     @cached_property
     def files(self) -> dict[str, str]:
         """Its files with their hashes, except compiled Python, and scripts, which `pip install --target` moves."""
-        hashes = ((file, *found.partition("=")) for file, found in self._recorded.items())
+        hashes = ((file, *found.partition("=")) for file, found in self.recorded.items())
         return {file: value for file, mode, _, value in hashes if mode == "sha256" and ".." not in file.split("/")}
 
     @cached_property
@@ -42,7 +49,7 @@ class Copy:
     @property
     def metadata_folder(self) -> str:
         """The folder with its metadata."""
-        record = next((os.path.dirname(file) for file in self._recorded if os.path.basename(file) == "RECORD"), "")
+        record = next((os.path.dirname(file) for file in self.recorded if os.path.basename(file) == "RECORD"), "")
         return os.path.join(self.folder, record or f"{self.name.replace('-', '_')}-{self.version}.dist-info")
 
 
@@ -76,7 +83,12 @@ def installed_copies() -> dict[str, list[Copy]]:
         if (name, version, folder) not in seen:  # sys.path may list a folder twice
             seen.add((name, version, folder))
             found.setdefault(normalised(name), []).append(Copy(distribution, name, folder))
-    return found
+    return {name: _without_sources(same_name) for name, same_name in found.items()}
+
+
+def _without_sources(copies: list[Copy]) -> list[Copy]:
+    """Leave out the metadata beside sources; the first of them counts if nothing is installed."""
+    return [copy for copy in copies if not copy.is_beside_sources] or copies[:1]
 
 
 def _several_copies(name: str, copies: list[Copy]) -> list[str]:

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from hami._errors import PluginError
+from hami._plugins.fetch import open_file
 from hami._text import printable
 
 _SHARED_LIBRARY = re.compile(r"\.so(\.\d+)*$")
@@ -75,16 +76,25 @@ def _cached_sha256(path: str, _size: int, _modified: int) -> str:
 
 
 def sha256(path: Path) -> str:
-    """Return the hash of a file as RECORD has it; empty if the file cannot be read."""
+    """Return the hash of a file as RECORD has it; empty if the file cannot be read, or is not a regular file."""
+    digest = hashlib.sha256()
     try:
-        digest = hashlib.sha256(path.read_bytes()).digest()
+        with open_file(path) as file:
+            while part := file.read(1 << 20):
+                digest.update(part)
     except OSError:
         return ""
-    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+    return base64.urlsafe_b64encode(digest.digest()).decode().rstrip("=")
 
 
 def reinstall(distribution: str, folder: str) -> str:
-    """Return the command that reinstalls a distribution in its folder."""
+    """Return the command that reinstalls a distribution in its folder.
+
+    In a folder with the sources of a project, as of an editable installation, only the metadata are made again: an
+    installation with --target would overwrite the sources.
+    """
+    if any(Path(folder, name).is_file() for name in ("pyproject.toml", "setup.py", "setup.cfg")):
+        return f"pip install --no-deps --editable {shlex.quote(folder)}"
     if folder in [os.path.realpath(sysconfig.get_path(kind)) for kind in ("purelib", "platlib")]:
         return f"pip install --force-reinstall --no-deps {distribution}"
     return f"pip install --upgrade --no-deps --target {shlex.quote(folder)} {distribution}"

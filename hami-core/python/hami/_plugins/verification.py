@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hami._errors import PluginError
-from hami._plugins import attestations
+from hami._plugins import attestations, unlisted_files
 from hami._plugins.attestations import Publisher, Unverified
 from hami._plugins.installation import Copy, installed_copies
 from hami._plugins.plugin import normalised
 from hami._plugins.recorded_files import reinstall
-from hami._text import printable
+from hami._text import printable, visible
 
 
 class Verified(NamedTuple):
@@ -24,6 +24,7 @@ class Verified(NamedTuple):
     files: int  # that have a hash
     missing: list[str]
     changed: list[str]
+    unlisted: list[str]  # files in its folders that no distribution lists, or that it lists without a hash
     installer: str
     source: str  # address of the wheel or folder, if it was not an index
     problem: str  # empty: every file is as installed, and no attestation is of another file
@@ -40,10 +41,14 @@ def _verified(copy: Copy) -> Verified:
     info = Path(copy.metadata_folder)
     missing = [name for name in copy.changed if not Path(copy.folder, name).exists()]
     changed = [name for name in copy.changed if name not in missing]
+    more: list[str] = []
+    if copy.files:
+        changed += unlisted_files.changed_bytecode(copy)
+        more = [*unlisted_files.without_hash(copy), *unlisted_files.unlisted(copy)]
     installer = _text(info / "INSTALLER").strip()
     source, editable = _origin(info)
     publishers, unattested, wrong = _attested(copy, info)
-    damage = _damage(copy, missing, changed, installer, editable=editable)
+    damage = _damage(copy, missing, changed, more, installer, editable=editable)
     if wrong:
         again = f"hami uninstall {copy.name} && hami install {copy.name}"
         damage = "; ".join(filter(None, [damage, f"{wrong}: {again}"]))
@@ -54,6 +59,7 @@ def _verified(copy: Copy) -> Verified:
         len(copy.files),
         missing,
         changed,
+        more,
         installer,
         source,
         damage,
@@ -75,20 +81,22 @@ def _attested(copy: Copy, info: Path) -> tuple[list[Publisher], str, str]:
         return [], "", str(error)
 
 
-def _damage(copy: Copy, missing: list[str], changed: list[str], installer: str, *, editable: bool) -> str:
+def _damage(
+    copy: Copy, missing: list[str], changed: list[str], more: list[str], installer: str, *, editable: bool
+) -> str:
     command = reinstall(copy.name, copy.folder)
     if editable:
         return "it is an editable installation, whose files may change: install it without --editable"
     if not copy.files:
         return f"its RECORD has no hashes, so nothing can be verified: {command}"
-    if installer == "conda" and not missing:  # it changes the binaries that it installs
+    if installer == "conda" and not missing and not more:  # it changes the binaries that it installs
         return ""
-    parts = [f"{what} {Path(copy.folder, names[0])}{_more(names)}" for what, names in _named(missing, changed) if names]
-    return f"{', '.join(parts)}: {command}" if parts else ""
-
-
-def _named(missing: list[str], changed: list[str]) -> list[tuple[str, list[str]]]:
-    return [("missing", missing), ("changed", changed)]
+    named = {"missing": missing, "changed": changed, "not listed with a hash": more}
+    parts = [
+        f"{what} {visible(str(Path(copy.folder, names[0])))}{_more(names)}" for what, names in named.items() if names
+    ]
+    remedy = f"remove it, and {command}" if more else command
+    return f"{', '.join(parts)}: {remedy}" if parts else ""
 
 
 def _more(names: list[str]) -> str:
