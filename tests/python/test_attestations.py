@@ -118,7 +118,7 @@ def test_verify_shows_the_publisher_of_an_installed_plugin(
 ) -> None:
     found = installed(ORIGIN)
     assert (found["publishers"], found["unattested"], found["problem"]) == ([PUBLISHER._asdict()], "", "")
-    assert found["files"] == 2  # the record is a file of the plugin too
+    assert found["files"] == 4  # the module, its metadata, its entry points, and the record of the attestation
     assert f"; published by {PUBLISHER}\n" in hami_command("plugins", "--verify", site=site.folder).stdout
 
 
