@@ -1,1 +1,0 @@
-"""The proof of row independence: what prove_rows consists of. Private."""
