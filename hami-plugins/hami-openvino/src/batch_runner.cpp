@@ -5,45 +5,127 @@
 #include <cstring>
 
 #include "request_inputs.hpp"
+#include "row_difference.hpp"
+#include "session_io.hpp"
 
 namespace hami_openvino {
 namespace {
 
-constexpr ov_status_e kInvalidCParam = -14;
-
 using Group = std::vector<RequestInputs*>;
-
-// A view of an output in OpenVINO's memory, valid until the next run.
-struct Output {
-  Owned<ov_tensor_t> tensor;
-  Shape shape;
-  const unsigned char* data = nullptr;
-};
 
 class BatchRunner {
  public:
-  explicit BatchRunner(Session& session) : session_(session), model_(session.model()), api_(model_.library().api()) {}
+  BatchRunner(Session& session, const BatchReport& report)
+      : session_(session), model_(session.model()), report_(report) {}
 
-  // Completes each member. The members run together; if that fails, each runs by itself.
-  // `pad`: repeat a row until the batch has the rows that the model requires, and drop the results of these rows.
-  void run_group(const Group& group, bool pad) {
+  // Completes each member. The members run together; if that fails, each runs by itself. Where the model takes batches of
+  // exactly N rows, a row is repeated until the batch has them, and the results of these rows are dropped.
+  void run_group(const Group& group) {
     std::int64_t rows = 0;
     for (const RequestInputs* member : group) rows += member->rows;
-    const std::int64_t total = pad && rows > 0 ? std::max(rows, model_.batch_rows()) : rows;
+    const std::int64_t total = rows > 0 ? std::max(rows, model_.batch_rows()) : rows;
     try {
+      if (rows == 0 && model_.is_batched()) return run_without_rows(group);
       if (model_.batch_rows() > 0 && total != model_.batch_rows()) throw wrong_rows(rows);
       run_together(group, rows, total);
+      if (group.size() > 1 && model_.is_watch_due()) watch(group);
     } catch (const hami::Error& error) {
       // One bad request, for example with an index out of range, must not fail the others.
-      const bool can_run_each = model_.batch_rows() == kDynamic || total == model_.batch_rows();
-      if (group.size() > 1 && can_run_each) return run_each(group);
+      if (group.size() > 1) return run_each(group);
       for (const RequestInputs* member : group) member->item.fail(error);
     }
   }
 
  private:
   void run_each(const Group& group) {
-    for (RequestInputs* member : group) run_group({member}, true);
+    for (RequestInputs* member : group) run_group({member});
+  }
+
+  // Runs the first member again alone. If its result differs from the one in the batch by more than rounding explains,
+  // requests are not joined any more, and each member runs again by itself.
+  void watch(const Group& group) {
+    const hami::Value together = group[0]->item.get("result");
+    try {
+      run_together({group[0]}, group[0]->rows, std::max(group[0]->rows, model_.batch_rows()));
+    } catch (const hami::Error&) {
+      group[0]->item["result"] = together;  // says nothing about the rows
+      return;
+    }
+    report_.watched();
+    const std::string found = difference_between(group[0]->item.get("result"), together, group);
+    if (found.empty()) {
+      group[0]->item["result"] = together;
+      return;
+    }
+    if (model_.stop_joining()) report_.stopped(found);
+    for (std::size_t i = 1; i < group.size(); ++i) run_group({group[i]});
+  }
+
+  // Says how two results of a request differ; empty if only by rounding.
+  std::string difference_between(const hami::Value& alone, const hami::Value& together, const Group& group) const {
+    std::int64_t rows = 0;
+    for (const RequestInputs* member : group) rows += member->rows;
+    for (const Port& port : model_.outputs()) {
+      const bool is_dict = alone.kind() == HAMI_DICT;
+      const hami::Tensor a = (is_dict ? entry_of(alone, port.name) : alone).as_tensor();
+      const hami::Tensor b = (is_dict ? entry_of(together, port.name) : together).as_tensor();
+      const std::string what = "output \"" + port.name + "\" of a request ";
+      if (a.shape() != b.shape())
+        return what + "has the shape " + show_shape(a.shape()) + " alone and " + show_shape(b.shape()) +
+               " in a batch of " + std::to_string(rows);
+      const Difference found = largest_difference(*port.type, a.view().data, b.view().data, a.count());
+      if (found.relative > tolerance(*port.type, model_.computes_in_16_bits()))
+        return what + show_difference(found, rows);
+    }
+    return "";
+  }
+
+  static hami::Value entry_of(const hami::Value& dict, const std::string& name) {
+    for (const auto& [key, value] : dict.as_dict())
+      if (key == name) return value;
+    return {};
+  }
+
+  // Requests of zero rows get empty results. OpenVINO may reject zero rows; the shape of a row is what one row of zeros
+  // gives, unless the model declares it.
+  void run_without_rows(const Group& group) {
+    for (const RequestInputs* member : group) {
+      std::vector<Shape> shapes;
+      for (const Port& port : model_.outputs()) shapes.push_back(port.shape);
+      const bool declared = std::all_of(shapes.begin(), shapes.end(), [](const Shape& shape) {
+        return !shape.empty() &&
+               std::all_of(shape.begin() + 1, shape.end(), [](std::int64_t size) { return size >= 0; });
+      });
+      if (!declared) shapes = shapes_of_one_row(*member);
+      std::vector<std::pair<std::string, hami::Value>> by_name;
+      for (std::size_t i = 0; i < shapes.size(); ++i) {
+        shapes[i][0] = 0;
+        by_name.emplace_back(model_.outputs()[i].name, hami::Tensor::make(model_.outputs()[i].type->dtype, shapes[i]));
+      }
+      member->item["result"] = by_name.size() == 1 ? by_name[0].second : hami::Value::dict(by_name);
+    }
+  }
+
+  std::vector<Shape> shapes_of_one_row(const RequestInputs& request) {
+    const std::int64_t rows = std::max<std::int64_t>(1, model_.batch_rows());
+    std::vector<hami::Tensor> zeros;
+    const auto set_inputs = [&] {
+      zeros.clear();
+      for (std::size_t i = 0; i < model_.inputs().size(); ++i) {
+        Shape shape = request.shapes[i];
+        shape[0] = rows;
+        zeros.push_back(hami::Tensor::make(model_.inputs()[i].type->dtype, shape));
+        std::memset(zeros.back().view().data, 0, zeros.back().nbytes());
+        if (!hami_openvino::set_input(session_, i, zeros.back(), shape)) throw run_error({});
+      }
+    };
+    if (!session_.run(set_inputs)) throw run_error({});
+    std::vector<Shape> shapes;
+    for (const Output& output : read_outputs(session_)) {
+      if (output.shape.empty() || output.shape[0] != rows) throw run_error({});
+      shapes.push_back(output.shape);
+    }
+    return shapes;
   }
 
   hami::Error wrong_rows(std::int64_t rows) const {
@@ -58,8 +140,7 @@ class BatchRunner {
       for (std::size_t i = 0; i < model_.inputs().size(); ++i) in_use.push_back(set_input(i, group, rows, total));
     };
     if (!session_.run(set_inputs)) throw run_error(group);
-    std::vector<Output> outputs;
-    for (std::size_t i = 0; i < model_.outputs().size(); ++i) outputs.push_back(read_output(i));
+    const std::vector<Output> outputs = read_outputs(session_);
     const auto has_a_row_per_input_row = [&](const Output& output) {
       return !output.shape.empty() && output.shape[0] == total;
     };
@@ -80,13 +161,7 @@ class BatchRunner {
     const hami::Tensor& first = group[0]->tensors[index];
     const bool borrow = group.size() == 1 && rows == total && is_usable(first, type.dtype);
     const hami::Tensor tensor = borrow ? first : join(index, group, shape, rows, total);
-    const DLTensor& view = tensor.view();
-    const ov_shape_t sizes{static_cast<std::int64_t>(shape.size()), shape.data()};
-    void* data = static_cast<unsigned char*>(view.data) + view.byte_offset;
-    Owned<ov_tensor_t> handle(api_.ov_tensor_free);
-    if (api_.ov_tensor_create_from_host_ptr(model_.library().code_of(type), sizes, data, handle.out()) != 0 ||
-        api_.ov_infer_request_set_input_tensor_by_index(session_.request(), index, handle.get()) != 0)
-      throw run_error(group);
+    if (!hami_openvino::set_input(session_, index, tensor, shape)) throw run_error(group);
     return tensor;
   }
 
@@ -112,27 +187,6 @@ class BatchRunner {
     return same_dtype(view.dtype, dtype) && tensor.is_contiguous() && address % (dtype.bits / 8u) == 0 && address != 0;
   }
 
-  Output read_output(std::size_t index) {
-    Output output{Owned<ov_tensor_t>(api_.ov_tensor_free), {}, nullptr};
-    const auto check = [&](ov_status_e status) {
-      const std::string& name = model_.outputs()[index].name;
-      model_.library().check(status, "OpenvinoTensor: cannot read output \"" + name + "\"", HAMI_REQUEST);
-    };
-    check(api_.ov_infer_request_get_output_tensor_by_index(session_.request(), index, output.tensor.out()));
-    // For a scalar, which has no axes, OpenVINO returns kInvalidCParam instead of an empty shape.
-    ov_shape_t shape{};
-    if (const ov_status_e status = api_.ov_tensor_get_shape(output.tensor.get(), &shape); status != kInvalidCParam) {
-      check(status);
-      output.shape.assign(shape.dims, shape.dims + shape.rank);
-      api_.ov_shape_free(&shape);
-    }
-    void* data = nullptr;
-    const bool is_empty = std::find(output.shape.begin(), output.shape.end(), 0) != output.shape.end();
-    if (!is_empty) check(api_.ov_tensor_data(output.tensor.get(), &data));
-    output.data = static_cast<const unsigned char*>(data);
-    return output;
-  }
-
   // Copies the rows of a request out of the outputs, from `first_row` on; kAllRows copies whole outputs.
   hami::Value result_of(const RequestInputs& request, const std::vector<Output>& outputs,
                         std::int64_t first_row) const {
@@ -142,11 +196,7 @@ class BatchRunner {
       Shape shape = outputs[i].shape;
       if (first_row != kAllRows) shape[0] = request.rows;
       if (request.is_single_row && !shape.empty() && shape[0] == 1) shape.erase(shape.begin());
-      const hami::Tensor tensor = hami::Tensor::make(port.type->dtype, shape);
-      const unsigned char* data = outputs[i].data;
-      if (first_row > 0 && request.rows > 0)
-        data += tensor.nbytes() / static_cast<std::size_t>(request.rows) * static_cast<std::size_t>(first_row);
-      if (tensor.nbytes() > 0) std::memcpy(tensor.view().data, data, tensor.nbytes());
+      const hami::Tensor tensor = copy_rows(outputs[i], *port.type, shape, first_row, request.rows);
       if (outputs.size() == 1) return tensor;
       by_name.emplace_back(port.name, tensor);
     }
@@ -158,8 +208,8 @@ class BatchRunner {
     std::string shown;
     for (std::size_t i = 0; i < model_.inputs().size(); ++i) {
       const Port& input = model_.inputs()[i];
-      Shape shape = group[0]->shapes[i];
-      if (model_.is_batched() && group.size() > 1) shape[0] = kDynamic;
+      Shape shape = group.empty() ? input.shape : group[0]->shapes[i];
+      if (model_.is_batched() && group.size() != 1) shape[0] = kDynamic;
       shown += (i == 0 ? "" : ", ") + input.name + " " + input.type->name + " " + show_shape(shape);
     }
     return {HAMI_REQUEST, "OpenvinoTensor: the model failed on " + shown + ": " + reason};
@@ -169,7 +219,7 @@ class BatchRunner {
 
   Session& session_;
   const Model& model_;
-  const Api& api_;
+  const BatchReport& report_;
 };
 
 // Whether two requests differ at most in the number of their rows.
@@ -181,23 +231,31 @@ bool can_be_joined(const RequestInputs& a, const RequestInputs& b) {
                     [&](const Shape& x, const Shape& y) { return without_rows(x) == without_rows(y); });
 }
 
-std::vector<Group> group_by_shape(std::vector<RequestInputs>& requests, bool is_batched) {
+// Requests that run together: of equal shapes, and not more rows than the model takes. Without `joins` each runs alone, and
+// so does a request of zero rows.
+std::vector<Group> form_groups(std::vector<RequestInputs>& requests, const Model& model) {
   std::vector<Group> groups;
+  std::vector<std::int64_t> rows;
+  const bool joins = model.joins();
   for (RequestInputs& request : requests) {
-    const auto found = std::find_if(groups.begin(), groups.end(), [&](const Group& group) {
-      return is_batched && can_be_joined(*group.front(), request);
-    });
-    if (found != groups.end())
-      found->push_back(&request);
-    else
-      groups.push_back({&request});
+    std::size_t place = groups.size();
+    for (std::size_t i = 0; joins && request.rows > 0 && i < place; ++i)
+      if (rows[i] > 0 && can_be_joined(*groups[i].front(), request) &&
+          (model.batch_rows() == kDynamic || rows[i] + request.rows <= model.batch_rows()))
+        place = i;
+    if (place == groups.size()) {
+      groups.emplace_back();
+      rows.push_back(0);
+    }
+    groups[place].push_back(&request);
+    rows[place] += request.rows;
   }
   return groups;
 }
 
 }  // namespace
 
-void run_batch(hami::Batch batch, Session& session) {
+void run_batch(hami::Batch batch, Session& session, const BatchReport& report) {
   const Model& model = session.model();
   std::vector<RequestInputs> requests;
   requests.reserve(batch.size());
@@ -208,11 +266,8 @@ void run_batch(hami::Batch batch, Session& session) {
       item.fail(error);
     }
   }
-  const std::vector<Group> groups = group_by_shape(requests, model.is_batched());
-  // A batch that came with the rows that the model requires can lack rows in its groups; they are padded then.
-  const bool is_split = requests.size() < batch.size() || groups.size() > 1;
-  BatchRunner runner(session);
-  for (const Group& group : groups) runner.run_group(group, is_split);
+  BatchRunner runner(session, report);
+  for (const Group& group : form_groups(requests, model)) runner.run_group(group);
 }
 
 }  // namespace hami_openvino

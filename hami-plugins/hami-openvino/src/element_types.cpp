@@ -85,6 +85,24 @@ To convert(From value) noexcept {
     return static_cast<To>(value);
 }
 
+template <class T>
+T from_float(float value) noexcept {
+  if constexpr (std::is_same_v<T, Bfloat16>) {
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, &value, sizeof bits);
+    return {static_cast<std::uint16_t>(bits >> 16)};
+  } else if constexpr (std::is_same_v<T, Float16>) {  // truncates; subnormal numbers become 0, large ones the largest
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, &value, sizeof bits);
+    const std::uint32_t sign = bits >> 16 & 0x8000u, exponent = bits >> 23 & 0xffu;
+    if (exponent < 113) return {static_cast<std::uint16_t>(sign)};
+    if (exponent > 142) return {static_cast<std::uint16_t>(sign | 0x7bffu)};
+    return {static_cast<std::uint16_t>(sign | (exponent - 112) << 10 | (bits >> 13 & 0x3ffu))};
+  } else {
+    return static_cast<T>(value);
+  }
+}
+
 // The caller's memory may be unaligned.
 template <class T>
 T load(const unsigned char* at) noexcept {
@@ -147,6 +165,17 @@ bool visit_lossless(DLDataType from, DLDataType to, Use use) {
   return lossless;
 }
 
+// Calls `use` with each element of a tensor of type T, until it returns false. Returns whether it never did.
+template <class T, class Use>
+bool all_elements(const unsigned char* from, const std::int64_t* shape, const std::int64_t* strides, std::size_t axes,
+                  const Use& use) {
+  if (axes == 0) return use(load<T>(from));
+  const std::int64_t step = *strides * static_cast<std::int64_t>(sizeof(T));
+  for (std::int64_t i = 0; i < *shape; ++i)
+    if (!all_elements<T>(from + i * step, shape + 1, strides + 1, axes - 1, use)) return false;
+  return true;
+}
+
 }  // namespace
 
 const std::vector<ElementType>& element_types() {
@@ -175,6 +204,57 @@ std::string show_dtype(DLDataType dtype) {
 
 bool converts_losslessly(DLDataType from, DLDataType to) {
   return visit_lossless(from, to, [](auto, auto) {});
+}
+
+std::vector<double> as_doubles(DLDataType dtype, const void* elements, std::size_t count) {
+  std::vector<double> numbers(count);
+  visit_type(dtype, [&](auto type) {
+    using T = decltype(type);
+    const auto* at = static_cast<const unsigned char*>(elements);
+    for (double& number : numbers) {
+      const T value = load<T>(at);
+      if constexpr (is_half<T>)
+        number = static_cast<double>(to_float(value));
+      else
+        number = static_cast<double>(value);
+      at += sizeof(T);
+    }
+  });
+  return numbers;
+}
+
+void from_floats(const std::vector<float>& values, DLDataType dtype, void* out) {
+  visit_type(dtype, [&](auto type) {
+    using T = decltype(type);
+    auto* at = static_cast<T*>(out);
+    for (const float value : values) *at++ = from_float<T>(value);
+  });
+}
+
+bool fits_32_bits(const hami::Tensor& tensor) {
+  const DLTensor& view = tensor.view();
+  const auto* data = static_cast<const unsigned char*>(view.data) + view.byte_offset;
+  constexpr std::int64_t kLeast = std::numeric_limits<std::int32_t>::min();
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  bool fits = true;
+  visit_type(view.dtype, [&](auto type) {
+    using T = decltype(type);
+    if constexpr (std::is_integral_v<T> && (sizeof(T) == 8 || std::is_same_v<T, std::uint32_t>)) {
+      const auto is_small = [](T value) {
+        if constexpr (std::is_signed_v<T>) return value >= kLeast && value <= kMost;
+        return value <= static_cast<T>(kMost);
+      };
+      if (tensor.is_contiguous()) {
+        // Without a branch in the loop, so that the compiler can use vector instructions.
+        bool all = true;
+        for (std::size_t i = 0, count = tensor.count(); i < count; ++i) all &= is_small(load<T>(data + i * sizeof(T)));
+        fits = all;
+      } else {
+        fits = all_elements<T>(data, view.shape, view.strides, tensor.rank(), is_small);
+      }
+    }
+  });
+  return fits;
 }
 
 void copy_elements(const hami::Tensor& from, DLDataType to, void* out) {

@@ -29,4 +29,13 @@ bool converts_losslessly(DLDataType from, DLDataType to);
 // Precondition: converts_losslessly(from.dtype(), to).
 void copy_elements(const hami::Tensor& from, DLDataType to, void* out);
 
+// Contiguous elements of type `dtype` as numbers. 64-bit integers beyond 53 bits are rounded.
+std::vector<double> as_doubles(DLDataType dtype, const void* elements, std::size_t count);
+
+// Writes numbers as elements of type `dtype`, which must be able to represent integers among them; fractions are rounded.
+void from_floats(const std::vector<float>& values, DLDataType dtype, void* out);
+
+// Whether all elements are integers that 32 bits hold, with a sign. OpenVINO computes integers of 64 bits in 32.
+bool fits_32_bits(const hami::Tensor& tensor);
+
 }  // namespace hami_openvino

@@ -71,6 +71,24 @@ std::optional<std::size_t> Graph::find_input(const std::string& name) const {
   return std::nullopt;
 }
 
+std::vector<std::optional<std::size_t>> Graph::rename(const std::vector<std::string>& input_names,
+                                                      const std::vector<std::string>& output_names,
+                                                      std::vector<Port>& inputs, std::vector<Port>& outputs) const {
+  std::vector<std::optional<std::size_t>> places;
+  std::vector<bool> renamed(inputs.size());
+  for (const std::string& name : input_names) {
+    const std::optional<std::size_t> place = find_input(name);
+    if (place && !renamed[*place]) {
+      inputs[*place].name = name;
+      renamed[*place] = true;
+    }
+    places.push_back(place);
+  }
+  if (output_names.size() == outputs.size())
+    for (std::size_t i = 0; i < outputs.size(); ++i) outputs[i].name = output_names[i];
+  return places;
+}
+
 bool Graph::reshape(const std::vector<Shape>& input_shapes) {
   std::vector<std::size_t> indexes;
   std::vector<std::vector<ov_dimension_t>> dimensions;

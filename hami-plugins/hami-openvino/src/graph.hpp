@@ -40,6 +40,13 @@ class Graph {
   // Index of the input that has this name among its names; nullopt if there is none.
   std::optional<std::size_t> find_input(const std::string& name) const;
 
+  // Gives the ports the names that the model file has for them. OpenVINO merges an output that is an input, or the same
+  // tensor as another output, with that port, and then reports any of the names. Returns where each of `input_names` is
+  // among the inputs; nullopt: OpenVINO has removed this input, because no output depends on it.
+  std::vector<std::optional<std::size_t>> rename(const std::vector<std::string>& input_names,
+                                                 const std::vector<std::string>& output_names,
+                                                 std::vector<Port>& inputs, std::vector<Port>& outputs) const;
+
   // Sets the shapes of all inputs; OpenVINO derives those of the outputs. False: OpenVINO rejects the shapes.
   bool reshape(const std::vector<Shape>& input_shapes);
 

@@ -8,15 +8,20 @@
 #include <tuple>
 
 #include "error.hpp"
+#include "row_test.hpp"
 
 namespace hami_openvino {
 namespace {
+
+// One of so many joined batches is watched. It costs one more run of one request, which is below 1 % of the work.
+constexpr unsigned kWatchEvery = 256;
 
 // Models with equal keys are one model. Replacing a file changes the key.
 std::string key_of(const Settings& settings, const ModelFiles& files) {
   std::string key = settings.library + '\n' + settings.device + '\n';
   key += settings.batched ? (*settings.batched ? "batched" : "not batched") : "";
   for (const auto& [name, value] : settings.properties) key += '\n' + name + '=' + value;
+  key += settings.plan.fingerprint();
   return key + files.fingerprint();
 }
 
@@ -42,7 +47,8 @@ std::shared_ptr<const Model> Model::open(const Settings& settings) {
   const std::lock_guard lock(mutex);
   std::weak_ptr<const Model>& known = open_models[key];
   if (std::shared_ptr<const Model> model = known.lock()) return model;
-  std::shared_ptr<const Model> model(new Model(Library::load(settings.library), settings, files));
+  std::shared_ptr<Model> model(new Model(Library::load(settings.library), settings, files));
+  decide_joining(model);
   known = model;
   return model;
 }
@@ -51,8 +57,59 @@ Model::Model(const Library& library, const Settings& settings, const ModelFiles&
     : settings_(settings), path_(files.model.string()), graph_(library, files) {
   inputs_ = graph_.inputs();
   outputs_ = graph_.outputs();
+  if (!settings.plan.inputs.empty())
+    places_ = graph_.rename(settings.plan.inputs, settings.plan.outputs, inputs_, outputs_);
   batch_rows_ = find_batch_rows(graph_, inputs_, outputs_, settings.batched);
   compiled_ = compile();
+  const std::string computed = precision();
+  computes_in_16_bits_ = computed == "bf16" || computed == "f16";
+}
+
+void Model::decide_joining(const std::shared_ptr<Model>& model) {
+  const Settings& settings = model->settings_;
+  if (!model->is_batched() || model->batch_rows_ == 1) return;
+  if (settings.batched == true || settings.plan.rows == Plan::Rows::kIndependent) {
+    model->joins_ = true;
+    return;
+  }
+  if (settings.plan.rows == Plan::Rows::kMix) {
+    model->why_not_joined_ = settings.plan.why;
+  } else {
+    Session session(model);
+    const RowTest test = test_rows(session, [&](const std::vector<Shape>& shapes) {
+      const bool accepted = model->graph_.reshape(shapes);
+      std::vector<Shape> original;
+      for (const Port& port : model->inputs_) original.push_back(port.shape);
+      if (!model->graph_.reshape(original)) fail_setup("cannot restore the shapes of the model");
+      return accepted;
+    });
+    model->joins_ = test.independent;
+    if (!test.independent)
+      model->why_not_joined_ = (settings.plan.why.empty() ? "" : settings.plan.why + "; ") + test.why;
+  }
+  // A fixed number of rows that may not be shared between requests is the shape of one request.
+  if (!model->joins_ && model->batch_rows_ != kDynamic) model->batch_rows_ = kNoBatchAxis;
+}
+
+bool Model::is_watch_due() const noexcept {
+  return settings_.batched != true &&
+         joined_batches_.fetch_add(1, std::memory_order_relaxed) % kWatchEvery == kWatchEvery - 1;
+}
+
+std::string Model::precision() const {
+  char* value = nullptr;
+  const Api& api = library().api();
+  if (api.ov_compiled_model_get_property(compiled_->handle.get(), "INFERENCE_PRECISION_HINT", &value) != 0 || !value)
+    return "";
+  const std::string text = value;
+  api.ov_free(value);
+  return text;
+}
+
+bool Model::is_unused_input(const std::string& name) const {
+  for (std::size_t i = 0; i < places_.size(); ++i)
+    if (!places_[i] && settings_.plan.inputs[i] == name) return true;
+  return false;
 }
 
 std::optional<std::size_t> Model::find_input(const std::string& name) const {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "batch_axis.hpp"
+#include "plan.hpp"
 
 namespace hami_openvino {
 
@@ -16,6 +17,7 @@ struct Settings {
   std::string device;
   std::vector<std::pair<std::string, std::string>> properties;  // OpenVINO property and value
   std::optional<bool> batched;
+  Plan plan;
 };
 
 // The result of one compilation, with the state that sessions share on it (session.hpp).
@@ -38,8 +40,27 @@ class Model {
   std::int64_t batch_rows() const noexcept { return batch_rows_; }  // as find_batch_rows returns it
   bool is_batched() const noexcept { return batch_rows_ != kNoBatchAxis; }
 
+  // Whether requests may run as one batch.
+  bool joins() const noexcept { return joins_.load(std::memory_order_relaxed); }
+  // Why requests are not joined; empty if they are, or if the model has no batch axis at all.
+  const std::string& why_not_joined() const noexcept { return why_not_joined_; }
+  // Counts a batch of joined requests. True: one of its requests should run again alone, to watch whether its result
+  // depends on the others. Never true if the user has declared that rows are independent.
+  bool is_watch_due() const noexcept;
+  // Stops joining requests, in all pipes that use this model. True for the first caller.
+  bool stop_joining() const noexcept { return joins_.exchange(false); }
+
+  // INFERENCE_PRECISION_HINT of the compiled model, such as "f32"; empty if the device does not report it.
+  std::string precision() const;
+  bool computes_in_16_bits() const noexcept { return computes_in_16_bits_; }
+
   // Index of the input that has this name among its names; nullopt if there is none.
   std::optional<std::size_t> find_input(const std::string& name) const;
+  // Where the inputs of the ONNX file are among inputs(), in the order of the file; nullopt: OpenVINO has removed this
+  // input, because no output depends on it. Empty if only OpenVINO knows the names.
+  const std::vector<std::optional<std::size_t>>& places() const noexcept { return places_; }
+  // Whether the ONNX file has an input of this name that OpenVINO has removed.
+  bool is_unused_input(const std::string& name) const;
 
   // The shared compiled model; compiles again if a run failed on it.
   std::shared_ptr<CompiledModel> compiled() const;
@@ -50,13 +71,20 @@ class Model {
 
  private:
   Model(const Library& library, const Settings& settings, const ModelFiles& files);
+  // Tests whether rows influence each other, if that is not known yet.
+  static void decide_joining(const std::shared_ptr<Model>& model);
 
   Settings settings_;
   std::string path_;
   Graph graph_;
   std::vector<Port> inputs_;
   std::vector<Port> outputs_;
+  std::vector<std::optional<std::size_t>> places_;
   std::int64_t batch_rows_ = kNoBatchAxis;
+  bool computes_in_16_bits_ = false;
+  std::string why_not_joined_;
+  mutable std::atomic<bool> joins_{false};
+  mutable std::atomic<unsigned> joined_batches_{0};
   mutable std::mutex compiling_;  // guards compiled_
   mutable std::shared_ptr<CompiledModel> compiled_;
 };

@@ -70,6 +70,7 @@ struct ov_partial_shape_t {
   F(ov_status_e, ov_port_get_element_type, (const ov_output_const_port_t*, ov_element_type_e*))                       \
   F(void, ov_partial_shape_free, (ov_partial_shape_t*))                                                               \
   F(ov_status_e, ov_compiled_model_create_infer_request, (const ov_compiled_model_t*, ov_infer_request_t**))          \
+  F(ov_status_e, ov_compiled_model_get_property, (const ov_compiled_model_t*, const char*, char**))                   \
   F(void, ov_compiled_model_free, (ov_compiled_model_t*))                                                             \
   F(ov_status_e, ov_infer_request_set_input_tensor_by_index, (ov_infer_request_t*, const size_t, const ov_tensor_t*)) \
   F(ov_status_e, ov_infer_request_get_output_tensor_by_index,                                                         \

@@ -1,4 +1,5 @@
 // OpenvinoTensor: the backend, and the entry point of the plugin.
+#include <algorithm>
 #include <hami/backend.hpp>
 #include <memory>
 #include <optional>
@@ -9,13 +10,27 @@
 namespace hami_openvino {
 namespace {
 
+// OpenVINO computes float32 models in bfloat16 or float16 where the device is faster with it. A model computes in float32
+// unless the user chooses otherwise, by the parameter or by a property of OpenVINO. NPUs have no float32.
+void set_precision(Settings& settings, const std::optional<std::string>& precision) {
+  constexpr const char* kHint = "INFERENCE_PRECISION_HINT";
+  const auto has = [&](const char* name) {
+    return std::any_of(settings.properties.begin(), settings.properties.end(),
+                       [&](const auto& property) { return property.first == name; });
+  };
+  if (has(kHint) || precision == "auto") return;
+  const bool chooses_itself = has("EXECUTION_MODE_HINT") || settings.device.find("NPU") != std::string::npos;
+  if (precision || !chooses_itself) settings.properties.emplace_back(kHint, precision.value_or("f32"));
+}
+
 // Translates parameters into OpenVINO properties. A parameter of 0 leaves the choice to OpenVINO.
-Settings read_settings(const hami::Params& params) {
+Settings read_settings(const hami::Params& params, const hami::Dict& options) {
   Settings settings{params.get<std::optional<std::string>>("library").value_or(""),
                     params.get<std::string>("model"),
                     params.get<std::string>("device"),
                     {},
-                    params.get<std::optional<bool>>("batched")};
+                    params.get<std::optional<bool>>("batched"),
+                    Plan::of(options)};
   if (settings.library.empty())
     fail_setup(
         "parameter \"library\" is missing; set it to the path of libopenvino_c.so, or install hami-openvino, which "
@@ -34,6 +49,7 @@ Settings read_settings(const hami::Params& params) {
       fail_setup("each of \"properties\" must have the form KEY=value, got \"" + property + "\"");
     set(property.substr(0, equals), property.substr(equals + 1));
   }
+  set_precision(settings, params.get<std::optional<std::string>>("precision"));
   return settings;
 }
 
@@ -63,19 +79,37 @@ class OpenvinoTensor : public hami::Backend {
 
  private:
   void init_(const hami::Params& params) override {
-    session_.emplace(Model::open(read_settings(params)));
-    options()["engine_inputs"] = announce(session_->model());
+    const Settings settings = read_settings(params, options());
+    session_.emplace(Model::open(settings));
+    const Model& model = session_->model();
+    options()["engine_inputs"] = announce(model);
+    report_.watched = [this] { count("watched_batches"); };
+    report_.stopped = [this, file = settings.model](const std::string& found) {
+      count("joining_stopped");
+      log("rows of \"" + file + "\" influence each other: " + found +
+          "; requests run one by one from now on; set batched = false");
+    };
+    if (instance() > 0) return;
+    if (settings.batched == true && settings.plan.rows == Plan::Rows::kMix)
+      log("batched = true joins requests of \"" + settings.model + "\" although " + settings.plan.why);
+    if (!model.why_not_joined().empty())
+      log("requests of \"" + settings.model + "\" run one by one: " + model.why_not_joined(), HAMI_LOG_INFO);
+    log("\"" + settings.model + "\" on " + settings.device + " computes with INFERENCE_PRECISION_HINT = " +
+            (model.precision().empty() ? "(not reported)" : model.precision()),
+        HAMI_LOG_INFO);
   }
-  void forward_(hami::Batch batch) override { run_batch(batch, *session_); }
-  // N rows for a batch of exactly N, one request without a batch axis. With a free axis the node learns how many rows pay.
+  void forward_(hami::Batch batch) override { run_batch(batch, *session_, report_); }
+  // One request at a time if requests are not joined, N rows where the model takes exactly N. With a free axis the node
+  // learns how many rows pay.
   hami::Range range_() const override {
     const Model& model = session_->model();
+    if (!model.joins()) return {1, 1};
     if (model.batch_rows() == kDynamic) return {1, HAMI_AUTO};
-    const std::uint64_t rows = model.is_batched() ? static_cast<std::uint64_t>(model.batch_rows()) : 1;
-    return {rows, rows};
+    return {1, static_cast<std::uint64_t>(model.batch_rows())};
   }
 
   std::optional<Session> session_;
+  BatchReport report_;
 };
 
 }  // namespace
@@ -90,6 +124,7 @@ HAMI_REGISTER(
     "threads: int = 0 {0..} 'number of CPU threads for this model; 0: chosen by OpenVINO';"
     "cache_dir: path? 'folder for compiled models, which makes the next start faster';"
     "properties: list = '' 'further OpenVINO properties, each as KEY=value';"
+    "precision: str? {f32,bf16,f16,auto} 'arithmetic of float32 models; auto: what OpenVINO considers fastest; default: f32';"
     "batched: bool? 'whether axis 0 is a batch axis; default: detected from the shapes of the model';"
     "library: library? 'path of libopenvino_c.so; default: that of the installed openvino package'",
     "Run an ONNX or OpenVINO model with OpenVINO.\n"

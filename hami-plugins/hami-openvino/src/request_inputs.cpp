@@ -34,12 +34,20 @@ std::vector<hami::Value> values_of(const hami::Value& data, const Model& model) 
   if (data.kind() == HAMI_DICT) {
     const auto entries = data.as_dict();
     std::vector<std::optional<hami::Value>> by_input(inputs.size());
-    for (const auto& [key, value] : entries)
-      if (const std::optional<std::size_t> index = model.find_input(key)) by_input[*index] = value;
+    std::size_t found = 0;
+    std::size_t unused = 0;
+    for (const auto& [key, value] : entries) {
+      if (model.is_unused_input(key)) {
+        ++unused;
+      } else if (const std::optional<std::size_t> index = model.find_input(key)) {
+        by_input[*index] = value;
+        ++found;
+      }
+    }
     std::vector<hami::Value> values;
     for (const std::optional<hami::Value>& value : by_input)
       if (value) values.push_back(*value);
-    if (values.size() == inputs.size() && entries.size() == inputs.size()) return values;
+    if (values.size() == inputs.size() && found == inputs.size() && found + unused == entries.size()) return values;
     std::vector<std::string> keys;
     for (const auto& [key, value] : entries) keys.push_back(key);
     fail(HAMI_REQUEST,
@@ -48,6 +56,12 @@ std::vector<hami::Value> values_of(const hami::Value& data, const Model& model) 
   if (data.kind() == HAMI_LIST) {
     std::vector<hami::Value> values = data.as_list();
     if (values.size() == inputs.size()) return values;
+    if (values.size() == model.places().size() && !values.empty()) {
+      std::vector<hami::Value> in_order(inputs.size());
+      for (std::size_t i = 0; i < values.size(); ++i)
+        if (const std::optional<std::size_t> place = model.places()[i]) in_order[*place] = values[i];
+      return in_order;
+    }
     fail(HAMI_REQUEST,
          "the model has the inputs " + show_names(inputs) + ", got a list of length " + std::to_string(values.size()));
   }
@@ -69,6 +83,12 @@ hami::Tensor tensor_of(const hami::Value& value, const Port& input) {
     fail(HAMI_DATA_TYPE, "input \"" + input.name + "\" expects " + expected + ", got " + show_dtype(tensor.dtype()) +
                              ", which cannot be converted without loss; call .astype(\"" + expected +
                              "\") on the data to accept the loss");
+  const DLDataType dtype = input.type->dtype;
+  const bool has_64_bits = dtype.bits == 64 && (dtype.code == kDLInt || dtype.code == kDLUInt);
+  if (has_64_bits && !fits_32_bits(tensor))
+    fail(HAMI_REQUEST, "input \"" + input.name +
+                           "\" has a value outside of -2147483648 to 2147483647; OpenVINO computes " + expected +
+                           " in 32 bits and would use another value");
   return tensor;
 }
 

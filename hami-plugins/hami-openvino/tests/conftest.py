@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 
-def save(path: Path, nodes, inputs, outputs, constants=None) -> Path:
+def save(path: Path, nodes, inputs, outputs, constants=None, opset=17) -> Path:
     """Write an ONNX model and return its path. Inputs and outputs are {name: (element type, shape)}."""
     graph = helper.make_graph(
         nodes,
@@ -22,7 +22,8 @@ def save(path: Path, nodes, inputs, outputs, constants=None) -> Path:
         [helper.make_tensor_value_info(name, *port) for name, port in outputs.items()],
         [numpy_helper.from_array(np.asarray(value), name) for name, value in (constants or {}).items()],
     )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    opsets = [helper.make_opsetid("", opset)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9 if opset < 20 else 12), path)
     return path
 
 

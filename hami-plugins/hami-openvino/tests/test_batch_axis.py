@@ -39,7 +39,7 @@ def test_a_bad_request_does_not_fail_its_batch_of_a_fixed_model(pipe, models):
 
 def test_a_failed_run_of_a_fixed_model_fails_only_the_requests_that_cause_it(pipe, models):
     """Each request is run again by itself, padded to the rows of the model."""
-    fixed = pipe(model=str(models.widened(rows=3)), batching_timeout=1000)
+    fixed = pipe(model=str(models.widened(rows=3)), batched=True, batching_timeout=1000)
     requests = [{"data": [floats([i, i]), np.array([[3 if i == 4 else 2]])]} for i in range(6)]
     expected = [[[i + 2, i + 2]] for i in range(6)]
     expected[4] = hami.RequestError
@@ -54,13 +54,25 @@ def test_a_fixed_model_runs_each_shape_of_a_batch_separately(pipe, models):
     assert outcomes(fixed, requests) == [[[2.0 * w] * w] for w in (3, 4, 3, 5)]
 
 
-@pytest.mark.parametrize("rows", [0, 2])
-def test_a_fixed_model_rejects_another_number_of_rows(pipe, models, rows):
-    requests = [{"data": np.ones((rows if i == 1 else 1, 2), np.float32)} for i in range(3)]
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_a_short_batch_of_a_fixed_model_is_padded(pipe, models, rows):
+    request = {"data": np.full((rows, 2), 5, np.float32), "request_size": rows}
+    assert values(pipe(model=str(models.double(rows=3)))(request)) == [[10, 10]] * rows
+
+
+def test_requests_of_a_fixed_model_fill_as_many_batches_as_they_need(pipe, models):
+    requests = [{"data": np.full((rows, 2), rows, np.float32)} for rows in (1, 2, 0, 3, 2)]
+    expected = [[[2 * rows, 2 * rows]] * rows for rows in (1, 2, 0, 3, 2)]
+    assert outcomes(pipe(model=str(models.double(rows=3)), batching_timeout=1000), requests) == expected
+
+
+def test_a_fixed_model_rejects_more_rows_than_it_has(pipe, models):
+    requests = [{"data": np.ones((rows, 2), np.float32)} for rows in (1, 4)]
     with pytest.raises(hami.BatchError) as error:
         pipe(model=str(models.double(rows=3)), batching_timeout=1000)(requests)
-    expected = f"OpenvinoTensor: the model takes batches of exactly 3 rows (axis 0), got {rows + 2}"
-    assert [(index, str(reason)) for index, reason in error.value.errors] == [(i, expected) for i in range(3)]
+    expected = "OpenvinoTensor: the model takes batches of exactly 3 rows (axis 0), got 4"
+    assert [(index, str(reason)) for index, reason in error.value.errors] == [(1, expected)]
+    assert values(requests[0]) == [[2, 2]]
 
 
 def test_a_fixed_model_of_one_row_runs_request_by_request(pipe, models):

@@ -126,7 +126,12 @@ def test_a_model_is_loaded_in_a_child_process_first_with_the_same_parameters(pip
     assert config["backend"] == "hami-openvino::OpenvinoTensor"
     assert (config["model"], config["threads"], config["hint"]) == (str(path), 1, "none")
     every = {param["name"] for param in hami.backends()["OpenvinoTensor"].params}
-    assert set(config) - {"backend"} == every - {"isolate_load", "cache_dir", "batched"}  # both are None
+    assert set(config) - {"backend"} == every - {
+        "isolate_load",
+        "cache_dir",
+        "batched",
+        "precision",
+    }  # those left out are None
 
 
 def test_the_check_knows_every_parameter_of_the_native_backend():

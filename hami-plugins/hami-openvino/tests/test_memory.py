@@ -21,7 +21,7 @@ def peak():  # of this program; ru_maxrss can be that of the process that starte
 rows, columns, path, offset = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 memory = np.ones(rows * columns + offset, np.float32)
 data = memory.view(np.uint8)[offset : offset + 4 * rows * columns].view(np.float32).reshape(rows, columns)
-with hami.pipe({"backend": "OpenvinoTensor", "model": path}) as pipe:
+with hami.pipe({"backend": "OpenvinoTensor", "model": path, "batched": True}) as pipe:  # without a test of its rows
     hami.to_numpy(pipe({"data": np.ones((1, columns), np.float32)})["result"])
     before = peak()
     result = hami.to_numpy(pipe({"data": data, "request_size": rows})["result"])

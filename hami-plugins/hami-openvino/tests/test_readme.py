@@ -9,6 +9,8 @@ import hami
 from conftest import save
 from onnx import TensorProto, helper
 
+from hami_openvino.differences import RULES
+
 README = Path(__file__).resolve().parent.parent / "README.md"
 
 
@@ -32,3 +34,11 @@ def test_the_example_runs_a_model(tmp_path, monkeypatch, capsys):
 def test_the_table_lists_every_parameter():
     declared = [param["name"] for param in hami.backends()["OpenvinoTensor"].params]
     assert re.findall(r"^\| `(\w+)` \|", README.read_text(), re.MULTILINE) == declared
+
+
+def test_the_tables_list_every_difference_from_onnx():
+    text = README.read_text()
+    for rule in RULES:
+        rows = re.findall(rf"^\| (.*?) \| {re.escape(rule.what)} \|$", text, re.MULTILINE)
+        named = [set(re.findall(r"\w+", operators)) for operators in rows]
+        assert any(set(rule.operators) <= each for each in named), rule

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Annotated, Any
 
+import hami
+from hami_model_check.graph import read_graph
 from hami_model_check.isolation import load_in_child
 from hami_model_check.onnx import OnnxLimits, read_onnx
 
+from hami_openvino._plan import plan_of
+from hami_openvino.differences import Difference, differences_of, openvino_version
+
+_log = logging.getLogger("hami.openvino")
+
 
 class CheckModel(OnnxLimits):
-    """Checks the graph of an ONNX model, and loads a model in a child process first if `isolate_load` is true."""
+    """Checks an ONNX model: its size, what OpenVINO computes differently, and whether its rows are independent."""
 
     # Parameters of the native backend. The child process gets all of them; their types and defaults are declared there.
     model: Path
@@ -20,12 +28,16 @@ class CheckModel(OnnxLimits):
     threads: int | None = None
     cache_dir: Path | None = None
     properties: list[str] = []  # noqa: RUF012
+    precision: str | None = None
     batched: bool | None = None
     library: Path | None = None
 
     # OpenVINO needs 21 s to open a chain of 20,000 nodes, and four times as long for twice as many.
     max_nodes: Annotated[int, "ONNX: largest number of nodes after local functions are inlined"] = 20_000
     isolate_load: Annotated[bool, "load the model in a child process first, which must succeed"] = False
+    accept_differences: Annotated[
+        list[str], "ONNX: operators that may be computed differently from the specification; model: the file's version"
+    ] = []  # noqa: RUF012
 
     def init(self, options: Any) -> None:
         if not self.model.is_file():
@@ -34,6 +46,7 @@ class CheckModel(OnnxLimits):
         if not _is_xml(self.model):
             model = read_onnx(self.model, backend="OpenvinoTensor", **self.onnx_limits())
             files = [self.model, *(self.model.parent / name for name in model.external_files)]
+            self._check_graph(options)
         if self.isolate_load:
             names = [name for name in CheckModel.__annotations__ if name != "isolate_load"]
             load_in_child(
@@ -44,7 +57,37 @@ class CheckModel(OnnxLimits):
                 libraries=[str(self.library)] if self.library else [],
             )
 
+    def _check_graph(self, options: Any) -> None:
+        try:
+            graph = read_graph(self.model)
+        except ValueError as error:  # a file that changes while it is read
+            raise hami.ConfigError(f'OpenvinoTensor: "{self.model}" is damaged: {error}') from None
+        differences = differences_of(graph, openvino_version())
+        known = {"model", *(difference.operator for difference in differences)}
+        accepted = set(self.accept_differences)
+        refused = [each for each in differences if each.refused and each.operator not in accepted]
+        if refused:
+            raise hami.ConfigError(_refusal(self.model, refused))
+        if options["instance"] == 0:
+            for name in sorted(accepted - known):
+                _log.warning(
+                    'OpenvinoTensor: "%s" has no known difference of %s (accept_differences)', self.model, name
+                )
+            for difference in differences:
+                level = logging.WARNING if difference.refused else logging.INFO
+                _log.log(level, 'OpenvinoTensor: "%s": OpenVINO differs from ONNX: %s', self.model, difference)
+        options["openvino_plan"] = plan_of(self.model, graph, self.batched, self.onnx_limits())
+
     def forward(self, batch: list[Any]) -> None: ...  # never called
+
+
+def _refusal(model: Path, refused: list[Difference]) -> str:
+    more = "".join(f"\nalso: {difference}" for difference in refused[1:])
+    operators = sorted({difference.operator for difference in refused})
+    return (
+        f'OpenvinoTensor: "{model}" would give other results than ONNX defines: {refused[0]}, or accept it with '
+        f"accept_differences = {operators}{more}"
+    )
 
 
 def _is_xml(path: Path) -> bool:
