@@ -137,7 +137,7 @@ def test_empty_data_is_refused(run, data):
 def test_bytes_of_another_format_are_refused(run):
     assert refused(run, b"# a text file") == (
         "DecodeMat: \"data\" is not an image file: 13 bytes that start with b'# a text fil'; "
-        "give the bytes of a JPEG, PNG, WebP, BMP, GIF or TIFF file"
+        "give the bytes of a JPEG, PNG, WebP, BMP, GIF, TIFF, AVIF or JPEG 2000 file"
     )
 
 

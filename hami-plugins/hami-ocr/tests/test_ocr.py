@@ -91,7 +91,7 @@ def test_the_request_keeps_its_other_keys(ocr, page_file):
             b"not an image...",
             hami.RequestError,
             "DecodeMat: \"data\" is not an image file: 15 bytes that start with b'not an image'; "
-            "give the bytes of a JPEG, PNG, WebP, BMP, GIF or TIFF file",
+            "give the bytes of a JPEG, PNG, WebP, BMP, GIF, TIFF, AVIF or JPEG 2000 file",
         ),
         (
             7,

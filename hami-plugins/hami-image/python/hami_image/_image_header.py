@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from hami_image._box_file import CODESTREAM, read_avif, read_jpeg2000
 from hami_image._jpeg_file import EOI, FRAMES, SOI, SOS, coefficient_bytes, segments
 from hami_image._png_file import chunks
+from hami_image._tiff_file import byte_order, entries
 from hami_image._webp_file import extended, has_chunk, plain_first_image
 
-FORMATS = "JPEG, PNG, WebP, BMP, GIF or TIFF"
+FORMATS = "JPEG, PNG, WebP, BMP, GIF, TIFF, AVIF or JPEG 2000"
 
 _TIFF_SIZE_TAGS = _TIFF_WIDTH, _TIFF_HEIGHT, _TIFF_TILE_WIDTH, _TIFF_TILE_HEIGHT = 256, 257, 322, 323
 _TIFF_BITS, _TIFF_COMPRESSION, _TIFF_SAMPLES, _TIFF_STRIP_ROWS = 258, 259, 277, 278
@@ -21,11 +23,14 @@ _WEBP_LOSSLESS = 8
 _WEBP_ALPHA = 9
 _WEBP_ANIMATED = 12
 _GIF = 14
+_AVIF = 24
+_AVIF_ALPHA = 40
+_JPEG2000 = 7
+_JPEG2000_COMPONENT = 4
 # The most bytes of pixels that one byte of compressed data can hold: LZW, Deflate (both codes) and PackBits.
 _TIFF_MAX_RATIO = {5: 1400, 8: 1032, 32946: 1032, 32773: 64}
 _TIFF_INTEGER_BYTES = {3: 2, 4: 4, 16: 8}  # by field type: SHORT, LONG, LONG8
 _MAX_TIFF_SAMPLES = 65_535
-_MAX_TIFF_FIELDS = 65_535  # the largest number that a classic TIFF file can state
 
 
 class ImageHeader(NamedTuple):
@@ -39,6 +44,8 @@ class ImageHeader(NamedTuple):
     min_bytes: int = 0  # a smaller TIFF file cannot hold the pixels
     pixel_bytes: int = 0  # least memory that OpenCV needs to decode a pixel, with the result; 0: that of two results
     buffer_bytes: int = 0  # memory that it needs in addition to a result (JPEG) or two color results (TIFF)
+    transforms: Sequence[tuple[bytes, int]] = ()  # of an AVIF file, as `transformed` takes them
+    problem: str = ""  # why such a file is not decoded; it follows the format in messages
 
     def memory(self, channels: int) -> int:
         """Return the bytes of memory, with the result, that decoding needs for a result with so many channels."""
@@ -59,7 +66,7 @@ def read_header(data: memoryview) -> ImageHeader | None:
         if matches(start):
             try:
                 return read(name, data)
-            except (struct.error, IndexError, OverflowError):  # the file ends early, or exceeds our limits
+            except (struct.error, LookupError, OverflowError):  # the file ends early, or exceeds our limits
                 return ImageHeader(name, None)
     return None
 
@@ -122,18 +129,13 @@ def _webp(name: str, data: memoryview) -> ImageHeader:
 
 
 def _tiff(name: str, data: memoryview) -> ImageHeader:
-    order = "<" if data[0] == ord("I") else ">"
-    big = struct.unpack_from(order + "H", data, 2)[0] == 43  # BigTIFF: 64-bit counts and offsets
-    count_format, entry_format = (order + "Q", order + "HHQ8s") if big else (order + "H", order + "HHI4s")
-    (at,) = struct.unpack_from(order + ("Q" if big else "I"), data, 8 if big else 4)
-    (count,) = struct.unpack_from(count_format, data, at)
-    at += struct.calcsize(count_format)
+    order = byte_order(data)
     sizes: dict[int, int] = {}  # by tag
     others = {_TIFF_BITS: 1, _TIFF_COMPRESSION: 1, _TIFF_SAMPLES: 1}  # the least, where the value is elsewhere
     bits_of_samples: tuple[int, ...] = (1,)
     strip_rows = sys.maxsize
-    for _ in range(min(count, _MAX_TIFF_FIELDS)):
-        tag, field_type, values, value = struct.unpack_from(entry_format, data, at)
+    for tag, field_type, values, at, room in entries(data):
+        value = bytes(data[at : at + room])
         if tag in _TIFF_SIZE_TAGS:
             length = _TIFF_INTEGER_BYTES.get(field_type)
             # Ambiguous: libtiff may read such a field differently, or use the other field with this tag.
@@ -148,7 +150,6 @@ def _tiff(name: str, data: memoryview) -> ImageHeader:
             elsewhere = 2 * values > len(value)
             source, start = (data, _integer(value, order)) if elsewhere else (value, 0)
             bits_of_samples = struct.unpack_from(f"{order}{min(values, _MAX_TIFF_SAMPLES)}H", source, start)
-        at += struct.calcsize(entry_format)
     if _TIFF_WIDTH not in sizes or _TIFF_HEIGHT not in sizes:
         return ImageHeader(name, None)
     width, height = sizes[_TIFF_WIDTH], sizes[_TIFF_HEIGHT]
@@ -166,6 +167,22 @@ def _tiff(name: str, data: memoryview) -> ImageHeader:
     )
 
 
+def _avif(name: str, data: memoryview) -> ImageHeader:
+    found = read_avif(data)
+    pixel_bytes = _AVIF_ALPHA if found.alpha else _AVIF
+    return ImageHeader(
+        name, found.size, found.alpha, pixel_bytes=pixel_bytes, transforms=found.transforms, problem=found.problem
+    )
+
+
+def _jpeg2000(name: str, data: memoryview) -> ImageHeader:
+    found = read_jpeg2000(data)
+    if found is None:
+        return ImageHeader(name, None)
+    size, components = found
+    return ImageHeader(name, size, pixel_bytes=_JPEG2000 + _JPEG2000_COMPONENT * components)
+
+
 def _integer(value: bytes, order: str) -> int:
     return int.from_bytes(value, "little" if order == "<" else "big")
 
@@ -179,5 +196,7 @@ _READERS: tuple[tuple[str, _Matches, _Reads], ...] = (
     ("WebP", lambda start: start.startswith(b"RIFF") and start[8:12] == b"WEBP", _webp),
     ("BMP", lambda start: start.startswith(b"BM"), _bmp),
     ("GIF", lambda start: start.startswith((b"GIF87a", b"GIF89a")), _gif),
+    ("AVIF", lambda start: start[4:8] == b"ftyp" and start[8:12] in (b"avif", b"avis"), _avif),
+    ("JPEG 2000", lambda start: start.startswith((b"\0\0\0\x0cjP  \r\n\x87\n", CODESTREAM)), _jpeg2000),
     ("TIFF", lambda start: start.startswith((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")), _tiff),
 )

@@ -10,18 +10,20 @@ import hami
 import numpy as np
 from numpy.typing import NDArray
 
+from hami_image._box_file import transformed
 from hami_image._image_backend import ImageBackend
 from hami_image._image_header import FORMATS, ImageHeader, read_header
 from hami_image._inputs import data_of
 from hami_image._jpeg_file import data_to_decode
 from hami_image._png_file import decode_deep, without_animation
+from hami_image._tiff_file import with_stored_pixels
 from hami_image._webp_file import without_animation as first_webp_image
 
 _FLAGS = {"bgr": cv2.IMREAD_COLOR_BGR, "rgb": cv2.IMREAD_COLOR_RGB, "gray": cv2.IMREAD_GRAYSCALE}
 
 
 class DecodeMat(ImageBackend):
-    """Decode an image file (JPEG, PNG, WebP, BMP, GIF or TIFF).
+    """Decode an image file (JPEG, PNG, WebP, BMP, GIF, TIFF, AVIF or JPEG 2000).
 
     data: bytes, or another bytes-like object (bytearray, memoryview, uint8 array)
     result: image H x W x 3, uint8; H x W with `color` = gray; H x W x 4 if `alpha` is true and the file has alpha
@@ -65,11 +67,13 @@ class DecodeMat(ImageBackend):
             image = self._decode(encoded, flags, header)
         except cv2.error as error:
             raise _decode_error(header, encoded, error) from error
-        except (struct.error, IndexError):  # the file ends early
+        except (struct.error, IndexError, OverflowError):  # the file ends early, or names a place outside of it
             raise _decode_error(header, encoded) from None
         if image is None:
             raise _decode_error(header, encoded)
         _check_decoded_size(header, image)
+        if self.exif and header.transforms:
+            image = transformed(image, header.transforms)
         item["color"] = self.color
         if keep_alpha and self.color == "rgb":
             flipped: NDArray[Any] = cv2.cvtColor(
@@ -90,6 +94,8 @@ class DecodeMat(ImageBackend):
             complete = without_animation(encoded)
             if flags == cv2.IMREAD_UNCHANGED and header.is_deep and header.size:
                 return decode_deep(np.frombuffer(complete, np.uint8), header.size)
+        elif header.format == "TIFF":
+            complete = with_stored_pixels(encoded, turn=self.exif)
         elif header.format == "WebP":
             first = memoryview(first_webp_image(encoded))
             inner = read_header(first)
@@ -107,6 +113,8 @@ class DecodeMat(ImageBackend):
                 f'DecodeMat: "data" is not an image file: {encoded.nbytes} bytes that start with '
                 f"{bytes(encoded[:12])!r}; give the bytes of a {FORMATS} file"
             )
+        if header.problem:
+            raise hami.RequestError(f"DecodeMat: the {header.format} file {header.problem}")
         if header.size is None:
             raise hami.RequestError(
                 f'DecodeMat: "data" starts like a {header.format} file, but its {encoded.nbytes} bytes contain no '
