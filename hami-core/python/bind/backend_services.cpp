@@ -19,7 +19,8 @@ void register_backend_services(py::module_& module) {
       .def_property_readonly("store", &BackendServices::store, "The store of the pipe.")
       .def("find", &BackendServices::find, py::arg("name"), "Return an instance of the pipe by name.")
       .def("queue", &BackendServices::queue, py::arg("name"), "Return a queue of the pipe by name.")
-      .def("count", &BackendServices::count, py::arg("name"), py::arg("by"), "Add to a counter of the node.");
+      .def("count", &BackendServices::count, py::arg("name"), py::arg("by"), "Add to a counter of the node.")
+      .def("remark", &BackendServices::remark, py::arg("text"), "Add a sentence about the node.");
 }
 
 }  // namespace hami::bind

@@ -15,7 +15,10 @@ namespace hami::bind {
 class BackendServices {
  public:
   explicit BackendServices(const Init& init)
-      : context_(init.shared_context()), node_(init.node()), counters_(init.context().resources.counters(node_)) {}
+      : context_(init.shared_context()),
+        node_(init.node()),
+        counters_(init.context().resources.counters(node_)),
+        remarks_(init.context().resources.remarks(node_)) {}
 
   const std::string& node() const noexcept { return node_; }
   // An instance by name. While the pipe is built, it may be registered later; afterwards Error(kNotFound) names similar ones.
@@ -25,6 +28,10 @@ class BackendServices {
   void count(const std::string& name, std::int64_t by) const {
     const std::shared_ptr<PipeContext> owner = context();
     counters_.add(name, by);
+  }
+  void remark(const std::string& text) const {
+    const std::shared_ptr<PipeContext> owner = context();
+    remarks_.add(text);
   }
 
  private:
@@ -36,6 +43,7 @@ class BackendServices {
   const std::weak_ptr<PipeContext> context_;
   const std::string node_;
   Counters& counters_;  // of context_
+  Remarks& remarks_;    // of context_
 };
 
 void register_backend_services(py::module_& module);

@@ -312,6 +312,14 @@ class PyPipe {
     return all;
   }
 
+  py::dict remarks() const {
+    const std::shared_ptr<PipeState> pipe = state();
+    py::dict all;
+    for (const auto& [name, remarks] : pipe->remarks())
+      if (const auto texts = remarks.all(); !texts.empty()) all[py::str(name)] = py::cast(texts);
+    return all;
+  }
+
  private:
   // Lets `hami top` show the pipe. Without memory for that it is not shown.
   static void show(Running& running) noexcept {
@@ -455,7 +463,8 @@ void register_pipe(py::module_& module) {
            py::arg("warmup") = 0, py::arg("calls") = py::none(), py::arg("duration") = py::none(),
            py::arg("arrivals") = std::vector<double>(), py::arg("timeout") = py::none(),
            py::arg("objective") = py::none(), py::arg("seed") = 0, "Run a benchmark and return what was measured.")
-      .def("stats", &PyPipe::stats, "Return the statistics of each node, by name.");
+      .def("stats", &PyPipe::stats, "Return the statistics of each node, by name.")
+      .def("remarks", &PyPipe::remarks, "Return what the backends of each node say about it, by name.");
   module.def("cancel", cancel, py::arg("call"), "Cancel a submitted request. Returns False if it has completed.");
   module.def("wait_if_nested", wait_if_nested, py::arg("call"),
              "Wait for a submitted request if this thread runs a backend or a pipe; otherwise return at once.");

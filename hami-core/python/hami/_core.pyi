@@ -667,6 +667,9 @@ class BackendServices:
     def count(self, name: str, by: int) -> None:
         """Add to a counter of the node."""
 
+    def remark(self, text: str) -> None:
+        """Add a sentence about the node."""
+
 class BackendClass:
     """A handle of a backend class: its name, parameters and traits."""
 
@@ -860,6 +863,9 @@ class Pipe:
 
     def stats(self) -> dict[str, dict[str, Any]]:
         """Return the values of `hami.NodeStats` for each node, by the node's name."""
+
+    def remarks(self) -> dict[str, list[str]]:
+        """Return what the backends of each node say about it, by the node's name."""
 
 def check_dlpack(object: Any, capsule: Any) -> None:
     """Raise DataTypeError if the DLPack capsule of an object is damaged, so that reading it could end the process."""

@@ -17,6 +17,7 @@
 #include "observe/counters.hpp"
 #include "observe/node_stats.hpp"
 #include "observe/node_times.hpp"
+#include "observe/remarks.hpp"
 #include "sync/queue.hpp"
 
 namespace hami {
@@ -66,11 +67,15 @@ class PipeResources {
   // Counters that the backends of a node name themselves; asked for while the pipe is built.
   Counters& counters(const std::string& node) { return counters_[node]; }
   const std::map<std::string, Counters>& all_counters() const noexcept { return counters_; }
+  // What the backends of a node say about it; asked for while the pipe is built.
+  Remarks& remarks(const std::string& node) { return remarks_[node]; }
+  const std::map<std::string, Remarks>& all_remarks() const noexcept { return remarks_; }
 
  private:
   std::map<std::string, NodeStats> stats_;
   std::map<std::string, NodeTimes> times_;
   std::map<std::string, Counters> counters_;
+  std::map<std::string, Remarks> remarks_;
   Nanoseconds timeout_ = kNever;
   bool non_blocking_ = true;
   const std::shared_ptr<RequestStore> store_ = std::make_shared<RequestStore>();

@@ -69,6 +69,7 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   const std::map<std::string, NodeStats>& stats() const noexcept { return context_->resources.all_stats(); }
   const std::map<std::string, NodeTimes>& times() const noexcept { return context_->resources.all_times(); }
   const std::map<std::string, Counters>& counters() const noexcept { return context_->resources.all_counters(); }
+  const std::map<std::string, Remarks>& remarks() const noexcept { return context_->resources.all_remarks(); }
 
  private:
   friend class Call;

@@ -62,6 +62,7 @@ class InstanceDispatcher final : public Backend,
 
   void add_instances(NodeScheduler& scheduler);
   void set_limits(const Params& params);
+  std::string all_remarks() const;
   void set_probes();
   std::optional<Index> acquire_inline(Batch batch, InlinePolicy how);
   void set_classes(const Params& params, NodeScheduler& scheduler);

@@ -29,8 +29,8 @@ def add_package_commands(add: Add) -> None:
     search.add_argument("word", nargs="?", metavar="WORD", help="part of a name or description; default: list all")
     _add_catalog(search)
 
-    show = add("show", "hami._cli.search:show", "describe a plugin in the catalogue")
-    show.add_argument("name", metavar="NAME", help="a plugin, or one of its backends or pipelines")
+    show = add("show", "hami._cli.search:show", "describe a plugin in the catalogue, or a model file")
+    show.add_argument("name", metavar="NAME", help="a plugin, one of its backends or pipelines, or a file")
     _add_catalog(show)
 
     download = add("download", "hami._cli.install:download", "download plugins, for a machine without a network")

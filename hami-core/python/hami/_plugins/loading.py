@@ -43,6 +43,16 @@ class HookSpecs:
         return {}
 
     @hookspec
+    def hami_show_file(self, path: str) -> dict[str, Any] | None:
+        """Return what `hami show FILE` prints about a file, as a dict from name to value, or None for other files."""
+        return None
+
+    @hookspec
+    def hami_findings(self, backend: str, params: dict[str, Any]) -> list[str]:
+        """Return what `hami check` prints about a configured backend of the plugin; one sentence in each line."""
+        return []
+
+    @hookspec
     def hami_commands(self, subparsers: Any) -> None:
         """Add commands to the command line: parsers of argparse with `set_defaults(run=function)`."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any
 
 from hami import _core
@@ -184,9 +184,16 @@ class PluginManager:
         """Return the packaged pipelines by name; several distributions may package one of the same name."""
         return self.index().pipelines
 
-    def hook(self, name: str) -> Iterator[tuple[PluginRecord, Any]]:
-        """Load every plugin, and yield the record of each plugin with this hook and a function that calls the hook."""
+    def hook(self, name: str, distributions: Container[str] | None = None) -> Iterator[tuple[PluginRecord, Any]]:
+        """Load plugins, and yield the record of each one with this hook and a function that calls the hook.
+
+        Args:
+            name: the name of the hook.
+            distributions: the plugins of these are loaded; None: every plugin is.
+        """
         for plugin in self.index().plugins:
+            if distributions is not None and plugin.distribution not in distributions:
+                continue
             self._loader.load(plugin)
             if plugin.object is not None and hasattr(plugin.object, name):
                 yield self._record(plugin), lambda plugin=plugin, **given: self._loader.call_hook(name, plugin, **given)

@@ -262,6 +262,29 @@ class Backend:
         """
         self._of_pipe("count").count(name, by)
 
+    def remark(self, text: str) -> None:
+        """Add a sentence about the node, which `pipe.explain()` shows and an error about its `max` repeats.
+
+        >>> @hami.register
+        ... class OneByOne(hami.Backend):
+        ...     max = 1
+        ...     def init(self, options):
+        ...         self.remark("the model takes one image at a time")
+        ...     def forward(self, batch):
+        ...         batch[0]["result"] = 1
+        >>> hami.pipe({"backend": "OneByOne", "max": 8})
+        Traceback (most recent call last):
+        hami.ConfigError: max is 8; the backend of node "default" takes at most 1
+        the model takes one image at a time
+
+        Args:
+            text: The sentence. A node keeps each sentence once, and at most 32.
+
+        Raises:
+            ConfigError: The backend does not belong to a pipe.
+        """
+        self._of_pipe("remark").remark(text)
+
     def _of_pipe(self, name: str) -> BackendServices:
         if self._services is None:
             raise ConfigError(

@@ -484,7 +484,10 @@ class Pipe:
         """
         from hami.observe.explanation import explain
 
-        return explain(self.describe(), self.stats(), since)
+        return [
+            *explain(self.describe(), self.stats(), since),
+            *(f"{node}: {remark}" for node, remarks in self._core.remarks().items() for remark in remarks),
+        ]
 
     def trace(self, path: str | os.PathLike[str], *, last: float | None = None, slow: float | None = None) -> Trace:
         """Record a timeline into a file that [Perfetto](https://ui.perfetto.dev) shows, until the trace is stopped.

@@ -59,6 +59,7 @@ def read_onnx(
     max_nodes: int = 100_000,
     max_graph_depth: int = 10,
     max_call_depth: int = 64,
+    empty_inputs: bool = False,
 ) -> OnnxFile:
     """Read the structure of an ONNX file; a file that has not changed since is not read again.
 
@@ -70,6 +71,7 @@ def read_onnx(
         max_nodes: largest number of nodes, in subgraphs too, after inlining all local functions.
         max_graph_depth: deepest nesting of subgraphs (If, Loop, Scan), through local functions too.
         max_call_depth: deepest nesting of calls of local functions.
+        empty_inputs: whether the engine takes inputs with an axis of length 0, which only empty data fit.
 
     Raises:
         hami.ConfigError: the file is damaged, is not an ONNX model, exceeds a limit, contains a cycle, or names weights
@@ -89,6 +91,7 @@ def read_onnx(
             os.path.realpath(path),
             (status.st_mtime_ns, status.st_size, status.st_ino),
             Limits(max_nodes, max_graph_depth, max_call_depth),
+            empty_inputs,
         )
     except Refused as error:
         raise hami.ConfigError(f'{backend}: "{os.fspath(path)}" ({status.st_size} bytes) {error}') from None
@@ -111,19 +114,20 @@ class OnnxLimits(hami.Backend):
 
 
 @functools.lru_cache
-def _read(path: str, stamp: tuple[int, ...], limits: Limits) -> OnnxFile:
+def _read(path: str, stamp: tuple[int, ...], limits: Limits, empty_inputs: bool) -> OnnxFile:
     with open(path, "rb") as file:
         if not stamp[1]:
             raise Refused("is truncated or is not an ONNX model: the file is empty")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return _Walk(data, limits).file(len(data))
+            return _Walk(data, limits, empty_inputs).file(len(data))
 
 
 class _Walk:
     """Walks through the messages of onnx.proto that lead from a model to its nodes and tensors."""
 
-    def __init__(self, data: Data, limits: Limits) -> None:
+    def __init__(self, data: Data, limits: Limits, empty_inputs: bool) -> None:
         self._data = data
+        self._empty_inputs = empty_inputs
         self._limits = limits
         self._max_fields = limits.max_nodes * _FIELDS_PER_NODE + _MORE_FIELDS
         self._reader = Reader(data, self._max_fields)
@@ -195,7 +199,7 @@ class _Walk:
                 if is_empty and name not in known:
                     empty.add(name)
                 known.add(name)
-        if empty and depth == 0:
+        if empty and depth == 0 and not self._empty_inputs:
             raise Refused(f'has an input "{_text(min(empty))}" with an axis of length 0, which only empty data fit')
         return check_order(nodes) - known
 

@@ -86,5 +86,6 @@ def prove_rows(
         max_nodes=max_nodes,
         max_graph_depth=max_graph_depth,
         max_call_depth=max_call_depth,
+        empty_inputs=True,
     )
     return RowProof("unknown", reason=Reason("", "", 0, "is not analysed yet"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import hami
@@ -10,76 +10,148 @@ import numpy as np
 from hami.batching import group_requests
 from numpy.typing import NDArray
 
-from hami_onnx._feed import Feed, read_feed
+from hami_onnx._feed import Feed, group_key, read_feed
 from hami_onnx._model import Model
+from hami_onnx._own import own_part
 
 _MAX_BYTES_WITH_GIL = 1 << 20  # copying 1 MiB takes about 100 us
 
+Member = tuple[Any, Feed]  # a request and what was read from it
 
-def run_batch(batch: list[Any], model: Model, backend: str) -> int:
+
+def run_batch(batch: list[Any], model: Model, backend: str, count: Callable[[str], None]) -> int:
     """Set the `result` of each request: an array, or a dict by name if the model has several outputs.
 
-    Return the number of groups that ran one after another.
+    Return the number of groups that ran one after another. `count` adds to a counter of the node.
     """
+    joins = model.rows.joins and (model.watch is None or model.watch.joins)
     groups = group_requests(
         batch,
         lambda item: read_feed(item, model, backend),
-        lambda feed: tuple(array.shape[1:] for array in feed.arrays),
-        max_items=None if model.has_batch_axis else 1,
+        lambda feed: group_key(feed, model),
+        max_items=None if joins else 1,
     )
-    accepted = sum(len(items) for items, _ in groups)
-    # A group is smaller than the batch if a request was rejected or shapes differ. A model with a fixed number of rows
-    # can then run only with padding.
-    pad = accepted < len(batch) or len(groups) > 1
     for items, feeds in groups:
-        _run_group(list(zip(items, feeds, strict=True)), model, backend, pad=pad)
+        _run_group(list(zip(items, feeds, strict=True)), model, backend, count)
     return len(groups)
 
 
-def _run_group(members: list[tuple[Any, Feed]], model: Model, backend: str, *, pad: bool) -> None:
-    """Run requests together. With `pad`, repeated rows fill the batch up to the fixed number of rows of the model."""
+def _run_group(members: list[Member], model: Model, backend: str, count: Callable[[str], None]) -> None:
+    """Run requests together."""
     rows = sum(feed.rows for _, feed in members)
-    total = max(rows, model.fixed_rows) if model.fixed_rows and pad and rows else rows
-    if model.fixed_rows and total != model.fixed_rows:
-        text = f"{backend}: the model takes batches of exactly {model.fixed_rows} rows (axis 0), got {rows}"
-        _fail(members, hami.RequestError(text), backend)
-        return
     try:
         arrays = [
-            _concatenate(parts) if len(members) > 1 else parts[0]
-            for parts in zip(*(feed.arrays for _, feed in members), strict=True)
+            _concatenate(parts, axis) if len(parts) > 1 and axis is not None else parts[0]
+            for parts, axis in zip(
+                zip(*(feed.arrays for _, feed in members), strict=True), model.rows.input_axes, strict=True
+            )
         ]
-        if total > rows:
-            arrays = [np.concatenate([array, np.repeat(array[:1], total - rows, axis=0)]) for array in arrays]
-        outputs = model.run(arrays)
+        outputs = _run_rows(arrays, rows, members[0][1].extra, model)
     except Exception as error:
         # One bad request (an index out of range, for example) must not fail the others.
         if len(members) > 1:
-            _run_one_by_one(members, model, backend)
+            _run_one_by_one(members, model, backend, count)
         else:
             _fail(members, error, backend)
         return
-    if len(members) > 1 and any(np.shape(output)[:1] != (total,) for output in outputs):
-        _run_one_by_one(members, model, backend)  # the rows of an output cannot be assigned to the requests
+    if len(members) > 1 and not _have_rows(outputs, rows, model):
+        _run_one_by_one(members, model, backend, count)  # the rows of an output cannot be assigned to the requests
         return
+    if len(members) > 1 and model.watch is not None and model.watch.is_due():
+        count("watched")
+        if not _row_is_the_same_alone(arrays, outputs, rows, model):
+            count("watch_differences")
+            if not model.watch.joins:
+                _run_one_by_one(members, model, backend, count)
+                return
     start = 0
     for item, feed in members:
         stop = start + feed.rows
-        own = outputs if feed.rows == total else [output[start:stop] for output in outputs]
+        own = outputs if len(members) == 1 else _part(outputs, start, stop, rows, model)
         item["result"] = _result(own, feed, model)
         start = stop
 
 
-def _concatenate(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Concatenate contiguous arrays of one dtype along axis 0, without releasing the GIL if they are small.
+def _run_rows(arrays: list[Any], rows: int, extra: dict[str, Any], model: Model) -> list[Any]:
+    """Run the model on rows; with a fixed number of rows in blocks, the last one padded with copies of its last row."""
+    fixed = model.rows.fixed
+    if fixed is None or rows == fixed:
+        return model.run(arrays, extra)
+    blocks = []
+    for start in range(0, max(rows, 1), fixed):
+        length = min(fixed, rows - start)
+        block = [
+            array if axis is None else _filled(array, axis, start, length, fixed)
+            for array, axis in zip(arrays, model.rows.input_axes, strict=True)
+        ]
+        outputs = model.run(block, extra)
+        blocks.append(_part(outputs, 0, length, fixed, model))
+    if len(blocks) == 1:
+        return blocks[0]
+    return [
+        parts[0] if axis is None else np.concatenate(parts, axis=axis)
+        for parts, axis in zip(zip(*blocks, strict=True), model.rows.output_axes, strict=True)
+    ]
+
+
+def _filled(array: NDArray[Any], axis: int, start: int, length: int, fixed: int) -> NDArray[Any]:
+    """Return rows of an array, with copies of the last one up to `fixed` rows; without a row, zeros."""
+    if not length:
+        shape = (*array.shape[:axis], fixed, *array.shape[axis + 1 :])
+        return np.full(shape, "", object) if array.dtype.hasobject else np.zeros(shape, array.dtype)
+    indices = [start + min(i, length - 1) for i in range(fixed)]
+    return np.ascontiguousarray(np.take(array, indices, axis=axis))
+
+
+def _have_rows(outputs: Sequence[Any], rows: int, model: Model) -> bool:
+    """Return whether the rows of all outputs can be assigned to requests."""
+    return all(
+        axis is None or _length(output, axis) == rows
+        for output, axis in zip(outputs, model.rows.output_axes, strict=True)
+    )
+
+
+def _length(output: Any, axis: int) -> int:
+    if isinstance(output, list):
+        return len(output) if axis == 0 else -1
+    shape: tuple[int, ...] = np.shape(output)
+    return shape[axis] if axis < len(shape) else -1
+
+
+def _row_is_the_same_alone(arrays: list[Any], outputs: list[Any], rows: int, model: Model) -> bool:
+    """Run the last row of a batch alone, and compare it with what it got in the batch."""
+    assert model.watch is not None
+    if not rows or not all(isinstance(output, np.ndarray) for output in outputs):
+        return True
+    row = [
+        array if axis is None else np.ascontiguousarray(np.take(array, [rows - 1], axis=axis))
+        for array, axis in zip(arrays, model.rows.input_axes, strict=True)
+    ]
+    return model.watch.compare(
+        [spec.name for spec in model.outputs],
+        _part(outputs, rows - 1, rows, rows, model),
+        lambda: _run_rows(row, 1, {}, model),
+        rows=rows,
+    )
+
+
+def _part(outputs: Sequence[Any], start: int, stop: int, rows: int, model: Model) -> list[Any]:
+    """Return rows of the outputs."""
+    return [
+        own_part(output, axis, start, stop, rows) for output, axis in zip(outputs, model.rows.output_axes, strict=True)
+    ]
+
+
+def _concatenate(parts: Sequence[NDArray[Any]], axis: int) -> NDArray[Any]:
+    """Concatenate contiguous arrays of one dtype, along axis 0 without releasing the GIL if they are small.
 
     np.concatenate releases the GIL for each part with more than 500 elements. Callers whose requests have just been
     completed then take it and delay the batch. Copying a few hundred kilobytes takes less time than one hand-over.
     """
     first = parts[0]
     size = sum(part.nbytes for part in parts)
-    if first.dtype.hasobject or not 0 < size <= _MAX_BYTES_WITH_GIL:
-        return np.concatenate(parts)
+    if axis or first.dtype.hasobject or not 0 < size <= _MAX_BYTES_WITH_GIL:
+        return np.concatenate(parts, axis=axis)
     joined: NDArray[Any] = np.empty((sum(part.shape[0] for part in parts), *first.shape[1:]), first.dtype)
     target = _bytes_of(joined)
     start = 0
@@ -96,12 +168,12 @@ def _bytes_of(array: NDArray[Any]) -> memoryview:
     return view
 
 
-def _run_one_by_one(members: list[tuple[Any, Feed]], model: Model, backend: str) -> None:
+def _run_one_by_one(members: list[Member], model: Model, backend: str, count: Callable[[str], None]) -> None:
     for member in members:
-        _run_group([member], model, backend, pad=True)
+        _run_group([member], model, backend, count)
 
 
-def _fail(members: list[tuple[Any, Feed]], error: Exception, backend: str) -> None:
+def _fail(members: list[Member], error: Exception, backend: str) -> None:
     text = str(error)
     failure = hami.RequestError(text if text.startswith(backend) else f"{backend}: {text}")
     failure.__cause__ = error
@@ -111,7 +183,13 @@ def _fail(members: list[tuple[Any, Feed]], error: Exception, backend: str) -> No
 
 def _result(outputs: list[Any], feed: Feed, model: Model) -> Any:
     if feed.without_batch_axis:
-        outputs = [output[0, ...] if np.shape(output)[:1] == (1,) else output for output in outputs]
+        outputs = [_without_axis(output, axis) for output, axis in zip(outputs, model.rows.output_axes, strict=True)]
     if len(outputs) == 1:
         return outputs[0]
     return {spec.name: output for spec, output in zip(model.outputs, outputs, strict=True)}
+
+
+def _without_axis(output: Any, axis: int | None) -> Any:
+    if axis is None or _length(output, axis) != 1:
+        return output
+    return output[0] if isinstance(output, list) else output[(slice(None),) * axis + (0, ...)]

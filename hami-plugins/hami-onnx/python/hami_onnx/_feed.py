@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple
 
 import hami
 import numpy as np
 from numpy.typing import NDArray
 
-from hami_onnx._model import Model, TensorSpec
+from hami_onnx._model import Model
+from hami_onnx._specs import TensorSpec
+
+_SMALL = 1 << 16  # bytes; larger arrays that all rows share are compared by their address
 
 
 class Feed(NamedTuple):
     """One request that is ready to run."""
 
-    arrays: list[NDArray[Any]]  # in the order of the model's inputs, each with the batch axis if the model has one
+    arrays: list[Any]  # in the order of the model's inputs; an array, or a list of arrays for a sequence
+    extra: dict[str, Any]  # the inputs by name that other requests may leave out
     rows: int  # how many rows of a batch the request is
     without_batch_axis: bool  # the data has no batch axis, so the result gets none either
 
@@ -24,48 +28,118 @@ def read_feed(item: Any, model: Model, backend: str) -> Feed:
     """Read a request. Raises RequestError or DataTypeError if the model cannot run it."""
     if "data" not in item:
         raise hami.RequestError(f'{backend}: the request has no key "data"; its keys are {sorted(item.keys())}')
-    values = _values(item["data"], model, backend)
-    arrays = [_array(value, spec, backend) for spec, value in zip(model.inputs, values, strict=True)]
-    without_batch_axis = model.has_batch_axis and all(
-        array.ndim == len(spec.shape) - 1 for array, spec in zip(arrays, model.inputs, strict=True)
+    values, given = _values(item["data"], model, backend)
+    arrays = [_input(value, spec, backend) for spec, value in zip(model.inputs, values, strict=True)]
+    extra = {
+        spec.name: None if given[spec.name] is None else _input(given[spec.name], spec, backend)
+        for spec in model.optional
+        if spec.name in given
+    }
+    rows = model.rows
+    without_batch_axis = any(axis is not None for axis in rows.lone_axes) and all(
+        axis is None or (spec.shape and array.ndim == len(spec.shape) - 1)
+        for array, spec, axis in zip(arrays, model.inputs, rows.lone_axes, strict=True)
     )
     if without_batch_axis:
-        arrays = [array[np.newaxis] for array in arrays]
-    for array, spec in zip(arrays, model.inputs, strict=True):
-        _check_shape(array, spec, model, backend)
-    if not model.has_batch_axis:
-        return Feed(arrays, 1, False)
-    rows = {array.shape[0] for array in arrays}
-    if len(rows) > 1:
-        shown = ", ".join(f"{spec.name} {list(array.shape)}" for spec, array in zip(model.inputs, arrays, strict=True))
-        raise hami.RequestError(f"{backend}: all inputs must have the same number of rows (axis 0), got {shown}")
-    count = rows.pop()
+        arrays = [
+            array if axis is None else np.expand_dims(array, axis)
+            for array, axis in zip(arrays, rows.lone_axes, strict=True)
+        ]
+    for array, spec, axis in zip(arrays, model.inputs, rows.input_axes, strict=True):
+        _check_shape(array, spec, axis, model, backend)
+    if not rows.joins:
+        return Feed(arrays, extra, 1, without_batch_axis)
+    count = _rows_of(arrays, model, backend)
     request_size = item.get("request_size", count)
     if request_size != count:
         raise hami.RequestError(
-            f'{backend}: "request_size" must be the number of rows (axis 0) of the data, {count}, got {request_size}'
+            f'{backend}: "request_size" must be the number of rows ({_axis_text(model)}) of the data, {count}, '
+            f"got {request_size}"
         )
-    return Feed(arrays, count, without_batch_axis)
+    return Feed(arrays, extra, count, without_batch_axis)
 
 
-def _values(data: Any, model: Model, backend: str) -> list[Any]:
-    """Return one value per input: by name from a dict, in order from a list, or `data` itself for a single input."""
+def group_key(feed: Feed, model: Model) -> Hashable:
+    """Return what requests that may run together have in common: shapes, and the values of inputs that rows share."""
+    if feed.extra or not model.rows.joins:
+        return id(feed)  # an input that others leave out, or another value of an initializer: alone
+    return tuple(
+        array.shape[:axis] + array.shape[axis + 1 :] if axis is not None else _content(array)
+        for array, axis in zip(feed.arrays, model.rows.input_axes, strict=True)
+    )
+
+
+def _content(array: NDArray[Any]) -> Hashable:
+    if array.dtype.hasobject:
+        return array.shape, tuple(array.flat)
+    if array.nbytes <= _SMALL:
+        return array.shape, array.tobytes()
+    return array.shape, array.__array_interface__["data"][0]
+
+
+def _axis_text(model: Model) -> str:
+    axes = sorted({axis for axis in model.rows.input_axes if axis is not None})
+    return f"axis {' or '.join(map(str, axes))}"
+
+
+def _rows_of(arrays: list[Any], model: Model, backend: str) -> int:
+    counts = set()
+    for array, axis in zip(arrays, model.rows.input_axes, strict=True):
+        if axis is None:
+            continue
+        if array.ndim <= axis:
+            raise hami.RequestError(
+                f"{backend}: the rows of the data are its axis {axis}, got {array.dtype} {list(array.shape)}"
+            )
+        counts.add(array.shape[axis])
+    if len(counts) > 1:
+        shown = ", ".join(f"{spec.name} {list(array.shape)}" for spec, array in zip(model.inputs, arrays, strict=True))
+        raise hami.RequestError(
+            f"{backend}: all inputs must have the same number of rows ({_axis_text(model)}), got {shown}"
+        )
+    return int(counts.pop())
+
+
+def _values(data: Any, model: Model, backend: str) -> tuple[list[Any], Mapping[str, Any]]:
+    """Return one value per required input, and what was given by name.
+
+    Data is a dict by name, a list in the order of the inputs, or the value of the only input.
+    """
     names = [spec.name for spec in model.inputs]
     if isinstance(data, Mapping):
-        if set(data.keys()) != set(names):
+        known = {*names, *(spec.name for spec in model.optional)}
+        if not set(names) <= set(data.keys()) <= known:
+            may = f" and may have {[spec.name for spec in model.optional]}" if model.optional else ""
             raise hami.RequestError(
-                f"{backend}: the model has the inputs {names}, got a dict with the keys {list(data.keys())}"
+                f"{backend}: the model has the inputs {names}{may}, got a dict with the keys {list(data.keys())}"
             )
-        return [data[name] for name in names]
+        return [data[name] for name in names], data
+    if len(names) == 1 and model.inputs[0].is_sequence and not _is_wrapped_sequence(data):
+        return [data], {}
     if isinstance(data, (list, tuple)):
         if len(data) != len(names):
             raise hami.RequestError(f"{backend}: the model has the inputs {names}, got a list of length {len(data)}")
-        return list(data)
+        return list(data), {}
     if len(names) != 1:
         raise hami.DataTypeError(
             f'{backend}: "data" must be a dict by input name, or a list in the order {names}, got {type(data).__name__}'
         )
-    return [data]
+    return [data], {}
+
+
+def _is_wrapped_sequence(data: Any) -> bool:
+    return isinstance(data, (list, tuple)) and len(data) == 1 and isinstance(data[0], (list, tuple))
+
+
+def _input(value: Any, spec: TensorSpec, backend: str) -> Any:
+    """Return the value of an input: an array, or a list of arrays for a sequence."""
+    if not spec.is_sequence:
+        return _array(value, spec, backend)
+    if not isinstance(value, (list, tuple)):
+        raise hami.DataTypeError(
+            f'{backend}: input "{spec.name}" must be a list of arrays ({spec}), got {type(value).__name__}'
+        )
+    return [_array(each, spec, backend) for each in value]
 
 
 def _array(value: Any, spec: TensorSpec, backend: str) -> NDArray[Any]:
@@ -92,9 +166,14 @@ def _array(value: Any, spec: TensorSpec, backend: str) -> NDArray[Any]:
     if not _converts_without_loss(array.dtype, spec.dtype):
         raise hami.DataTypeError(
             f'{backend}: input "{spec.name}" expects {spec.dtype}, got {array.dtype}, which cannot be converted '
-            f"without loss; convert it with .astype({spec.dtype.name!r}) if the loss is acceptable"
+            f"without loss; convert it with .astype({_name_for_astype(spec)}) if the loss is acceptable"
         )
     return array.astype(spec.dtype, order="C")
+
+
+def _name_for_astype(spec: TensorSpec) -> str:
+    assert spec.dtype is not None
+    return f"ml_dtypes.{spec.dtype.name}" if spec.onnx_type else repr(spec.dtype.name)
 
 
 def _converts_without_loss(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
@@ -128,12 +207,20 @@ def _strings(array: NDArray[Any], spec: TensorSpec, backend: str) -> NDArray[np.
     return strings
 
 
-def _check_shape(array: NDArray[Any], spec: TensorSpec, model: Model, backend: str) -> None:
-    if not spec.shape:  # a scalar, or the model does not state the rank
+def _check_shape(array: Any, spec: TensorSpec, row_axis: int | None, model: Model, backend: str) -> None:
+    if not spec.shape or spec.is_sequence:  # a scalar, or the model does not state the rank
         return
     fits = array.ndim == len(spec.shape) and all(
-        size == expected or expected is None or (axis == 0 and model.has_batch_axis)  # run_batch checks the rows
+        size == expected or expected is None or axis == row_axis  # run_batch pads a short batch
         for axis, (size, expected) in enumerate(zip(array.shape, spec.shape, strict=True))
     )
     if not fits:
-        raise hami.RequestError(f'{backend}: input "{spec.name}" expects {spec}, got {array.dtype} {list(array.shape)}')
+        text = f'{backend}: input "{spec.name}" expects {spec}, got {array.dtype} {list(array.shape)}'
+        raise hami.RequestError(text + _why_not_padded(array, spec, model))
+
+
+def _why_not_padded(array: Any, spec: TensorSpec, model: Model) -> str:
+    """Return why data with fewer rows than the model takes is not padded."""
+    if model.rows.joins or array.ndim != len(spec.shape) or array.shape[1:] != spec.shape[1:]:
+        return ""
+    return f"; a batch with fewer rows is not padded, because {model.joining.reason}"

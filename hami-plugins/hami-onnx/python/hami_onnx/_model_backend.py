@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Any
 
 from hami import FilePath
 from hami_model_check.onnx import OnnxLimits
 
+from hami_onnx._joining import join_rows
 from hami_onnx._model import Model
 from hami_onnx.session import open_session
 
@@ -23,8 +25,15 @@ class OnnxModelBackend(OnnxLimits):
     )
     provider_options: Annotated[list[str], "options of the provider, each written as key=value"] = []  # noqa: RUF012
     threads: Annotated[int, "threads of the session; 0: all cores that this process may use"] = 0
+    custom_operators: Annotated[list[str], "libraries with operators of your own; they must be allowed files"] = []  # noqa: RUF012
 
-    batched: Annotated[bool | None, "whether axis 0 is a batch; default: detected from the axis names"] = None
+    batched: Annotated[
+        bool | None,
+        "whether requests are joined; default: if the graph proves, or a test shows, that rows are independent",
+    ] = None
+    batch_axes: Annotated[
+        list[str], "the axis of the rows, each written as name=axis or name=none; default: found"
+    ] = []  # noqa: RUF012
     isolate_load: Annotated[bool, "load the model in a child process first, which must succeed"] = False
 
     def open_model(self, options: Any) -> Model:
@@ -34,9 +43,24 @@ class OnnxModelBackend(OnnxLimits):
             provider=self.provider,
             provider_options=self.provider_options,
             threads=self.threads,
+            custom_operators=self.custom_operators,
             limits=self.onnx_limits(),
             isolate_load=self.isolate_load,
             init_event=options.get("init_event"),
             backend=backend,
         )
-        return Model(session, self.batched, backend)
+        model = Model(session, backend)
+        join_rows(
+            model,
+            session,
+            os.path.abspath(self.model),
+            batched=self.batched,
+            batch_axes=self.batch_axes,
+            settings=[self.provider, self.provider_options, self.custom_operators],
+            limits=self.onnx_limits(),
+            backend=backend,
+        )
+        if self.batched is not False and not model.rows.joins:
+            advice = f"; {model.joining.advice}" if model.joining.advice else ""
+            self.remark(f"{backend} runs requests one by one: {model.joining.reason}{advice}")
+        return model

@@ -16,7 +16,7 @@ class OnnxInferTensor(hami.Backend):
     data: one array, a dict of arrays by input name, or a list of arrays in the order of the inputs
     result: one array, or a dict of arrays by output name if the model has several outputs
 
-    If the model has a fixed batch size N, the range of this backend is N to N.
+    A model with a fixed batch size N takes requests of 1 to N rows: fewer are padded, if rows are independent.
     """
 
     thread = "concurrent"
@@ -33,16 +33,13 @@ class OnnxInferTensor(hami.Backend):
             )
         self._model = model
 
-    def min(self) -> int | None:
-        return self._model.fixed_rows if self._model else None
-
     def max(self) -> int | None:
-        return self._model.fixed_rows if self._model else None
+        return self._model.rows.fixed if self._model else None
 
     def forward(self, batch: list[Any]) -> None:
         assert self._model is not None, "forward after close"
         for item in batch:
-            run_batch([item], self._model, "OnnxInferTensor")
+            run_batch([item], self._model, "OnnxInferTensor", self.count)
 
     def close(self) -> None:
         self._model = None

@@ -16,33 +16,31 @@ class OnnxTensor(OnnxModelBackend):
     result: one array, or a dict of arrays by output name if the model has several outputs
     request_size: key of the request, the number of rows in `data`; by default found from its shape
 
-    Requests with equal shapes run together if axis 0 of all inputs and outputs is a batch: it is dynamic and has one
-    name everywhere, or `batched` is true. Data without the batch axis is one row, and its result has no batch axis. A
-    model with a fixed batch size N takes exactly N rows; with a dynamic one, the node learns how many rows pay. A model
-    without a batch axis runs request by request.
+    Requests with equal shapes run together if the graph proves, or a test at the start shows, that rows are
+    independent; every other model runs request by request. `batched` and `batch_axes` say otherwise. Data without the
+    batch axis is one row, and its result has no batch axis. A model with a fixed batch size N runs in blocks of N rows,
+    and a short block is padded with copies of a row; with a dynamic one, the node learns how many rows pay.
     """
 
     _model: Model | None = None
+    _has_remarked = False
 
     def init(self, options: Any) -> None:
         self._model = self.open_model(options)
         options["engine_inputs"] = self._model.announced_inputs()
 
-    def min(self) -> int | None:
-        return self._rows_per_run()
-
-    def max(self) -> int | str:
-        return self._rows_per_run() or "auto"
+    def max(self) -> int | str | None:
+        if self._model is None:
+            return None
+        return (self._model.rows.fixed or "auto") if self._model.rows.joins else 1
 
     def forward(self, batch: list[Any]) -> None:
         assert self._model is not None, "forward after close"
-        self.count("groups", run_batch(batch, self._model, "OnnxTensor"))
+        self.count("groups", run_batch(batch, self._model, "OnnxTensor", self.count))
+        watch = self._model.watch
+        if watch is not None and watch.difference is not None and not self._has_remarked:
+            self._has_remarked = True
+            self.remark(f"OnnxTensor: {watch.finding}")
 
     def close(self) -> None:
         self._model = None
-
-    def _rows_per_run(self) -> int | None:
-        """Return the fixed batch size, 1 without a batch axis, or None if the axis is dynamic."""
-        if self._model is None:
-            return None
-        return self._model.fixed_rows if self._model.has_batch_axis else 1

@@ -17,6 +17,24 @@ def hami_register(registry: Any) -> None:
 
 
 @hookimpl
+def hami_show_file(path: str) -> dict[str, Any] | None:
+    if not path.endswith((".onnx", ".ort")):
+        return None
+    from hami_onnx.show import show_model
+
+    return show_model(path)
+
+
+@hookimpl
+def hami_findings(backend: str, params: dict[str, Any]) -> list[str]:
+    if backend not in ("LoadOnnx", "OnnxTensor"):
+        return []
+    from hami_onnx.show import findings_of
+
+    return findings_of(params)
+
+
+@hookimpl
 def hami_report() -> dict[str, str]:
     import onnxruntime
 

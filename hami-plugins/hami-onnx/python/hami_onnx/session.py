@@ -9,6 +9,7 @@ threads of a pool sleep and do not spin, so that the pools of several models do 
 from __future__ import annotations
 
 import os
+import re
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from collections.abc import Mapping, Sequence
 import hami
 import onnxruntime
 from hami_model_check.isolation import load_in_child
-from hami_model_check.onnx import read_onnx
+from hami_model_check.onnx import OnnxFile, read_onnx
 
 from hami_onnx._cores import usable_cores
 from hami_onnx._model_files import FileStamp, find_model_files
@@ -24,6 +25,9 @@ from hami_onnx._providers import check_active_provider, full_name, libraries_in,
 
 # Parts of onnxruntime's messages, in different versions, for a file that is not a complete model.
 _NOT_A_MODEL = ("Protobuf parsing failed", "No graph was found", "does not have a graph")
+
+_NO_KERNEL = re.compile(r"implementation for (?P<operator>[\w.]+)\((?P<since>\d+)\) node with name '(?P<node>[^']*)'")
+_OPSET_WITH_KERNELS = 25  # newer opsets are accepted, but some of their operators have no kernel
 
 # onnxruntime starts all threads of a session immediately: 100,000 take minutes and 1,000,000 crash the process.
 _MAX_THREADS = 4096  # more than the cores of any machine
@@ -47,6 +51,7 @@ def open_session(
     provider: str = "cpu",
     provider_options: Sequence[str] = (),
     threads: int = 0,
+    custom_operators: Sequence[str | os.PathLike[str]] = (),
     limits: Mapping[str, int] | None = None,
     isolate_load: bool = False,
     init_event: hami.Event | None = None,
@@ -63,6 +68,7 @@ def open_session(
         provider: short name (cpu, cuda, openvino, …) or full name of an execution provider of onnxruntime.
         provider_options: options of the provider, each written as key=value.
         threads: size of the session's thread pool; 0 means the number of cores that this process may use.
+        custom_operators: libraries with operators of the user, which must be allowed files.
         limits: arguments of hami_model_check.onnx.read_onnx, such as {"max_nodes": 1000}; None: its defaults.
         isolate_load: load the model in a child process first; for the backends OnnxTensor and LoadOnnx.
         init_event: `options["init_event"]` of the backend; if it completes, the child process is killed.
@@ -80,9 +86,10 @@ def open_session(
         )
     name = full_name(provider, backend)
     options = parse_provider_options(provider_options, backend)
-    path, stamps = _find_model_files(path, limits or {}, backend)
+    libraries = [_allowed_library(library, backend) for library in custom_operators]
+    path, stamps = find_files(path, limits or {}, backend)
     threads = threads or usable_cores()
-    key = (stamps, name, tuple(sorted(options.items())), threads)
+    key = (stamps, name, tuple(sorted(options.items())), threads, tuple(libraries))
     with _lock:
         session = _sessions.get(key)
         if session is None:
@@ -93,15 +100,23 @@ def open_session(
                     "provider_options": list(provider_options),
                 }
                 parameters |= {"threads": threads, **(limits or {})}
+                if libraries:
+                    parameters["custom_operators"] = libraries
                 load_in_child(
                     f"hami-onnx::{backend}",
                     parameters,
                     version_of_files=stamps,
                     init_event=init_event,
-                    libraries=libraries_in(options.values()),
+                    libraries=[*libraries, *libraries_in(options.values())],
                 )
-            session = _sessions[key] = _create_session(path, name, options, threads, backend)
+            session = _sessions[key] = _create_session(path, name, options, threads, libraries, backend)
     return session
+
+
+def _allowed_library(library: str | os.PathLike[str], backend: str) -> str:
+    path = os.path.realpath(os.fspath(library))
+    hami.check_library(path, f'"custom_operators" of {backend}')
+    return path
 
 
 def _existing_file(model: str | os.PathLike[str], backend: str) -> str:
@@ -118,15 +133,21 @@ def _existing_file(model: str | os.PathLike[str], backend: str) -> str:
     return path
 
 
-def _find_model_files(path: str, limits: Mapping[str, int], backend: str) -> tuple[str, tuple[FileStamp, ...]]:
+def find_files(path: str, limits: Mapping[str, int], backend: str) -> tuple[str, tuple[FileStamp, ...]]:
+    """Return the path to open and the stamps of all files of a model."""
     try:
-        return find_model_files(path, read_onnx(path, backend=backend, **limits).external_files)
+        return find_model_files(path, read_model(path, limits, backend).external_files)
     except OSError as error:
         raise hami.ConfigError(f'{backend}: "{path}" cannot be read: {error.strerror}') from error
 
 
+def read_model(path: str, limits: Mapping[str, int], backend: str) -> OnnxFile:
+    """Return the structure of a model. ONNX Runtime takes inputs with an axis of length 0."""
+    return read_onnx(path, backend=backend, empty_inputs=True, **limits)
+
+
 def _create_session(
-    path: str, provider: str, options: dict[str, str], threads: int, backend: str
+    path: str, provider: str, options: dict[str, str], threads: int, libraries: Sequence[str], backend: str
 ) -> onnxruntime.InferenceSession:
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = threads
@@ -135,6 +156,14 @@ def _create_session(
     # Small blocks of work: a run does not wait for a thread of the pool that is busy with another run.
     settings.add_session_config_entry("session.dynamic_block_base", "4")
     settings.log_severity_level = 3  # errors only; users of a model cannot act on warnings about its graph
+    for library in libraries:
+        try:
+            settings.register_custom_ops_library(library)
+        except Exception as error:
+            raise hami.ConfigError(
+                f'{backend}: "custom_operators" names "{library}", which is not a library of operators for onnxruntime '
+                f"{onnxruntime.__version__}: {str(error).strip()}"
+            ) from error
     try:
         session = onnxruntime.InferenceSession(path, settings, providers=[(provider, options)], enable_fallback=0)
         for node in (*session.get_inputs(), *session.get_outputs()):
@@ -154,4 +183,18 @@ def _load_error(path: str, error: Exception, backend: str) -> str:
         reason = "the file is empty"
     if not size or any(part in reason for part in _NOT_A_MODEL):
         return f'{backend}: "{path}" ({size} bytes) is truncated or is not an ONNX model: {reason}'
+    if missing := _NO_KERNEL.search(reason):
+        return f'{backend}: "{path}": {_no_kernel(missing["operator"], int(missing["since"]), missing["node"])}'
     return f'{backend}: onnxruntime {onnxruntime.__version__} cannot load "{path}" ({size} bytes): {reason}'
+
+
+def _no_kernel(operator: str, since: int, node: str) -> str:
+    """Return what to do about an operator that the installed onnxruntime knows but cannot compute."""
+    where = f'{operator} (node "{node}")' if node else operator
+    text = f"onnxruntime {onnxruntime.__version__} has no kernel for {where}, opset {since}"
+    if since > _OPSET_WITH_KERNELS:
+        return (
+            f"{text}; convert the model to opset {_OPSET_WITH_KERNELS}, for example with "
+            f"onnx.version_converter.convert_version(model, {_OPSET_WITH_KERNELS}), or export it with that opset"
+        )
+    return f"{text}, with the types of this model; change them, for example to float32 with Cast before and after it"

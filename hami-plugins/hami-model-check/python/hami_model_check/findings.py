@@ -1,0 +1,151 @@
+"""Keeps what was found out about model files, by the hash of their content, in the cache folder of the user.
+
+    key = finding_key(["detector.onnx"], engine="onnxruntime 1.32.0")
+    finding = load_finding(key) or save_finding(key, find_out())
+
+An entry is a small JSON file. Without a cache folder that can be written, entries last as long as the process. An entry
+that is damaged is ignored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+FORMAT = 1  # raise it when entries change their meaning
+MOST_ENTRIES = 4000  # about 1 KiB each; the oldest half is deleted above it
+_SETTLED_NS = 2_000_000_000  # a file changed less than 2 s ago could change again within one tick of its clock
+_BLOCK = 1 << 20
+
+_in_memory: dict[str, dict[str, Any]] = {}
+_hashes: dict[tuple[Any, ...], str] = {}  # of files, by their stamp
+
+
+def finding_key(files: Sequence[str | os.PathLike[str]], *, engine: str, settings: object = None) -> str:
+    """Return the key of what is known about a model.
+
+    Args:
+        files: all files of the model; their content counts, not their names.
+        engine: name and version of the engine that runs it: another version may compute in another way.
+        settings: what else changes the answer, such as the axes that the user names; shown by repr.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    hashes = [_hash_of_file(os.fspath(file)) for file in files]
+    return _digest([FORMAT, _rules(), engine, repr(settings), hashes])
+
+
+def load_finding(key: str) -> dict[str, Any] | None:
+    """Return the entry of a key, or None."""
+    found = _in_memory.get(key)
+    if found is None and (folder := cache_folder()) is not None:
+        found = _read(folder / f"{key}.json")
+        if found is not None:
+            _in_memory[key] = found
+    return found
+
+
+def save_finding(key: str, finding: dict[str, Any]) -> dict[str, Any]:
+    """Keep an entry, which must be made of what JSON has, and return it."""
+    _in_memory[key] = finding
+    if (folder := cache_folder()) is not None:
+        _write(folder / f"{key}.json", finding)
+    return finding
+
+
+def cache_folder() -> Path | None:
+    """Return `hami/findings` in the cache folder of the user, or None if the user has none."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(base):
+        return Path(base, "hami", "findings")
+    home = os.path.expanduser("~")
+    return Path(home, ".cache", "hami", "findings") if os.path.isabs(home) and home != "/" else None
+
+
+def _hash_of_file(path: str) -> str:
+    """Return the SHA-256 of a file. The hash of a file that has not changed is read from the cache."""
+    status = os.stat(path)
+    stamp = (
+        os.path.realpath(path),
+        status.st_dev,
+        status.st_ino,
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+    )
+    known = _hashes.get(stamp)
+    if known is not None:
+        return known
+    settled = time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > _SETTLED_NS
+    memo_key = f"stamp-{_digest(stamp)}"
+    memo = load_finding(memo_key) if settled else None
+    found = memo.get("sha256") if memo else None
+    if not isinstance(found, str) or len(found) != 64:
+        digest = hashlib.sha256()
+        with open(path, "rb", buffering=0) as file:
+            while block := file.read(_BLOCK):
+                digest.update(block)
+        found = digest.hexdigest()
+        if settled:
+            save_finding(memo_key, {"sha256": found})
+    if settled:
+        _hashes[stamp] = found
+    return found
+
+
+@functools.cache
+def _rules() -> list[tuple[str, int, int]]:
+    """Return what changes when this package is updated: an entry of other rules is not used."""
+    with os.scandir(os.path.dirname(__file__)) as entries:
+        stamps = [(each.name, each.stat()) for each in entries if each.name.endswith(".py")]
+    return sorted((name, status.st_size, status.st_mtime_ns) for name, status in stamps)
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, default=str).encode("utf-8", "backslashreplace")).hexdigest()
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        entry = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(entry, dict) or entry.get("format") != FORMAT or not isinstance(entry.get("finding"), dict):
+        return None
+    found: dict[str, Any] = entry["finding"]
+    return found
+
+
+def _write(path: Path, finding: dict[str, Any]) -> None:
+    """Write a file that other processes see whole or not at all; without a folder that can be written, do nothing."""
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _delete_oldest(path.parent)
+        handle, temporary = tempfile.mkstemp(prefix=".writing-", dir=path.parent)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                json.dump({"format": FORMAT, "finding": finding}, file)
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+
+
+def _delete_oldest(folder: Path) -> None:
+    entries = [entry for entry in os.scandir(folder) if entry.name.endswith(".json")]
+    if len(entries) < MOST_ENTRIES:
+        return
+    entries.sort(key=lambda entry: entry.stat().st_mtime_ns)
+    for entry in entries[: MOST_ENTRIES // 2]:
+        with contextlib.suppress(OSError):
+            os.unlink(entry.path)

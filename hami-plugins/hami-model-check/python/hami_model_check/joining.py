@@ -1,0 +1,212 @@
+"""decide_joining: decides whether requests of different callers may run as one batch, and along which axes.
+
+The answer is `declared` by the user, `proven` from the graph, or `measured` by a test when the model opens. Nothing
+joins requests whose rows are known to influence each other, unless the user asks for it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+from hami_model_check.findings import finding_key, load_finding, save_finding
+
+Axes = dict[str, "int | None"]
+
+STATIC_SCALES = (
+    "quantise the model with static scales, or set batched = true to accept answers that depend on their neighbours"
+)
+
+
+@dataclass(frozen=True)
+class Joining:
+    """Whether requests may be joined, and how that is known.
+
+    Attributes:
+        joins: whether requests with equal shapes may run as one batch.
+        source: "declared" by `batched`, "proven" from the graph, "measured" by running rows, or "none".
+        verdict: the finding about the rows: "independent", "mixes" or "unknown".
+        input_axes, output_axes: the axis of the rows by name; None: all rows share it.
+        operator, node, opset, why: the reason for a verdict that is not "independent", from prove_rows or the test.
+        largest: the largest relative difference that the test saw between a row alone and in a batch; None: untested.
+        tested: whether a test was tried.
+        quantized: whether rows influence each other by a scale that is computed from all rows.
+    """
+
+    joins: bool
+    source: Literal["declared", "proven", "measured", "none"]
+    verdict: Literal["independent", "mixes", "unknown"]
+    input_axes: Axes = field(default_factory=dict)
+    output_axes: Axes = field(default_factory=dict)
+    operator: str = ""
+    node: str = ""
+    opset: int | None = None
+    why: str = ""
+    largest: float | None = None
+    tested: bool = False
+    quantized: bool = False
+
+    @property
+    def reason(self) -> str:
+        """One sentence that says why requests are not joined, or how it is known that they may be."""
+        if self.joins and self.source == "proven":
+            return f"the graph proves that rows are independent ({self.axes})"
+        if self.joins and self.source == "measured":
+            return f"rows alone and together were equal when the model opened ({self.axes})"
+        found = self._found()
+        if self.source == "declared":
+            return f"the configuration says so{f'; found in the model: {found}' if found else ''}"
+        if self.verdict == "mixes":
+            return f"rows influence each other: {found}"
+        return f"it is not known whether rows influence each other: {found}"
+
+    def _found(self) -> str:
+        if not self.operator:
+            return self.why
+        opset = f"opset {self.opset}" if self.opset else ""
+        node = f'node "{self.node}"' if self.node else ""
+        where = ", ".join(filter(None, [opset, node]))
+        return f"{self.operator}{f' ({where})' if where else ''} {self.why}"
+
+    @property
+    def advice(self) -> str:
+        """What to do if requests should be joined although they are not."""
+        if self.joins:
+            return ""
+        if self.quantized:
+            return STATIC_SCALES
+        if self.verdict == "mixes":
+            return "export the model so that this operator works within each row, or send requests one by one"
+        return "name the axis with batched = true or batch_axes if rows are independent"
+
+    @property
+    def axes(self) -> str:
+        """The axes of the rows, such as "x: axis 0, y: axis 1"."""
+        named = {**self.input_axes, **self.output_axes}
+        return ", ".join(f"{name}: {'shared' if axis is None else f'axis {axis}'}" for name, axis in named.items())
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The result of the test that `decide_joining` may run."""
+
+    verdict: Literal["independent", "mixes", "unknown"]
+    input_axes: Axes
+    output_axes: Axes
+    why: str
+    largest: float | None
+
+
+def decide_joining(
+    path: str | os.PathLike[str],
+    *,
+    backend: str,
+    engine: str,
+    rules: str = "onnx",
+    files: Sequence[str] = (),
+    batched: bool | None = None,
+    batch_axes: Mapping[str, int | None] | None = None,
+    measure: Callable[[], Measurement] | None = None,
+    settings: object = None,
+    limits: Mapping[str, int] | None = None,
+) -> Joining:
+    """Decide whether requests may be joined. Findings are kept by the hash of the files.
+
+    Args:
+        path: the ONNX file.
+        backend: the backend that opens it, for messages.
+        engine: name and version of what runs the model, for the key of the finding.
+        rules: the engine by whose rules prove_rows judges.
+        files: all files of the model; empty: `path`.
+        batched: what the user says: True joins, False never does, None asks the proof.
+        batch_axes: the axis of the rows by input or output, which the user names.
+        measure: runs the test, if neither the proof nor the user knows; None: there is none.
+        settings: what else may change the answer, such as the options of a provider.
+        limits: arguments of read_onnx.
+
+    Raises:
+        hami.ConfigError: the file is not a valid model.
+        OSError: the file cannot be read.
+    """
+    if batched is False:
+        return Joining(False, "declared", "unknown", why="batched = false")
+    named = dict(batch_axes or {})
+    key = finding_key(files or [path], engine=engine, settings=[rules, sorted(named.items(), key=str), settings])
+    joining = _joining_of(load_finding(key))
+    if joining is None:
+        joining = _proven(path, backend, rules, named, limits or {})
+        save_finding(key, asdict(joining))
+    if batched:
+        return joining if joining.joins else replace(joining, joins=True, source="declared")
+    if joining.verdict == "unknown" and not joining.tested and measure is not None:
+        joining = _measured(joining, measure())
+        save_finding(key, asdict(joining))
+    return joining
+
+
+def _proven(path: str | os.PathLike[str], backend: str, rules: str, named: Axes, limits: Mapping[str, int]) -> Joining:
+    from hami_model_check.rows import prove_rows
+
+    proof = prove_rows(path, backend=backend, engine=rules, batch_axes=named or None, **limits)
+    reason = proof.reason
+    joins = proof.verdict == "independent" and any(axis is not None for axis in proof.input_axes.values())
+    joining = Joining(
+        joins,
+        "proven" if joins or proof.verdict == "mixes" else "none",
+        proof.verdict,
+        dict(proof.input_axes or {}),
+        dict(proof.output_axes or {}),
+    )
+    if reason is None:
+        return joining
+    return replace(
+        joining,
+        operator=reason.operator,
+        node=reason.node,
+        opset=reason.opset,
+        why=reason.why,
+        quantized=proof.quantized,
+    )
+
+
+def _measured(joining: Joining, found: Measurement) -> Joining:
+    if found.verdict == "unknown":
+        return replace(joining, why=f"{joining.why}; the test could not run: {found.why}", tested=True)
+    return replace(
+        joining,
+        joins=found.verdict == "independent",
+        source="measured",
+        verdict=found.verdict,
+        input_axes=found.input_axes,
+        output_axes=found.output_axes,
+        why=found.why or joining.why,
+        largest=found.largest,
+        tested=True,
+    )
+
+
+def _joining_of(entry: Mapping[str, Any] | None) -> Joining | None:
+    """Return what an entry of the cache says, or None if it is not what `decide_joining` wrote."""
+    if entry is None:
+        return None
+    try:
+        joining = Joining(**entry)
+        valid = (
+            isinstance(joining.joins, bool)
+            and joining.source in ("proven", "measured", "none")
+            and joining.verdict in ("independent", "mixes", "unknown")
+            and (not joining.joins or (joining.verdict == "independent" and joining.source != "none"))
+            and all(_is_axes(axes) for axes in (joining.input_axes, joining.output_axes))
+        )
+    except TypeError:
+        return None
+    return joining if valid else None
+
+
+def _is_axes(axes: object) -> bool:
+    return isinstance(axes, dict) and all(
+        isinstance(name, str) and (axis is None or (isinstance(axis, int) and 0 <= axis < 64))
+        for name, axis in axes.items()
+    )

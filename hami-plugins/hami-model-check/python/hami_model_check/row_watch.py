@@ -1,0 +1,96 @@
+"""RowWatch: runs one row of a few batches again alone, and ends the joining of requests after a difference."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hami_model_check.row_test import Difference, largest_difference, tolerance
+
+EVERY = 256  # joined batches; one of them costs one more row, which is below 1 % of the work even for batches of two
+
+log = logging.getLogger("hami.rows")
+
+
+class RowWatch:
+    """Watches the joined batches of one model; any number of threads may use it.
+
+        watch = RowWatch("OnnxTensor", "detector.onnx", nodes=120)
+        if watch.joins and watch.is_due():
+            watch.compare(["y"], rows_of_the_batch, run_alone, size=8)
+
+    After the first difference beyond the tolerance, `joins` is False and `difference` says what was seen.
+
+    Args:
+        backend, model: for the message.
+        nodes: number of nodes of the model, for the tolerance.
+        every: one in so many joined batches is due.
+        stops: whether a difference ends the joining; False: it is only logged, because the user has asked for joining.
+    """
+
+    def __init__(self, backend: str, model: str, *, nodes: int, every: int = EVERY, stops: bool = True) -> None:
+        self.joins = True
+        self.difference: Difference | None = None
+        self.largest = 0.0  # relative, of all rows that were compared
+        self._backend, self._model, self._nodes = backend, model, nodes
+        self._every, self._stops = every, stops
+        self._batches = itertools.count(1)  # `next` is atomic
+        self._reports = itertools.count()
+
+    @property
+    def finding(self) -> str:
+        """A sentence about the difference; empty if none was seen."""
+        if self.difference is None:
+            return ""
+        what = (
+            "requests run one by one from now on; set batched = false"
+            if self._stops
+            else "requests are still joined, because batched = true"
+        )
+        return f"rows of {self._model} depend on their neighbours: {self.difference}; {what}"
+
+    def is_due(self) -> bool:
+        """Count a joined batch, and return whether one of its rows should run again alone."""
+        return next(self._batches) % self._every == 0
+
+    def compare(
+        self,
+        outputs: Sequence[str],
+        together: Sequence[NDArray[Any]],
+        run_alone: Callable[[], Sequence[Any]],
+        *,
+        rows: int,
+    ) -> bool:
+        """Run a row alone and compare it with what it got in its batch. Return whether they are equal.
+
+        Args:
+            outputs: names of the outputs.
+            together: what the row got.
+            run_alone: runs the row alone and returns the same; an error counts as equal, because it says nothing.
+            rows: number of rows of the batch.
+        """
+        try:
+            alone = [np.asarray(output) for output in run_alone()]
+        except Exception:  # the batch has run: this is not a finding about its rows
+            log.debug("%s: a row of %s could not run alone", self._backend, self._model, exc_info=True)
+            return True
+        for name, own, joined in zip(outputs, alone, together, strict=True):
+            difference = largest_difference(own, np.asarray(joined), name, rows)
+            self.largest = max(self.largest, difference.relative)
+            if difference.relative > tolerance(own.dtype, self._nodes):
+                self._stop(difference)
+                return False
+        return True
+
+    def _stop(self, difference: Difference) -> None:
+        if self._stops:
+            self.joins = False
+        if next(self._reports):
+            return  # another thread, or an earlier batch, has reported
+        self.difference = difference
+        log.warning("%s: %s", self._backend, self.finding)

@@ -1,0 +1,89 @@
+"""decide_joining: the user, the proof, the test, and the cache."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import node
+
+from hami_model_check import findings, rows
+from hami_model_check.joining import Measurement, decide_joining
+from hami_model_check.rows import Reason, RowProof
+
+MIXES = RowProof("mixes", {"x": 0}, {}, Reason("DynamicQuantizeLinear", "q", 17, "scales all rows"), quantized=True)
+UNKNOWN = RowProof("unknown", {}, {}, Reason("acme.Odd", "", 1, "is not known"))
+INDEPENDENT = RowProof("independent", {"x": 0, "s": None}, {"y": 1})
+
+
+@pytest.fixture
+def decide(save, tmp_path, monkeypatch):
+    """decide(proof, measured, …) → the decision; `decide.asked` lists who was asked."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(findings, "_in_memory", {})
+    path = save(node("Relu"))
+    asked = []
+
+    def ask(proof, measured=None, **options):
+        def prove(*_, **__):
+            asked.append("proof")
+            return proof
+
+        def measure():
+            asked.append("test")
+            return measured
+
+        monkeypatch.setattr(rows, "prove_rows", prove)
+        options.setdefault("measure", measure if measured else None)
+        return decide_joining(path, backend="AcmeTensor", engine="acme 1", **options)
+
+    ask.asked = asked
+    return ask
+
+
+def test_proven_rows_are_joined_along_their_axes(decide):
+    joining = decide(INDEPENDENT)
+    assert (joining.joins, joining.source) == (True, "proven")
+    assert joining.reason == ("the graph proves that rows are independent (x: axis 0, s: shared, y: axis 1)")
+
+
+def test_rows_that_mix_are_not_joined_unless_the_user_asks_for_it(decide):
+    joining = decide(MIXES, Measurement("independent", {"x": 0}, {"y": 0}, "", 0.0))
+    assert not joining.joins
+    assert joining.reason == ('rows influence each other: DynamicQuantizeLinear (opset 17, node "q") scales all rows')
+    assert "static scales, or set batched = true" in joining.advice
+    assert decide.asked == ["proof"]  # a test cannot disprove a proof
+    assert decide(MIXES, batched=True).joins
+
+
+def test_batched_false_asks_nobody(decide):
+    assert not decide(INDEPENDENT, batched=False).joins
+    assert decide.asked == []
+
+
+@pytest.mark.parametrize("verdict", ["independent", "mixes", "unknown"])
+def test_what_is_not_proven_is_tested_once(decide, verdict):
+    found = Measurement(verdict, {"x": 0}, {"y": 0}, "" if verdict == "independent" else "seen", 1e-7)
+    first, second = decide(UNKNOWN, found), decide(UNKNOWN, found)
+    findings._in_memory.clear()
+    assert decide(UNKNOWN, found) == first == second
+    assert decide.asked == ["proof", "test"]
+    assert first.joins == (verdict == "independent")
+    if verdict == "unknown":
+        assert first.reason == (
+            "it is not known whether rows influence each other: acme.Odd (opset 1) is not known; "
+            "the test could not run: seen"
+        )
+
+
+def test_an_override_of_what_is_not_known_is_not_tested(decide):
+    joining = decide(UNKNOWN, Measurement("mixes", {}, {}, "seen", 1.0), batched=True)
+    assert (joining.joins, joining.source) == (True, "declared")
+    assert decide.asked == ["proof"]
+
+
+def test_an_entry_that_does_not_fit_is_not_used(decide):
+    decide(MIXES)
+    for entry in findings._in_memory.values():
+        if "joins" in entry:
+            entry.update(joins=True)
+    assert not decide(MIXES).joins
+    assert decide.asked == ["proof", "proof"]

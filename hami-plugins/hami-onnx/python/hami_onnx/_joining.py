@@ -1,0 +1,145 @@
+"""join_rows: finds out whether the requests of a model may be joined, and along which axes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import hami
+import onnxruntime
+from hami_model_check.joining import Axes, Joining, Measurement, decide_joining
+from hami_model_check.row_test import RowInput, compare_rows
+from hami_model_check.row_watch import RowWatch
+
+from hami_onnx._model import Model
+from hami_onnx._rows import Rows, candidate_axes, first_axes, read_batch_axes
+from hami_onnx._specs import TensorSpec
+from hami_onnx.session import find_files, read_model
+
+log = logging.getLogger("hami.rows")
+
+_lock = threading.Lock()
+_watches: weakref.WeakKeyDictionary[onnxruntime.InferenceSession, RowWatch] = weakref.WeakKeyDictionary()
+_warned: set[str] = set()  # models whose finding the user overrides
+
+
+def _reset_after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_reset_after_fork)
+
+
+def join_rows(
+    model: Model,
+    session: onnxruntime.InferenceSession,
+    path: str,
+    *,
+    batched: bool | None,
+    batch_axes: Sequence[str],
+    settings: object,
+    limits: Mapping[str, int],
+    backend: str,
+) -> None:
+    """Set `rows`, `joining` and `watch` of a model.
+
+    Raises:
+        hami.ConfigError: `batch_axes` or `batched` does not fit the model.
+    """
+    named = read_batch_axes(batch_axes, model.inputs, model.outputs, backend)
+    opened, stamps = find_files(path, limits, backend)
+    nodes = read_model(opened, limits, backend).nodes
+    axes = named or first_axes(model.inputs, model.outputs)
+    joining = decide_joining(
+        opened,
+        backend=backend,
+        engine=f"onnxruntime {onnxruntime.__version__}",
+        files=[stamp.path for stamp in stamps],
+        batched=batched if not batched or axes else None,  # without axes, the proof or the test must find them
+        batch_axes=named,
+        measure=lambda: _measure(model, named, nodes),
+        settings=settings,
+        limits=limits,
+    )
+    if batched and (joining.source == "declared" or not joining.joins):
+        joining = _declared(joining, model, axes, path, backend)
+    model.joining = joining
+    model.rows = Rows.of(joining, model.inputs, model.outputs, batched)
+    if model.rows.joins and not (joining.source == "declared" and joining.verdict == "mixes"):
+        model.watch = _watch(session, path, nodes, backend, stops=joining.source != "declared")
+
+
+def _declared(joining: Joining, model: Model, axes: Axes | None, path: str, backend: str) -> Joining:
+    """Return the axes for `batched = true`: those that the user names, else axis 0 everywhere."""
+    if axes is None:
+        shown = ", ".join(f"{spec.name} {spec}" for spec in (*model.inputs, *model.outputs))
+        raise hami.ConfigError(
+            f"{backend}: batched = true needs the same axis 0 in all inputs and outputs, got {shown}; "
+            "name other axes with batch_axes"
+        )
+    if joining.verdict == "mixes" and path not in _warned:
+        _warned.add(path)
+        log.warning("%s: batched = true joins the requests of %s, although %s", backend, path, _found(joining))
+    return replace(
+        joining,
+        joins=True,
+        source="declared",
+        input_axes={spec.name: axes.get(spec.name) for spec in model.inputs},
+        output_axes={spec.name: axes.get(spec.name) for spec in model.outputs},
+    )
+
+
+def _found(joining: Joining) -> str:
+    return replace(joining, source="proven", joins=False).reason
+
+
+def _watch(session: onnxruntime.InferenceSession, path: str, nodes: int, backend: str, *, stops: bool) -> RowWatch:
+    """Return the watch of a session: all nodes of a process that share a model learn from each other."""
+    if not stops:
+        return RowWatch(backend, path, nodes=nodes, stops=False)
+    with _lock:
+        watch = _watches.get(session)
+        if watch is None:
+            watch = _watches[session] = RowWatch(backend, path, nodes=nodes)
+    return watch
+
+
+def _measure(model: Model, named: Axes, nodes: int) -> Measurement:
+    """Run rows alone and together, along the first axis for which that gives equal results."""
+    found = Measurement("unknown", {}, {}, "no axis of the inputs looks like a batch", None)
+    for axes in candidate_axes(model.inputs, model.outputs, named):
+        if any(axis is not None for axis in axes.values()):
+            measured = _measure_along(axes, model, named, nodes)
+            if measured.verdict == "independent":
+                return measured
+            found = measured if found.verdict == "unknown" else found
+    return found
+
+
+def _measure_along(axes: Axes, model: Model, named: Axes, nodes: int) -> Measurement:
+    output_axes = {spec.name: named.get(spec.name) for spec in model.outputs} if named else None
+    test = compare_rows(
+        model.run,
+        [row_input(spec, axes[spec.name]) for spec in model.inputs],
+        [spec.name for spec in model.outputs],
+        nodes=nodes,
+        output_axes=output_axes,
+    )
+    largest = test.largest.relative if test.largest else None
+    if test.verdict == "not run":
+        return Measurement("unknown", {}, {}, test.why, largest)
+    return Measurement(
+        "independent" if test.verdict == "equal" else "mixes", axes, test.output_axes, test.why, largest
+    )
+
+
+def row_input(spec: TensorSpec, axis: int | None) -> RowInput:
+    """Return an input for compare_rows."""
+    assert spec.dtype is not None
+    shape = tuple(size if size is not None else name for size, name in zip(spec.shape, spec.axis_names, strict=True))
+    return RowInput(spec.name, spec.dtype, shape, axis)

@@ -1,0 +1,82 @@
+"""show_model and findings_of: what `hami show` and `hami check` print about a model."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import onnxruntime
+from hami_model_check.joining import Joining, decide_joining
+from hami_model_check.row_test import BATCHES, RowTest, compare_rows, tolerance
+
+from hami_onnx._joining import join_rows, row_input
+from hami_onnx._model import Model
+from hami_onnx.session import find_files, open_session, read_model
+
+_BACKEND = "OnnxTensor"
+
+
+def show_model(path: str) -> dict[str, Any]:
+    """Return facts about a model: inputs, outputs, and whether requests are joined, how that is known, and along what.
+
+    Raises:
+        hami.ConfigError: the model cannot be opened.
+    """
+    session = open_session(path)
+    model = Model(session, _BACKEND)
+    join_rows(model, session, path, batched=None, batch_axes=[], settings=["cpu", [], []], limits={}, backend=_BACKEND)
+    joining = model.joining
+    facts: dict[str, Any] = {
+        "engine": f"onnxruntime {onnxruntime.__version__}",
+        "inputs": [f"{spec.name}  {spec}" for spec in model.inputs],
+        "optional inputs": [f"{spec.name}  {spec}" for spec in model.optional],
+        "outputs": [f"{spec.name}  {spec}" for spec in model.outputs],
+        "requests": "joined" if model.rows.joins else "one by one",
+        "rows": joining.verdict,
+        "known by": {"none": "nothing", "proven": "proof", "measured": "test"}.get(joining.source, joining.source),
+        "axes": joining.axes if model.rows.joins else "",
+        "reason": joining.reason,
+        "advice": joining.advice,
+        "opset": joining.opset or "",
+    }
+    if model.rows.joins:
+        facts["largest difference"] = _largest(model, read_model(path, {}, _BACKEND).nodes)
+    return {name: value for name, value in facts.items() if value not in ("", [])}
+
+
+def _largest(model: Model, nodes: int) -> str:
+    """Return by how much a row alone differs from the same row in batches, by running some."""
+    test: RowTest = compare_rows(
+        model.run,
+        [row_input(spec, axis) for spec, axis in zip(model.inputs, model.rows.input_axes, strict=True)],
+        [spec.name for spec in model.outputs],
+        nodes=nodes,
+        output_axes={spec.name: axis for spec, axis in zip(model.outputs, model.rows.output_axes, strict=True)},
+    )
+    if test.largest is None:
+        return f"not measured: {test.why}"
+    dtype = next((spec.dtype for spec in model.outputs if spec.dtype is not None), None)
+    allowed = f", rounding explains {tolerance(dtype, nodes):.1e}" if dtype is not None else ""
+    return f"{test.largest.relative:.1e} of the largest value, alone against batches of up to {max(BATCHES)}{allowed}"
+
+
+def findings_of(params: dict[str, Any]) -> list[str]:
+    """Return a sentence about the model of a configured backend, from the proof and the cache; nothing is loaded."""
+    path = str(params.get("model") or "")
+    if not os.path.isfile(path) or params.get("batched") is False:
+        return []
+    opened, stamps = find_files(os.path.abspath(path), {}, _BACKEND)
+    joining: Joining = decide_joining(
+        opened,
+        backend=_BACKEND,
+        engine=f"onnxruntime {onnxruntime.__version__}",
+        files=[stamp.path for stamp in stamps],
+        settings=[
+            params.get("provider", "cpu"),
+            params.get("provider_options") or [],
+            params.get("custom_operators") or [],
+        ],
+    )
+    what = "requests are joined" if joining.joins else "requests run one by one"
+    advice = f"; {joining.advice}" if joining.advice else ""
+    return [f'"{path}": {what}: {joining.reason}{advice}']

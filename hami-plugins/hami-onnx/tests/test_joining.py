@@ -1,0 +1,238 @@
+"""Joining: a request never gets another answer because of its neighbours, and is joined where that is safe."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import hami
+import numpy as np
+import pytest
+from conftest import save
+from onnx import TensorProto, helper
+
+FLOAT = TensorProto.FLOAT
+
+
+def answers(pipe, arrays, callers=False):
+    """Return the results of requests in one call, or from one thread for each, which start at the same time."""
+    requests = [{"data": array} for array in arrays]
+    if not callers:
+        pipe(requests)
+        return [request["result"] for request in requests]
+    barrier = threading.Barrier(len(requests))
+
+    def call(request):
+        barrier.wait()
+        pipe(request)
+
+    threads = [threading.Thread(target=call, args=[request]) for request in requests]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [request["result"] for request in requests]
+
+
+def assert_alone_is_together(make_pipe, path, arrays, **config):
+    """Requests in a list and from callers at the same time get what each gets alone."""
+    pipe = make_pipe(model=str(path), **config)
+    alone = [pipe({"data": array})["result"] for array in arrays]
+    for callers in (False, True):
+        for own, joined in zip(alone, answers(pipe, arrays, callers), strict=True):
+            for a, b in zip(
+                *(each.values() if isinstance(each, dict) else [each] for each in (own, joined)), strict=True
+            ):
+                np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-6)
+    return pipe
+
+
+def dynamically_quantised(path, width=4):
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "scale", "zero"], name="quantise"),
+        helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["y"]),
+    ]
+    return save(path, nodes, {"x": (FLOAT, ["batch", width])}, {"y": (FLOAT, ["batch", width])})
+
+
+def attention_over_tokens(path):
+    """Tokens attend to each other along axis 0, whose name is the same in input and output."""
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"]),
+        helper.make_node("MatMul", ["x", "t"], ["scores"], name="scores"),
+        helper.make_node("Softmax", ["scores"], ["weights"], axis=-1),
+        helper.make_node("MatMul", ["weights", "x"], ["y"]),
+    ]
+    return save(path, nodes, {"x": (FLOAT, ["tokens", 4])}, {"y": (FLOAT, ["tokens", 4])})
+
+
+def time_first_lstm(path, hidden=3, width=2):
+    generator = np.random.default_rng(0)
+    constants = {
+        "w": generator.standard_normal((1, 4 * hidden, width)).astype(np.float32),
+        "r": generator.standard_normal((1, 4 * hidden, hidden)).astype(np.float32),
+    }
+    nodes = [
+        helper.make_node("LSTM", ["x", "w", "r"], ["all"], hidden_size=hidden, name="lstm"),
+        helper.make_node("Squeeze", ["all", "axis"], ["y"]),
+    ]
+    constants["axis"] = np.array([1])
+    ports = {"x": (FLOAT, ["time", "batch", width])}, {"y": (FLOAT, ["time", "batch", hidden])}
+    return save(path, nodes, *ports, constants)
+
+
+def detector(path):
+    """Boxes of all rows compete in one non-maximum suppression."""
+    nodes = [
+        helper.make_node("Unsqueeze", ["boxes", "zero"], ["b"]),
+        helper.make_node("Transpose", ["scores"], ["s"], perm=[1, 0]),
+        helper.make_node("Unsqueeze", ["s", "zero"], ["s3"]),
+        helper.make_node("NonMaxSuppression", ["b", "s3", "most", "iou"], ["chosen"], name="nms"),
+        helper.make_node("Gather", ["chosen", "two"], ["index"], axis=1),
+        helper.make_node("Gather", ["boxes", "index"], ["kept"], axis=0),
+    ]
+    constants = {"zero": np.array([0]), "most": np.array([10]), "iou": np.float32([0.5]), "two": np.array(2)}
+    ports = {"boxes": (FLOAT, ["objects", 4]), "scores": (FLOAT, ["objects", 1])}, {"kept": (FLOAT, ["objects", 4])}
+    return save(path, nodes, *ports, constants)
+
+
+SMALL, LARGE = np.float32([[0.1, 0.2, 0.3, 0.4]]), np.float32([[100, -100, 50, 25]])
+
+
+def test_dynamic_quantisation_gives_each_caller_its_own_scale(pipe, tmp_path):
+    path = dynamically_quantised(tmp_path / "dynamic.onnx")
+    assert_alone_is_together(pipe, path, [SMALL, LARGE])
+
+
+def test_max_on_a_dynamically_quantised_model_says_what_to_change(tmp_path):
+    path = dynamically_quantised(tmp_path / "dynamic.onnx")
+    with pytest.raises(hami.ConfigError) as error:
+        hami.pipe({"backend": "OnnxTensor", "model": str(path), "max": 8})
+    text = str(error.value)
+    assert "max is 8; the backend of node" in text
+    assert "OnnxTensor runs requests one by one: rows influence each other: " in text
+
+
+def test_an_override_against_a_finding_joins_and_warns_once(pipe, tmp_path, caplog):
+    path = dynamically_quantised(tmp_path / "dynamic.onnx")
+    with caplog.at_level(logging.WARNING, "hami.rows"):
+        for _ in range(2):
+            joined = answers(pipe(model=str(path), batched=True, max=2), [SMALL, LARGE])
+    assert joined[0].tolist() != SMALL.tolist()
+    assert joined[0][0, 0] == 0
+    (record,) = [record for record in caplog.records if record.name == "hami.rows"]
+    assert "batched = true joins the requests of" in record.getMessage()
+    assert "although rows influence each other: " in record.getMessage()
+
+
+def test_attention_over_the_first_axis_is_not_joined(pipe, tmp_path):
+    path = attention_over_tokens(tmp_path / "attention.onnx")
+    generator = np.random.default_rng(1)
+    arrays = [generator.standard_normal((3, 4)).astype(np.float32) * scale for scale in (1, 3)]
+    assert_alone_is_together(pipe, path, arrays)
+    with pytest.raises(hami.ConfigError, match="takes at most 1\nOnnxTensor runs requests one by one: rows influence"):
+        hami.pipe({"backend": "OnnxTensor", "model": str(path), "max": 8})
+
+
+def test_a_time_first_lstm_is_joined_along_its_second_axis(pipe, tmp_path):
+    path = time_first_lstm(tmp_path / "lstm.onnx")
+    generator = np.random.default_rng(2)
+    arrays = [generator.standard_normal((5, rows, 2)).astype(np.float32) for rows in (1, 1, 2)]
+    running = assert_alone_is_together(pipe, path, arrays, max=8)
+    before = running.stats()["default"].counters["groups"]
+    answers(running, arrays)
+    assert running.stats()["default"].counters["groups"] == before + 1
+
+
+def test_rows_that_compete_in_a_suppression_are_not_joined(pipe, tmp_path):
+    path = detector(tmp_path / "detector.onnx")
+    boxes = np.float32([[0, 0, 10, 10], [20, 20, 30, 30]])
+    requests = [
+        {"boxes": boxes, "scores": np.float32([[0.9], [0.8]])},
+        {"boxes": boxes + 1, "scores": np.float32([[0.7], [0.95]])},
+    ]
+    assert_alone_is_together(pipe, path, requests)
+
+
+def test_products_of_all_pairs_of_rows_are_not_joined(pipe, models):
+    path = models.products(2, "w")
+    assert_alone_is_together(pipe, path, [np.float32([[1, 2], [3, 4]]), np.float32([[5, 6], [7, 8]])])
+
+
+def test_inputs_that_rows_share_are_only_joined_if_they_are_equal(pipe, models):
+    running = pipe(model=str(models.add_scalar()), max=8)
+    requests = [{"data": [np.float32([[i, i]]), np.float32(10 * (i % 2))]} for i in range(6)]
+    running(requests)
+    assert [request["result"].tolist() for request in requests] == [[[i + 10 * (i % 2)] * 2] for i in range(6)]
+    assert running.stats()["default"].counters["groups"] == 2
+
+
+def test_an_axis_that_the_user_names_is_used(pipe, tmp_path):
+    node = helper.make_node("Transpose", ["x"], ["y"], perm=[1, 0, 2])
+    path = save(tmp_path / "swap.onnx", [node], {"x": (FLOAT, ["a", "b", 2])}, {"y": (FLOAT, ["b", "a", 2])})
+    running = pipe(model=str(path), batch_axes=["x=0", "y=1"], max=4)
+    arrays = [np.full((1, 3, 2), i, np.float32) for i in range(4)]
+    assert [result.tolist() for result in answers(running, arrays)] == [
+        array.transpose(1, 0, 2).tolist() for array in arrays
+    ]
+    assert running.stats()["default"].counters["groups"] == 1
+    with pytest.raises(hami.ConfigError, match='"batch_axes" takes entries such as "x=0"'):
+        pipe(model=str(path), batch_axes=["z=0"])
+    with pytest.raises(hami.ConfigError, match='names axis 3 of "x", which has 3 axes'):
+        pipe(model=str(path), batch_axes=["x=3"])
+
+
+def test_a_fixed_first_axis_is_one_request_if_its_rows_influence_each_other(pipe, tmp_path):
+    node = helper.make_node("Softmax", ["x"], ["y"], axis=0, name="over_rows")
+    path = save(tmp_path / "softmax.onnx", [node], {"x": (FLOAT, [3, 2])}, {"y": (FLOAT, [3, 2])})
+    running = pipe(model=str(path))
+    assert running({"data": np.zeros((3, 2), np.float32)})["result"].tolist() == [[pytest.approx(1 / 3)] * 2] * 3
+    with pytest.raises(hami.RequestError) as error:
+        running({"data": np.zeros((2, 2), np.float32)})
+    text = str(error.value).splitlines()[0]
+    assert text.startswith('OnnxTensor: input "x" expects float32 [3, 2], got float32 [2, 2]; a batch with fewer rows')
+    assert "is not padded, because rows influence each other" in text
+
+
+def test_kept_results_keep_little_more_than_their_own_memory(pipe, models):
+    width = 100_000  # 0.4 MB
+    running = pipe(model=str(models.double(width=width)), max=32)
+    kept = []
+    for start in range(20):
+        requests = [{"data": np.full((1, width), start + i, np.float32)} for i in range(8)]
+        running(requests)
+        kept.append(requests[3]["result"])
+    held = {id(owner): owner.nbytes for owner in map(memory_of, kept)}
+    assert sum(held.values()) <= 2 * sum(result.nbytes for result in kept)
+    assert [result[0, 0] for result in kept] == [2 * (start + 3) for start in range(20)]
+
+
+def memory_of(array):
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def test_a_watched_row_that_differs_ends_the_joining(pipe, tmp_path, caplog, monkeypatch):
+    """The model is declared independent by a finding in the cache that is wrong, as a mistake in a rule would be."""
+    from hami_model_check import row_watch
+    from hami_model_check.joining import Joining
+
+    import hami_onnx._joining as joining
+
+    wrong = Joining(True, "proven", "independent", {"x": 0}, {"y": 0})
+    monkeypatch.setattr(joining, "decide_joining", lambda *_, **__: wrong)
+    monkeypatch.setattr(row_watch, "EVERY", 1)
+    monkeypatch.setattr(row_watch.RowWatch.__init__, "__kwdefaults__", {"every": 1, "stops": True})
+    path = dynamically_quantised(tmp_path / "dynamic.onnx")
+    running = pipe(model=str(path), max=4)
+    with caplog.at_level(logging.WARNING, "hami.rows"):
+        for _ in range(3):
+            results = answers(running, [LARGE, SMALL])
+            np.testing.assert_allclose(results[1], SMALL, atol=1e-3)  # also in the batch that was found wrong
+    (record,) = [record for record in caplog.records if record.name == "hami.rows"]
+    assert 'depend on their neighbours: output "y" of a row is 0.4' in record.getMessage()
+    assert "requests run one by one from now on" in record.getMessage()
+    counters = running.stats()["default"].counters
+    assert (counters["watched"], counters["watch_differences"]) == (1, 1)
+    assert any("depend on their neighbours" in sentence for sentence in running.explain())
