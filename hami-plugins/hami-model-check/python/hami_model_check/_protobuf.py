@@ -84,6 +84,30 @@ class Reader:
                     value, at = self._varint(at, stop)
                     yield number, value
 
+    def every(self, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """Yield number and value of each varint of a message, and number, begin and end of each length-delimited field.
+
+        A varint is yielded as (-number, value, 0): no field has a negative number. Other fields are skipped.
+
+        Raises:
+            ValueError, OverflowError: as `fields`.
+        """
+        while at < end:
+            self._count()
+            tag, at = self._varint(at, end)
+            number, wire_type = tag >> 3, tag & 7
+            if wire_type == _VARINT:
+                value, at = self._varint(at, end)
+                yield -number, value, 0
+            elif wire_type == _LENGTH_DELIMITED:
+                length, at = self._varint(at, end)
+                if length > end - at:
+                    raise ValueError("a field is longer than its message")
+                yield number, at, at + length
+                at += length
+            else:
+                at = self._skip(wire_type, at, end)
+
     def _count(self) -> None:
         self._fields_left -= 1
         if self._fields_left < 0:

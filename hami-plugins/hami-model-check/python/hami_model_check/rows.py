@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import functools
+import mmap
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+import hami
+
+from hami_model_check._rows.guess import guesses, input_values
+from hami_model_check._rows.model import Model, load
+from hami_model_check._rows.value import Lost, Unknown, Value
+from hami_model_check._rows.walk import TooManyNodes, Walk
 from hami_model_check.onnx import read_onnx
+
+_FIELDS_PER_NODE = 256  # with attributes; read_onnx has limited the number of nodes
+_MORE_FIELDS = 1_000_000
+_STEPS_PER_NODE = 4  # loops are followed several times
+_MORE_STEPS = 10_000
+
+Axes = tuple[tuple[str, int | None], ...]
 
 Verdict = Literal["independent", "mixes", "unknown"]
 
@@ -17,7 +32,8 @@ class Reason:
     """Why the rows of a batch influence each other, or why that is not known.
 
     Attributes:
-        operator: the operator with its domain, for example "Softmax" or "com.microsoft.Attention".
+        operator: the operator with its domain, for example "Softmax" or "com.microsoft.Attention"; empty if the reason
+            is not an operator.
         node: the name of the node; empty if it has none.
         opset: the version of the operator's domain that the model imports.
         why: a part of a sentence, for example "normalises along axis 0, which is the batch axis".
@@ -29,7 +45,10 @@ class Reason:
     why: str
 
     def __str__(self) -> str:
-        return f'{self.operator} (opset {self.opset}, node "{self.node}") {self.why}'
+        if not self.operator:
+            return self.why
+        node = f', node "{self.node}"' if self.node else ""
+        return f"{self.operator} (opset {self.opset}{node}) {self.why}"
 
 
 @dataclass(frozen=True)
@@ -80,12 +99,65 @@ def prove_rows(
     Raises:
         hami.ConfigError, OSError: as `read_onnx`.
     """
-    read_onnx(
-        path,
-        backend=backend,
-        max_nodes=max_nodes,
-        max_graph_depth=max_graph_depth,
-        max_call_depth=max_call_depth,
-        empty_inputs=True,
-    )
-    return RowProof("unknown", reason=Reason("", "", 0, "is not analysed yet"))
+    limits = {"max_nodes": max_nodes, "max_graph_depth": max_graph_depth, "max_call_depth": max_call_depth}
+    nodes = read_onnx(path, backend=backend, empty_inputs=True, **limits).nodes
+    status = os.stat(path)
+    given = None if batch_axes is None else tuple(sorted(batch_axes.items()))
+    try:
+        return _prove(os.path.realpath(path), (status.st_mtime_ns, status.st_size, status.st_ino), engine, given, nodes)
+    except ValueError as error:
+        raise hami.ConfigError(f'{backend}: "{os.fspath(path)}" is not a valid ONNX model: {error}') from None
+
+
+@functools.lru_cache
+def _prove(path: str, stamp: tuple[int, ...], engine: str, axes: Axes | None, nodes: int) -> RowProof:
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        model = load(data, nodes * _FIELDS_PER_NODE + _MORE_FIELDS)
+    steps = _STEPS_PER_NODE * nodes + _MORE_STEPS
+    first: RowProof | None = None
+    for guess in [dict(axes)] if axes is not None else guesses(model):
+        proof = _proof(model, engine, guess, steps)
+        if proof.verdict == "independent":
+            return proof
+        first = first or proof
+    return first or RowProof("unknown", reason=Reason("", "", 0, "the model has no input with a batch axis"))
+
+
+def _proof(model: Model, engine: str, axes: Mapping[str, int | None], steps: int) -> RowProof:
+    try:
+        inputs = input_values(model, axes)
+    except Unknown as error:
+        return RowProof("unknown", dict(axes), reason=Reason("", "", 0, str(error)))
+    try:
+        values = Walk(model, engine, steps).outputs(inputs)
+    except (TooManyNodes, RecursionError):
+        return RowProof("unknown", dict(axes), reason=Reason("", "", 0, "the model is too large to follow its loops"))
+    output_axes: dict[str, int | None] = {}
+    lost: list[Lost] = []
+    for name, value in zip(model.graph.outputs, values, strict=True):
+        if isinstance(value, Value):
+            problem = _problem(name, value)
+            if problem is None:
+                output_axes[name] = value.batch.axis if value.batch is not None else None
+            else:
+                lost.append(problem)
+        else:
+            lost.append(value)
+    if not lost:
+        return RowProof("independent", dict(axes), output_axes)
+    worst = min(lost, key=lambda value: not value.mixes)
+    reason = Reason(worst.operator, worst.node, worst.opset, worst.why)
+    return RowProof("mixes" if worst.mixes else "unknown", dict(axes), output_axes, reason, worst.quantized)
+
+
+def _problem(name: str, value: Value) -> Lost | None:
+    """Return why the rows of an output cannot be given to their requests."""
+    if value.of_size:
+        return Lost(True, "", "", 0, f'output "{name}" is computed from the number of rows')
+    if value.is_list:
+        return Lost(False, "", "", 0, f'output "{name}" is a list or a map, which has no batch axis')
+    if value.batch is not None and value.batch[1:] != (1, 1):
+        return Lost(
+            False, "", "", 0, f'output "{name}" has several elements for each row along axis {value.batch.axis}'
+        )
+    return None

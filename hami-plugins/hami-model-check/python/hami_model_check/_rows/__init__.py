@@ -1,0 +1,1 @@
+"""The proof of row independence: what prove_rows consists of. Private."""

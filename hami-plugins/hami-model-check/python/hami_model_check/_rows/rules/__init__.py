@@ -1,0 +1,1 @@
+"""The rules of operators: how each moves the batch axis. One module for each family."""
