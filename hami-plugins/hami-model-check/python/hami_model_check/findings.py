@@ -105,8 +105,8 @@ def _hash_of_file(path: str) -> str:
 @functools.cache
 def _rules() -> list[tuple[str, int, int]]:
     """Return what changes when this package is updated: an entry of other rules is not used."""
-    with os.scandir(os.path.dirname(__file__)) as entries:
-        stamps = [(each.name, each.stat()) for each in entries if each.name.endswith(".py")]
+    sources = Path(__file__).parent.rglob("*.py")
+    stamps = [(str(source), source.stat()) for source in sources]
     return sorted((name, status.st_size, status.st_mtime_ns) for name, status in stamps)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import mmap
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -13,7 +13,7 @@ import hami
 
 from hami_model_check._rows.guess import guesses, input_values
 from hami_model_check._rows.model import Model, load
-from hami_model_check._rows.value import Lost, Unknown, Value
+from hami_model_check._rows.value import Known, Lost, Unknown, Value
 from hami_model_check._rows.walk import TooManyNodes, Walk
 from hami_model_check.onnx import read_onnx
 
@@ -21,6 +21,8 @@ _FIELDS_PER_NODE = 256  # with attributes; read_onnx has limited the number of n
 _MORE_FIELDS = 1_000_000
 _STEPS_PER_NODE = 4  # loops are followed several times
 _MORE_STEPS = 10_000
+
+_WORST_FIRST = ("mixes", "unknown", "independent")
 
 Axes = tuple[tuple[str, int | None], ...]
 
@@ -128,21 +130,31 @@ def _proof(model: Model, engine: str, axes: Mapping[str, int | None], steps: int
         inputs = input_values(model, axes)
     except Unknown as error:
         return RowProof("unknown", dict(axes), reason=Reason("", "", 0, str(error)))
+    found: list[RowProof] = []
     try:
-        values = Walk(model, engine, steps).outputs(inputs)
+        for values in Walk(model, engine, steps).outputs(inputs):
+            if not any(isinstance(value, Lost) and value.fails for value in values):
+                found.append(_judged(model, axes, values))
     except (TooManyNodes, RecursionError):
         return RowProof("unknown", dict(axes), reason=Reason("", "", 0, "the model is too large to follow its loops"))
+    if not found:
+        return RowProof("unknown", dict(axes), reason=Reason("", "", 0, "an operator fails on each input"))
+    worst = min(found, key=lambda proof: _WORST_FIRST.index(proof.verdict))
+    if worst.verdict == "independent" and any(proof.output_axes != worst.output_axes for proof in found):
+        text = "the batch axis of an output depends on the branch that the model takes"
+        return RowProof("unknown", dict(axes), reason=Reason("", "", 0, text))
+    return worst
+
+
+def _judged(model: Model, axes: Mapping[str, int | None], values: Sequence[Known]) -> RowProof:
     output_axes: dict[str, int | None] = {}
     lost: list[Lost] = []
     for name, value in zip(model.graph.outputs, values, strict=True):
-        if isinstance(value, Value):
-            problem = _problem(name, value)
-            if problem is None:
-                output_axes[name] = value.batch.axis if value.batch is not None else None
-            else:
-                lost.append(problem)
-        else:
-            lost.append(value)
+        problem = value if isinstance(value, Lost) else _problem(name, value)
+        if problem is not None:
+            lost.append(problem)
+        elif isinstance(value, Value):
+            output_axes[name] = value.batch.axis if value.batch is not None else None
     if not lost:
         return RowProof("independent", dict(axes), output_axes)
     worst = min(lost, key=lambda value: not value.mixes)

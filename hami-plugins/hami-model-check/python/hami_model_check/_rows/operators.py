@@ -133,7 +133,7 @@ _declare(
     takes_sizes=True,
 )
 _declare(shapes.flatten, "the axis is not before the batch axis, or the batch axis is first", "Flatten", "axis")
-_declare(shapes.transpose, "always; the batch axis moves", "Transpose", "perm")
+_declare(shapes.transpose, "always; the batch axis moves", "Transpose", "perm", takes_sizes=True)
 _declare(shapes.squeeze, "the axes are given, and the batch is not among them", "Squeeze", "axes", takes_sizes=True)
 _declare(shapes.unsqueeze, "always; the batch axis moves", "Unsqueeze", "axes", takes_sizes=True)
 _declare(

@@ -70,6 +70,22 @@ class Value:
         found = [element for element in self.elements if isinstance(element, int)]
         return found if len(found) == len(self.elements) else None
 
+    def selected(self, places: Sequence[Sequence[int]], order: Sequence[int] | None = None) -> Value:
+        """Return these places of each axis of known elements, then with the axes in another order."""
+        assert self.shape is not None
+        assert self.elements is not None
+        strides = [1] * len(self.shape)
+        for axis in range(len(self.shape) - 1, 0, -1):
+            length = self.shape[axis]
+            assert isinstance(length, int)
+            strides[axis - 1] = strides[axis] * length
+        offsets = [0]
+        shape = []
+        for axis in order or range(len(self.shape)):
+            offsets = [offset + at * strides[axis] for offset in offsets for at in places[axis]]
+            shape.append(len(places[axis]))
+        return Value(tuple(shape), elements=[self.elements[offset] for offset in offsets])
+
     def key(self) -> tuple[object, ...]:
         """Return what equals that of another value about which the same is known."""
         return (self.shape, self.batch, self.elements, self.is_list)
@@ -85,6 +101,7 @@ class Lost(NamedTuple):
         mixes: whether rows certainly influence each other.
         operator, node, opset, why: of hami_model_check.rows.Reason.
         quantized: whether the cause is a scale that is computed from all rows.
+        fails: whether each engine fails on the operator, so that there is no result.
     """
 
     mixes: bool
@@ -93,6 +110,7 @@ class Lost(NamedTuple):
     opset: int
     why: str
     quantized: bool = False
+    fails: bool = False
 
     def key(self) -> tuple[object, ...]:
         return self
@@ -111,6 +129,10 @@ class MixesByScale(Mixes):
     """All rows share a scale that is computed from them."""
 
     quantized = True
+
+
+class Fails(Exception):
+    """Each engine fails on the operator. The text is Reason.why."""
 
 
 class Unknown(Exception):
@@ -210,10 +232,12 @@ def not_one_row(length: Size, axis: int) -> Exception:
 
 def join(a: Known, b: Known, wide: set[Size]) -> Known:
     """Return what holds for a tensor that is `a` or `b`. Lengths that differ become symbols, added to `wide`."""
-    for lost in sorted((value for value in (a, b) if isinstance(value, Lost)), key=lambda value: not value.mixes):
-        return lost
-    assert isinstance(a, Value)
-    assert isinstance(b, Value)
+    if isinstance(a, Lost) and a.fails:
+        return b
+    if isinstance(b, Lost) and b.fails:
+        return a
+    if isinstance(a, Lost) or isinstance(b, Lost):
+        return a if isinstance(a, Lost) and (a.mixes or not isinstance(b, Lost)) else b
     if a is b or a.key() == b.key():
         return a
     if a.batch != b.batch:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from typing import NamedTuple
 
 from hami_model_check._rows import size as sizes
@@ -15,6 +15,7 @@ from hami_model_check._rows.rules.networks import draws, dropout
 from hami_model_check._rows.value import (
     Batch,
     Element,
+    Fails,
     Known,
     Lost,
     Mixes,
@@ -27,6 +28,7 @@ from hami_model_check._rows.value import (
     uniform,
 )
 
+_MAX_CHOICES = 4  # so that the model is followed at most 16 times
 _MAX_ROUNDS = 6  # of a loop until what is known about its state no longer changes
 _Scope = MutableMapping[str, Known]
 
@@ -66,10 +68,32 @@ class Walk:
         self._model = model
         self._engine = engine
         self._steps_left = max_steps
+        self._loops = 0  # that the current node is in
+        self._choices: list[bool] = []  # of branches whose results differ in their axes: whether the second is taken
+        self._chosen = 0
 
-    def outputs(self, inputs: Mapping[str, Known]) -> list[Known]:
-        """Return the values of the graph's outputs. Raises TooManyNodes if the model is too large."""
-        return self._graph(self._model.graph, {**inputs}, Frame(self._model.imports, {}))
+    def outputs(self, inputs: Mapping[str, Known]) -> Iterator[list[Known]]:
+        """Yield the values of the graph's outputs, once for each choice of branches whose results differ in their axes.
+
+        Raises:
+            TooManyNodes: the model is too large.
+        """
+        while True:
+            self._chosen = 0
+            yield self._graph(self._model.graph, {**inputs}, Frame(self._model.imports, {}))
+            while self._choices and self._choices[-1]:
+                self._choices.pop()
+            if not self._choices:
+                return
+            self._choices[-1] = True
+
+    def _choose(self) -> bool:
+        if self._chosen == len(self._choices):
+            if self._chosen == _MAX_CHOICES:
+                raise TooManyNodes
+            self._choices.append(False)
+        self._chosen += 1
+        return self._choices[self._chosen - 1]
 
     def _graph(self, graph: Graph, scope: _Scope, frame: Frame) -> list[Known]:
         own = scope.maps[0] if isinstance(scope, ChainMap) else scope
@@ -98,6 +122,8 @@ class Walk:
             return [passed.lost] * len(node.outputs)
         except Mixes as error:
             return lost(str(error), mixes=True, quantized=error.quantized)
+        except Fails as error:
+            return [Lost(False, name, node.name, opset, str(error), fails=True)] * len(node.outputs)
         except Unknown as error:
             return lost(str(error))
         except _UNEXPECTED:
@@ -144,7 +170,7 @@ class Walk:
         if call.same_for_all() and not of_size and entry.rule not in (draws, dropout):
             try:
                 return entry.rule(call)
-            except (Mixes, Unknown, *_UNEXPECTED):
+            except (Fails, Mixes, Unknown, *_UNEXPECTED):
                 return [uniform() for _ in node.outputs]
         if of_size and not entry.takes_sizes:
             raise Unknown("computes with the number of rows")
@@ -189,6 +215,8 @@ class Walk:
                 raise Unknown("chooses its branch by the number of rows")
             return self._inside(branches[0 if known[0] else 1], scope, frame, ())
         first, second = (self._inside(branch, scope, frame, ()) for branch in branches)
+        if not self._loops and any(_differ(a, b) for a, b in zip(first, second, strict=True)):
+            return second if self._choose() else first
         wide: set[sizes.Size] = set()
         return [join(a, b, wide) for a, b in zip(first, second, strict=True)]
 
@@ -216,7 +244,7 @@ class Walk:
             return results
 
         serial = sizes.Symbol("").serial
-        states, stacked = _until_stable(body, states)
+        states, stacked = self._until_stable(body, states)
         results = [*states, *(_stacked(value, 0) for value in stacked)]
         return [after_loop(value, serial) for value in results]
 
@@ -245,12 +273,32 @@ class Walk:
             return self._inside(attributes.get("body"), scope, frame, [*current, *items])
 
         serial = sizes.Symbol("").serial
-        states, stacked = _until_stable(body, states)
+        states, stacked = self._until_stable(body, states)
         places = attributes.get("scan_output_axes") or [0] * len(stacked)
         if not isinstance(places, list) or len(places) != len(stacked):
             raise Unknown("has axes for another number of outputs")
         results = [*states, *(_stacked(value, axis) for value, axis in zip(stacked, places, strict=True))]
         return [after_loop(value, serial) for value in results]
+
+    def _until_stable(
+        self, body: Callable[[Sequence[Known]], list[Known]], states: Sequence[Known]
+    ) -> tuple[list[Known], list[Known]]:
+        """Run a body until what is known about its state no longer changes. Return the state, and the rest."""
+        wide: set[sizes.Size] = set()
+        current = list(states)
+        for _ in range(_MAX_ROUNDS):
+            self._loops += 1
+            try:
+                results = body(current)
+            finally:
+                self._loops -= 1
+            if len(results) < len(current):
+                raise Unknown("has no valid body")
+            after = [join(old, new, wide) for old, new in zip(current, results, strict=False)]
+            if [value.key() for value in after] == [value.key() for value in current]:
+                return after, results[len(current) :]
+            current = after
+        raise Unknown("changes its state in each round in another way")
 
     def _unfollowed(
         self,
@@ -283,6 +331,13 @@ def _get(scope: _Scope, name: str) -> Known | None:
     return scope.get(name) or Lost(False, "", "", 0, f'uses a tensor "{name}" that nothing provides')
 
 
+def _differ(a: Known, b: Known) -> bool:
+    """Return whether two values have no join that says how many axes there are, or where the rows are."""
+    if isinstance(a, Lost) or isinstance(b, Lost):
+        return isinstance(a, Lost) != isinstance(b, Lost) and not (isinstance(a, Lost) and a.fails)
+    return a.batch != b.batch or a.rank != b.rank
+
+
 def _given(inputs: Sequence[Known | None]) -> list[Known]:
     if any(value is None for value in inputs):
         raise Unknown("lacks an input")
@@ -291,7 +346,7 @@ def _given(inputs: Sequence[Known | None]) -> list[Known]:
 
 def _worst(inputs: Sequence[Known | None]) -> Lost | None:
     lost = [value for value in inputs if isinstance(value, Lost)]
-    return min(lost, key=lambda value: not value.mixes) if lost else None
+    return min(lost, key=lambda value: (not value.fails, not value.mixes)) if lost else None
 
 
 class _Passed(Exception):
@@ -318,23 +373,6 @@ def _uniform_input(inputs: Sequence[Known | None], index: int, what: str) -> Val
     return value
 
 
-def _until_stable(
-    body: Callable[[Sequence[Known]], list[Known]], states: Sequence[Known]
-) -> tuple[list[Known], list[Known]]:
-    """Run the body of a loop until what is known about its state no longer changes. Return the state, and the rest."""
-    wide: set[sizes.Size] = set()
-    current = list(states)
-    for _ in range(_MAX_ROUNDS):
-        results = body(current)
-        if len(results) < len(current):
-            raise Unknown("has no valid body")
-        after = [join(old, new, wide) for old, new in zip(current, results, strict=False)]
-        if [value.key() for value in after] == [value.key() for value in current]:
-            return after, results[len(current) :]
-        current = after
-    raise Unknown("changes its state in each round in another way")
-
-
 def _item(value: Known, axis: int) -> Known:
     """Return what a body gets of an input that is scanned along an axis."""
     if isinstance(value, Lost):
@@ -353,7 +391,7 @@ def _item(value: Known, axis: int) -> Known:
 
 def _stacked(value: Known, axis: int) -> Known:
     if isinstance(value, Lost):
-        return value
+        return value._replace(fails=False)  # a loop that runs no round does not fail
     if value.of_size:
         raise Unknown("computes with the number of rows")
     if value.shape is None and value.batch is None:

@@ -7,6 +7,7 @@ from hami_model_check._rows.call import Call, whole
 from hami_model_check._rows.size import Size
 from hami_model_check._rows.value import (
     Batch,
+    Fails,
     Mixes,
     MixesByScale,
     Unknown,
@@ -24,6 +25,8 @@ def recurrent(call: Call) -> list[Value]:
         return [uniform() for _ in call.outputs]
     data = call.input(0)
     shape, batch = whole(data)
+    if len(shape) != 3:
+        raise Fails(f"has an input of {len(shape)} axes, where 3 are expected")
     call.no_rows(1, 2, 3, 7)
     layout = call.integer("layout", 0)
     along = 0 if layout else 1

@@ -19,7 +19,7 @@ from hami_model_check._rows.value import (
     uniform,
 )
 
-_END = 1 << 31  # exporters write 2**31 - 1 or 2**63 - 1 for "to the end"
+_END = 1_000_000_000  # exporters write this or more for "to the end", and no axis is that long
 
 
 def concat(call: Call) -> list[Value]:
@@ -139,17 +139,19 @@ def slice_(call: Call) -> list[Value]:
                 raise Mixes(f"takes rows by their position along axis {axis}, which is the batch axis")
             raise Unknown(f"may take a part of axis {axis}, which is the batch axis")
         lengths[axis] = _sliced_length(own[axis], begin, end, step)
-    if data.elements is not None and len(own) == 1:
-        elements = _sliced(data.elements, begins, ends, steps)
-        if elements is not None:
-            return [Value((len(elements),), elements=elements)]
+    if data.elements is not None:
+        limits = [_limits(begin, end, step) for begin, end, step in zip(begins, ends, steps, strict=True)]
+        picked = dict(zip(axes, limits, strict=True))
+        chosen = [range(n)[picked.get(at) or slice(None)] if isinstance(n, int) else None for at, n in enumerate(own)]
+        if None not in limits and None not in chosen:
+            return [data.selected([part for part in chosen if part is not None])]
     if data.of_size:
         raise Unknown("computes with the number of rows")
     return [rows_of(tuple(lengths), data.batch)]
 
 
 def _reaches_end(end: Element, length: Size) -> bool:
-    return end == length or (isinstance(end, int) and end >= (length if isinstance(length, int) else _END - 1))
+    return end == length or (isinstance(end, int) and end >= (length if isinstance(length, int) else _END))
 
 
 def _as_elements(numbers: list[int] | None) -> tuple[Element, ...] | None:
@@ -163,15 +165,6 @@ def _sliced_length(length: Size, begin: Element, end: Element, step: Element) ->
     if any(isinstance(number, Sum) and sizes.depends_on_batch(number) for number in (begin, end, step)):
         raise Unknown("takes a range that depends on the number of rows")
     return sizes.fresh()
-
-
-def _sliced(
-    elements: tuple[Element, ...], begins: Sequence[Element], ends: Sequence[Element], steps: Sequence[Element]
-) -> tuple[Element, ...] | None:
-    if not begins:
-        return elements
-    limits = _limits(begins[0], ends[0], steps[0])
-    return None if limits is None or len(begins) > 1 else elements[limits]
 
 
 def _limits(begin: Element, end: Element, step: Element) -> slice | None:

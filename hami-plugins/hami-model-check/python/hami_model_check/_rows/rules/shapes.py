@@ -91,9 +91,9 @@ def reshaped(data: Value, target: Sequence[Size], *, zero_copies: bool) -> Value
 
 def _sizes_reshaped(data: Value, lengths: Sequence[Size]) -> Value:
     assert data.elements is not None
-    if len(lengths) > 1 or (lengths and lengths != [len(data.elements)] and lengths != [-1]):
+    if -1 in lengths or not all(isinstance(length, int) for length in lengths):
         raise Unknown("computes with the number of rows")
-    return Value((len(data.elements),) if lengths else (), elements=data.elements)
+    return Value(tuple(lengths), elements=data.elements)
 
 
 def _find_rows(data: Value, lengths: list[Size], maybe_minus_one: list[int]) -> tuple[Shape, Batch]:
@@ -145,9 +145,10 @@ def transpose(call: Call) -> list[Value]:
     order = call.integers("perm") or list(reversed(range(len(own))))
     if sorted(order) != list(range(len(own))):
         raise Unknown(f"has the order {order} for a tensor of {len(own)} axes")
+    if data.elements is not None:
+        return [data.selected([range(length) if isinstance(length, int) else () for length in own], order)]
     batch = data.batch and data.batch._replace(axis=order.index(data.batch.axis))
-    elements = data.elements if len(own) == 1 else None
-    return [Value(tuple(own[axis] for axis in order), batch, elements)]
+    return [Value(tuple(own[axis] for axis in order), batch)]
 
 
 def squeeze(call: Call) -> list[Value]:
