@@ -160,10 +160,52 @@ def test_the_error_of_an_impossible_conversion_contains_the_reason() -> None:
     with pytest.raises(hami.DataTypeError) as raised:
         hami.to_like(np.zeros(1), 5)
     assert str(raised.value) == "to_like: the package of int has no from_dlpack; pass an array or a tensor as `like`"
+
+
+def test_a_bfloat16_tensor_becomes_an_array_of_ml_dtypes_over_the_same_memory() -> None:
+    bfloat16 = pytest.importorskip("ml_dtypes", reason="numpy has no bfloat16 without ml_dtypes").bfloat16
+    half = through("FixTensor(dtype=bfloat16)", np.array([[1, 2, 3]], np.uint8))
+    array = hami.to_numpy(half)
+    assert array.dtype == bfloat16
+    assert array.astype(np.float32).tolist() == [[1, 2, 3]]
+    assert np.shares_memory(array.view(np.uint16), hami.to_numpy(half).view(np.uint16))
+    assert np.asarray(half).dtype == hami.to_like(half, np.zeros(1)).dtype == bfloat16
+
+
+def test_an_array_of_bfloat16_is_a_tensor_over_the_same_memory() -> None:
+    bfloat16 = pytest.importorskip("ml_dtypes", reason="numpy has no bfloat16 without ml_dtypes").bfloat16
+    array = np.arange(12).reshape(3, 4).astype(bfloat16)
+    for given in (array, array.T, array[::-1, ::2], array[1, 1:]):
+        with hami.pipe("Identity") as pipe:
+            assert pipe({"data": given})["result"] is given
+        result = through("ContiguousTensor", given)
+        assert result.dtype == "bfloat16"
+        assert result.tolist() == given.astype(np.float32).tolist()
+
+
+def test_a_bfloat16_tensor_without_ml_dtypes_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
     half = through("FixTensor(dtype=bfloat16)", np.zeros(1, np.uint8))
+    expected = "to_numpy: numpy cannot convert <hami.Tensor bfloat16 [1]>: it has no bfloat16 without ml_dtypes: pip "
     with pytest.raises(hami.DataTypeError) as raised:
         hami.to_numpy(half)
-    assert str(raised.value).startswith("to_numpy: numpy cannot convert <hami.Tensor bfloat16 [1]>: ")
+    assert str(raised.value).startswith(expected)
+    with pytest.raises(hami.DataTypeError):
+        half.__array__()
+
+
+@pytest.mark.parametrize("dtype", [">f4", ">i2", ">u8", ">f8", ">c8"])
+def test_an_array_of_the_other_byte_order_is_converted(dtype: str) -> None:
+    array = np.arange(12).reshape(3, 4).astype(dtype)
+    for given in (array, array.T, array[::-1, ::2]):
+        result = hami.to_numpy(through("ContiguousTensor", given))
+        assert result.dtype == given.dtype.newbyteorder("=")
+        assert np.array_equal(result, given)
+
+
+def test_an_array_that_no_tensor_can_hold_is_still_an_error() -> None:
+    with pytest.raises(hami.DataTypeError, match="cannot be imported as a tensor"):
+        through("ContiguousTensor", np.array(["text"]))
 
 
 @pytest.mark.parametrize(
@@ -322,8 +364,6 @@ def test_numpy_converts_a_tensor_with_dtype_and_copy(tensor: hami.Tensor) -> Non
         ValueError, match=r"^<hami\.Tensor float64 \[2, 3\]> cannot be converted to float32 without a copy$"
     ):
         tensor.__array__("float32", copy=False)
-    with pytest.raises(hami.DataTypeError, match=r"^to_numpy: numpy cannot convert <hami\.Tensor bfloat16 \[1\]>: "):
-        through("FixTensor(dtype=bfloat16)", np.zeros(1, np.uint8)).__array__()
 
 
 def test_the_repr_shows_the_values_and_shortens_large_tensors() -> None:

@@ -287,6 +287,11 @@ void register_tensor(py::module_& module) {
   module.def(
       "check_dlpack", check_capsule, py::arg("object"), py::arg("capsule"),
       "Raise DataTypeError if the DLPack capsule of an object is damaged, so that reading it could end the process.");
+  module.def("bits_of_bfloat16", [](const Tensor& tensor) { return reinterpret(tensor, dtype(kDLUInt, 16)); },
+             py::arg("tensor"), "Return the memory of a bfloat16 tensor as one of uint16.");
+  module.def("bfloat16_of_bits", [](const py::object& array) {
+    return reinterpret(tensor_from(array).as_tensor(), dtype(kDLBfloat, 16));
+  }, py::arg("array"), "Return the memory of an array of uint16 as a tensor of bfloat16.");
   py::class_<TensorObject, Tensor> tensor(module, "Tensor", kTensorDoc, py::is_final(), py::buffer_protocol());
   keep_shared_objects<Tensor>(tensor);
   tensor.attr("__module__") = "hami";

@@ -54,6 +54,11 @@ void read_capsule(py::handle object, const py::object& capsule, DLManagedTensorV
   }
 }
 
+// Returns an object with the values of a numpy array that DLPack cannot describe, None for any other object.
+py::object exportable(py::handle object) {
+  return py::module_::import("hami._runtime.tensors").attr("exportable")(object);
+}
+
 }  // namespace
 
 Value tensor_from(py::handle object, std::optional<std::int64_t> stream) {
@@ -75,6 +80,7 @@ Value tensor_from(py::handle object, std::optional<std::int64_t> stream) {
     return to_value(stream ? TensorObject::adopt_on_device(managed, nullptr) : TensorObject::adopt(managed));
   } catch (py::error_already_set& raised) {
     if (!raised.matches(PyExc_Exception) || raised.matches(PyExc_MemoryError)) throw from_python(raised);
+    if (const py::object same = exportable(object); !same.is_none()) return tensor_from(same, stream);
     throw_import_error(object, "cannot be imported as a tensor: " + std::string(py::str(raised.value())));
   } catch (py::builtin_exception& error) {  // from a cast in device_of
     throw_import_error(object, std::string("cannot be imported as a tensor: ") + error.what());

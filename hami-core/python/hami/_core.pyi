@@ -867,6 +867,12 @@ class Pipe:
     def remarks(self) -> dict[str, list[str]]:
         """Return what the backends of each node say about it, by the node's name."""
 
+def bits_of_bfloat16(tensor: Tensor) -> Tensor:
+    """Return the memory of a bfloat16 tensor as one of uint16."""
+
+def bfloat16_of_bits(array: Any) -> Tensor:
+    """Return the memory of an array of uint16 as a tensor of bfloat16."""
+
 def check_dlpack(object: Any, capsule: Any) -> None:
     """Raise DataTypeError if the DLPack capsule of an object is damaged, so that reading it could end the process."""
 

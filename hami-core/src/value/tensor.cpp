@@ -8,6 +8,7 @@
 #include <memory>
 #include <new>
 
+#include "base/assert.hpp"
 #include "value/error.hpp"
 
 namespace hami {
@@ -174,6 +175,13 @@ Tensor make_view(const Tensor& tensor, Shape shape, Shape strides, std::int64_t 
   char* data = tensor->data();
   if (data) data += first_element * static_cast<std::ptrdiff_t>(item_size(tensor->dtype()));
   auto holder = make_view_holder(tensor, std::move(shape), std::move(strides), data);
+  return TensorObject::adopt_on_device(&holder.release()->managed, tensor->order());
+}
+
+Tensor reinterpret(const Tensor& tensor, DLDataType type) {
+  HAMI_ASSERT(item_size(type) == item_size(tensor->dtype()));
+  auto holder = make_view_holder(tensor, tensor->shape(), tensor->strides(), tensor->data());
+  holder->managed.dl_tensor.dtype = type;
   return TensorObject::adopt_on_device(&holder.release()->managed, tensor->order());
 }
 

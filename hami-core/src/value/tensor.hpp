@@ -77,6 +77,8 @@ Tensor make_tensor(Shape shape, DLDataType type);
 
 // A view of the memory of `tensor`, which it keeps alive. The caller ensures that the view is within bounds.
 Tensor make_view(const Tensor& tensor, Shape shape, Shape strides, std::int64_t first_element = 0);
+// The same memory with elements of another type of the same size.
+Tensor reinterpret(const Tensor& tensor, DLDataType type);
 // Rows [first, first + count) along axis 0.
 Tensor slice_rows(const Tensor& tensor, std::int64_t first, std::int64_t count);
 

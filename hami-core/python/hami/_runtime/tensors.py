@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from hami._core import Tensor, check_dlpack
+from hami._core import Tensor, bfloat16_of_bits, bits_of_bfloat16, check_dlpack
 from hami._errors import DataTypeError
 
 TYPE_CHECKING = False
@@ -108,10 +108,39 @@ def _namespace(like: Any) -> Any:
 def _convert(namespace: Any, tensor: Any, function: str, package: str) -> Any:
     if not hasattr(tensor, "__dlpack__"):
         raise DataTypeError(f"{function} takes a hami.Tensor or another object with __dlpack__, got {_name(tensor)}")
+    if namespace.__name__ == "numpy" and isinstance(tensor, Tensor) and tensor.dtype == "bfloat16":
+        return _bfloat16_array(tensor, function)
     try:
         return namespace.from_dlpack(tensor if isinstance(tensor, Tensor) else _CheckedExporter(tensor))
     except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
         raise DataTypeError(f"{function}: {package} cannot convert {_show(tensor)}: {error}") from error
+
+
+def _bfloat16_array(tensor: Tensor, function: str) -> Any:
+    """Return an array of ml_dtypes.bfloat16, which DLPack of numpy does not know."""
+    import numpy
+
+    try:
+        from ml_dtypes import bfloat16
+    except ImportError as error:
+        raise DataTypeError(
+            f"{function}: numpy cannot convert {_show(tensor)}: it has no bfloat16 without ml_dtypes: pip install "
+            "ml_dtypes; or use tolist()"
+        ) from error
+    return _convert(numpy, bits_of_bfloat16(tensor), function, "numpy").view(bfloat16)
+
+
+def exportable(value: object) -> object:
+    """Return an object that exports the values of a numpy array which DLPack cannot describe; None for other objects.
+
+    Bytes of another order are swapped in a copy. An array of ml_dtypes.bfloat16 is exported without a copy.
+    """
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not isinstance(value, numpy.ndarray):
+        return None
+    if value.dtype.name == "bfloat16":
+        return bfloat16_of_bits(value.view(numpy.uint16))
+    return None if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))
 
 
 def as_array(tensor: Tensor, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
