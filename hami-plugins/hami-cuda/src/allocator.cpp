@@ -30,8 +30,8 @@ CUresult PoolAllocator::allocate(CUdeviceptr* start, std::size_t size, CUstream 
 
 void PoolAllocator::release(CUdeviceptr start, CUstream stream) noexcept { api_.release(start, stream); }
 
-void PoolAllocator::trim() noexcept {
-  if (pool_) api_.trim_pool(pool_, 0);
+void PoolAllocator::trim(std::size_t kept) noexcept {
+  if (pool_) api_.trim_pool(pool_, kept);
 }
 
 CUresult CachingAllocator::allocate(CUdeviceptr* start, std::size_t size, CUstream stream) {
@@ -43,6 +43,8 @@ CUresult CachingAllocator::allocate(CUdeviceptr* start, std::size_t size, CUstre
     spare.pop_back();
   } else if (const CUresult result = api_.allocate_unordered(start, block)) {
     return result;
+  } else {
+    reserved_ += block;
   }
   used_[*start] = block;
   return 0;
@@ -55,13 +57,15 @@ void CachingAllocator::release(CUdeviceptr start, CUstream stream) noexcept {
   used_.erase(found);
 }
 
-void CachingAllocator::trim() noexcept {
+void CachingAllocator::trim(std::size_t kept) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (api_.context_synchronize() != 0) return;
+  if (reserved_ <= kept || api_.context_synchronize() != 0) return;
   for (auto& [stream, spare] : of_streams_)
     for (auto& [size, blocks] : spare)
-      for (const CUdeviceptr start : blocks) api_.release_unordered(start);
-  of_streams_.clear();
+      for (; !blocks.empty() && reserved_ > kept; blocks.pop_back()) {
+        api_.release_unordered(blocks.back());
+        reserved_ -= size;
+      }
 }
 
 }  // namespace hami_cuda

@@ -20,17 +20,17 @@ class Allocator {
   virtual CUresult allocate(CUdeviceptr* start, std::size_t size, CUstream stream) = 0;
   // Frees memory once the work that `stream` has now is done.
   virtual void release(CUdeviceptr start, CUstream stream) noexcept = 0;
-  // Returns memory that is kept for later to the device.
-  virtual void trim() noexcept = 0;
+  // Returns memory that is kept for later to the device, until there are `kept` bytes in use and kept.
+  virtual void trim(std::size_t kept) noexcept = 0;
 };
 
-// The default pool of the device keeps up to `kept` freed bytes.
+// The default pool of the device. Above `kept` bytes, it returns freed memory whenever someone waits.
 class PoolAllocator final : public Allocator {
  public:
   PoolAllocator(const CudaApi& api, CUdevice device, std::size_t kept);
   CUresult allocate(CUdeviceptr* start, std::size_t size, CUstream stream) override;
   void release(CUdeviceptr start, CUstream stream) noexcept override;
-  void trim() noexcept override;
+  void trim(std::size_t kept) noexcept override;
 
  private:
   const CudaApi& api_;
@@ -43,7 +43,7 @@ class CachingAllocator final : public Allocator {
   explicit CachingAllocator(const CudaApi& api) : api_(api) {}
   CUresult allocate(CUdeviceptr* start, std::size_t size, CUstream stream) override;
   void release(CUdeviceptr start, CUstream stream) noexcept override;
-  void trim() noexcept override;
+  void trim(std::size_t kept) noexcept override;
 
  private:
   using Spare = std::map<std::size_t, std::vector<CUdeviceptr>>;  // by size
@@ -52,6 +52,7 @@ class CachingAllocator final : public Allocator {
   std::mutex mutex_;                         // guards what follows
   std::map<CUdeviceptr, std::size_t> used_;  // with their sizes
   std::map<CUstream, Spare> of_streams_;
+  std::size_t reserved_ = 0;  // bytes in use and kept
 };
 
 }  // namespace hami_cuda

@@ -39,6 +39,7 @@ constexpr int kReleaseThreshold = 4;        // attribute of a pool: bytes that i
   X(CUresult, cuDevicePrimaryCtxRetain, context_retain, (CUcontext * context, CUdevice device))                       \
   X(CUresult, cuDevicePrimaryCtxRelease_v2, context_release, (CUdevice device))                                       \
   X(CUresult, cuDeviceGetAttribute, device_attribute, (int* value, int attribute, CUdevice device))                   \
+  X(CUresult, cuDeviceTotalMem_v2, device_memory, (std::size_t* bytes, CUdevice device))                              \
   X(CUresult, cuDeviceGetDefaultMemPool, default_pool, (CUmemoryPool * pool, CUdevice device))                        \
   X(CUresult, cuMemPoolSetAttribute, set_pool_attribute, (CUmemoryPool pool, int attribute, void* value))             \
   X(CUresult, cuMemPoolTrimTo, trim_pool, (CUmemoryPool pool, std::size_t kept))                                      \
@@ -72,6 +73,7 @@ constexpr int kReleaseThreshold = 4;        // attribute of a pool: bytes that i
   X(CUresult, cuMemFreeHost, release_host, (void* memory))                                                            \
   X(CUresult, cuMemAllocAsync, allocate, (CUdeviceptr * memory, std::size_t size, CUstream stream))                   \
   X(CUresult, cuMemFreeAsync, release, (CUdeviceptr memory, CUstream stream))                                         \
+  X(CUresult, cuMemsetD8Async, clear, (CUdeviceptr memory, unsigned char byte, std::size_t size, CUstream stream))    \
   X(CUresult, cuMemcpyHtoDAsync_v2, to_device, (CUdeviceptr to, const void* from, std::size_t size, CUstream stream)) \
   X(CUresult, cuMemcpyDtoDAsync_v2, on_device, (CUdeviceptr to, CUdeviceptr from, std::size_t size, CUstream stream)) \
   X(CUresult, cuMemcpyDtoHAsync_v2, to_host, (void* to, CUdeviceptr from, std::size_t size, CUstream stream))

@@ -2,6 +2,7 @@
 #include <map>
 
 #include "image_batch.hpp"
+#include "jpeg_coding.hpp"
 #include "nvjpeg.hpp"
 
 namespace hami_cuda {
@@ -87,7 +88,11 @@ class DecodeTensor final : public CudaBackend {
     exif_ = params.get<bool>("exif");
     const auto library = params.get<std::optional<std::string>>("library");
     if (library) {
-      decoders_ = &JpegDecoders::of(device().device(), *library);
+      const bool interpolates = params.get<std::string>("chroma") == "interpolate";
+      decoders_ = &JpegDecoders::of(device().device(), *library, interpolates);
+      if (interpolates && !decoders_->interpolates() && instance() <= 0)
+        log("nvJPEG (" + *library + ") repeats subsampled chroma, because it is older than 12.1: files of 4:2:0 and " +
+            "4:2:2 differ from libjpeg by up to 25 levels; install a newer one, or set chroma = repeat");
       try {
         decoders_->add_user();
       } catch (...) {
@@ -127,6 +132,11 @@ class DecodeTensor final : public CudaBackend {
     return data;
   }
 
+  bool takes(std::string_view encoded) const {
+    if (encoded.substr(0, kJpegStart.size()) != kJpegStart || !reason_against_nvjpeg(encoded).empty()) return false;
+    return children().empty() || !decoders_->interpolates() || !is_too_narrow_to_interpolate(encoded);
+  }
+
   void decode(std::vector<Request>& requests, std::vector<hami::Dict>& others) {
     JpegDecoders::Borrowed decoder(*decoders_);
     std::vector<Request*> readable;
@@ -135,7 +145,7 @@ class DecodeTensor final : public CudaBackend {
     Layout layout;
     for (Request& request : requests) {
       JpegFile& file = request.file;
-      if (file.encoded.substr(0, kJpegStart.size()) != kJpegStart || !decoder->read_header(file.encoded, file.header)) {
+      if (!takes(file.encoded) || !decoder->read_header(file.encoded, file.header)) {
         others.push_back(request.item);
         continue;
       }
@@ -150,10 +160,13 @@ class DecodeTensor final : public CudaBackend {
     }
     if (files.empty()) return;
     const std::shared_ptr<Memory> memory = allocate(layout.size());
+    // nvJPEG leaves out pixels of damaged files: they must not show what was in the memory before.
+    stream()->driver().check(stream()->api().clear(memory->start(), 0, layout.size(), stream()->raw()),
+                             "cannot clear memory");
     for (std::size_t i = 0; i < files.size(); ++i) files[i].planes = memory->start() + offsets[i];
     stream()->wait();  // the engines write before earlier work of the stream, which may still read this memory
-    decoder->decode(files, color_, *stream());
     for (Request* request : readable) keep(request->data);  // until the engines have read it
+    decoder->decode(files, color_, *stream());
     std::vector<std::size_t> to_turn;
     for (std::size_t i = 0; i < files.size(); ++i) {
       if (!files[i].is_decoded)
@@ -212,10 +225,14 @@ class DecodeTensor final : public CudaBackend {
   // Decodes with the backend in the brackets, and moves its pictures to the device.
   void decode_elsewhere(const std::vector<hami::Dict>& items) {
     if (children().empty()) {
-      for (const hami::Dict& item : items)
-        item.fail({HAMI_REQUEST, "DecodeTensor: nvJPEG cannot decode this file of " +
-                                     std::to_string(item.get("data").as_text().size()) +
-                                     " bytes; hami-image decodes such files on the CPU: pip install hami-image"});
+      for (const hami::Dict& item : items) {
+        const hami::Value data = item.get("data");
+        std::string file = std::to_string(data.as_text().size()) + " bytes";
+        if (const std::string_view reason = reason_against_nvjpeg(data.as_text()); !reason.empty())
+          file += ", " + std::string(reason);
+        item.fail({HAMI_REQUEST, "DecodeTensor: nvJPEG cannot decode this file of " + file +
+                                     "; hami-image decodes such files on the CPU: pip install hami-image"});
+      }
       return;
     }
     std::vector<hami_dict*> raw;
@@ -307,6 +324,8 @@ HAMI_REGISTER(
     "; max_pixels: int = 80000000 {1..} 'maximum of width x height; checked in the header, before decoding'"
     "; layout|data_format: str = 'nchw' {nchw,hwc} 'order of the axes of the result'"
     "; exif: bool = true 'rotate the image as its EXIF orientation says'"
+    "; chroma: str = 'interpolate' {interpolate,repeat} 'how nvJPEG enlarges subsampled chroma: interpolate, as libjpeg "
+    "does, or repeat its samples'"
     "; library: library? 'path of libnvjpeg; default: that of an installed package'",
     "Decode a JPEG file in `data`, as bytes, to a uint8 tensor 1 x C x H x W, or H x W x C, on the device.\n"
     "\n"

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <hami/abi.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <string_view>
@@ -19,6 +20,10 @@ constexpr int kMinVersion = 11080;  // the version of NVRTC that compiled the ke
 bool is_sticky(CUresult result) { return result == 700 || result == 702 || (result >= 710 && result <= 721); }
 
 std::string dotted(int version) { return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10); }
+
+// One part in so many of the memory of a device stays with the process when it is freed: enough for the batches of
+// images, and most of the device stays free for other processes.
+constexpr std::size_t kKeptShare = 8;
 
 constexpr const char* kLimit = "HAMI_CUDA_MEMORY_LIMIT";
 
@@ -116,8 +121,11 @@ Device::Device(const Driver& driver, int index, const std::string& owner)
   int has_pools = 0;
   driver.check(api().device_attribute(&has_pools, kMemoryPoolsSupported, device_), owner + ": cannot ask the device");
   driver.check(api().context_retain(&context_, device_), owner + ": cannot use the device");
+  std::size_t total = 0;
+  driver.check(api().device_memory(&total, device_), owner + ": cannot ask the device");
+  kept_ = std::min(limit_, total / kKeptShare);
   if (has_pools)
-    allocator_ = std::make_unique<PoolAllocator>(api(), device_, limit_);
+    allocator_ = std::make_unique<PoolAllocator>(api(), device_, kept_);
   else  // as with some virtual GPUs
     allocator_ = std::make_unique<CachingAllocator>(api());
 }
@@ -136,15 +144,25 @@ CUdeviceptr Device::allocate(std::size_t size, CUstream stream) const {
     api().stream_synchronize(stream);  // memory that is being freed is free afterwards
     trim();
     result = allocator_->allocate(&start, size, stream);
+    if (result != 0) trim();  // a pool keeps what it got from the device before it failed
   }
   if (result != 0) used_ -= size;
   driver_.check(result, what);
+  const std::size_t now = before + size;
+  for (std::size_t peak = peak_; peak < now && !peak_.compare_exchange_weak(peak, now);) continue;
   return start;
 }
 
 void Device::release(CUdeviceptr start, std::size_t size, CUstream stream) const noexcept {
   allocator_->release(start, stream);
   used_ -= size;
+  if (peak_ > kept_ && used_ <= kept_) allocator_->trim(kept_);
+}
+
+void Device::return_surplus() const noexcept {
+  if (peak_ <= kept_ || used_ > kept_) return;
+  allocator_->trim(kept_);
+  peak_ = used_.load();
 }
 
 Device::~Device() { api().context_release(device_); }

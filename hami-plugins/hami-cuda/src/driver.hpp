@@ -65,19 +65,24 @@ class Device {
   CUcontext context() const noexcept { return context_; }
   // Memory for work that `stream` gets from now on. Throws HAMI_RESOURCE_EXHAUSTED. The device must be the current one.
   CUdeviceptr allocate(std::size_t size, CUstream stream) const;
-  // Frees memory once the work that `stream` has now is done.
+  // Frees memory once the work that `stream` has now is done; beyond the share that this process keeps, it returns to
+  // the device.
   void release(CUdeviceptr start, std::size_t size, CUstream stream) const noexcept;
   // Returns cached memory to the device, for a second try after an allocation failed.
-  void trim() const noexcept { allocator_->trim(); }
+  void trim() const noexcept { allocator_->trim(0); }
+  // Returns freed memory beyond the share that this process keeps. Called after a wait, when earlier frees are done.
+  void return_surplus() const noexcept;
 
  private:
   const Driver& driver_;
   const int index_;
   const std::size_t limit_;  // bytes; HAMI_CUDA_MEMORY_LIMIT
+  std::size_t kept_ = 0;     // bytes that stay with this process when they are freed
   CUdevice device_ = 0;
   CUcontext context_ = nullptr;
   std::unique_ptr<Allocator> allocator_;
   mutable std::atomic<std::size_t> used_{0};
+  mutable std::atomic<std::size_t> peak_{0};  // of used_, since the last surplus was returned
 };
 
 // Makes a device that of the calling thread, as long as it exists.

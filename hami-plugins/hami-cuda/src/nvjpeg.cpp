@@ -5,33 +5,44 @@
 #include <hami/abi.h>
 
 #include <map>
+#include <tuple>
+#include <utility>
 
 namespace hami_cuda {
 namespace {
 
-constexpr int kDefaultBackend = 0;
+// By the CPU and the GPU. That by the GPU alone decodes a file otherwise in a batch of another size.
+constexpr int kHybridBackend = 1;
 constexpr int kHardwareBackend = 3;
 constexpr nvjpegStatus kSuccess = 0;
 constexpr nvjpegStatus kAllocatorFailure = 5;
-constexpr int kThreads = 1;      // of the CPU, for one batch
+constexpr int kThreads = 1;                          // of the CPU, for one batch
+constexpr unsigned kInterpolateChroma = 32;          // NVJPEG_FLAGS_UPSAMPLING_WITH_INTERPOLATION
+constexpr std::pair<int, int> kInterpolates{12, 1};  // the first version that has it
+constexpr std::size_t kSingleStates = 4;             // of a decoder: as many single files are in progress at once
 constexpr int kMaxDecoders = 4;  // three keep the hardware of an H100 busy, and eight are slower (decision 0026)
 
 }  // namespace
 
-JpegDecoder::JpegDecoder(const NvjpegApi& api, const Device& device, const std::string& library)
-    : api_(api), device_(device), done_(device) {
-  nvjpegStatus status = api.create(kHardwareBackend, nullptr, nullptr, 0, &handle_);
+JpegDecoder::JpegDecoder(const NvjpegApi& api, const Device& device, const std::string& library, unsigned flags)
+    : api_(api), device_(device), library_(library) {
+  nvjpegStatus status = api.create(kHardwareBackend, nullptr, nullptr, flags, &handle_);
   if (status != kSuccess && status != kAllocatorFailure)  // this GPU has no hardware decoders
-    status = api.create(kDefaultBackend, nullptr, nullptr, 0, &handle_);
-  check_created(status, library);
-  check_created(api.parser_create(handle_, &parser_), library);
-  check_created(api.state_create(handle_, &batch_state_), library);
-  check_created(api.state_create(handle_, &single_state_), library);
+    status = api.create(kHybridBackend, nullptr, nullptr, flags, &handle_);
+  check_created(status);
+  check_created(api.parser_create(handle_, &parser_));
+  batch_state_ = new_state();
 }
 
-void JpegDecoder::check_created(nvjpegStatus status, const std::string& library) const {
+std::unique_ptr<JpegState> JpegDecoder::new_state() const {
+  nvjpegState state = nullptr;
+  check_created(api_.state_create(handle_, &state));
+  return std::make_unique<JpegState>(device_, state);
+}
+
+void JpegDecoder::check_created(nvjpegStatus status) const {
   if (status == kSuccess) return;
-  const std::string reason = "nvJPEG (" + library + ") does not start: status " + std::to_string(status);
+  const std::string reason = "nvJPEG (" + library_ + ") does not start: status " + std::to_string(status);
   throw CudaError(status == kAllocatorFailure ? HAMI_RESOURCE_EXHAUSTED : HAMI_UNAVAILABLE, reason);
 }
 
@@ -52,23 +63,50 @@ bool JpegDecoder::read_header(std::string_view encoded, JpegHeader& header) {
 }
 
 void JpegDecoder::decode(std::vector<JpegFile>& files, JpegColor color, Stream& stream) {
-  if (was_used_) done_.wait();
   std::vector<JpegFile*> together;
   for (JpegFile& file : files)
     if (file.header.is_batchable) together.push_back(&file);
-  if (!together.empty() && decode_together(together, color, stream.raw()))
-    for (JpegFile* file : together) file->is_decoded = true;
-  for (JpegFile& file : files) {  // not batchable, or of a batch in which at least one file is broken
-    if (file.is_decoded) continue;
-    nvjpegImage image = image_of(file, color);
-    const auto* const data = reinterpret_cast<const unsigned char*>(file.encoded.data());
-    file.is_decoded = succeeds([&] {
-      return api_.decode_one(handle_, single_state_, data, file.encoded.size(), static_cast<int>(color), &image,
-                             stream.raw());
-    });
+  decode_together(together.data(), together.data() + together.size(), color, stream.raw());
+  for (JpegFile& file : files)  // that are not batchable, or broken
+    if (!file.is_decoded) decode_alone(file, color, stream.raw());
+}
+
+void JpegDecoder::decode_together(JpegFile* const* first, JpegFile* const* last, JpegColor color, CUstream stream) {
+  if (first == last) return;
+  std::vector<const unsigned char*> data;
+  std::vector<std::size_t> sizes;
+  std::vector<nvjpegImage> images;
+  for (JpegFile* const* file = first; file < last; ++file) {
+    data.push_back(reinterpret_cast<const unsigned char*>((*file)->encoded.data()));
+    sizes.push_back((*file)->encoded.size());
+    images.push_back(image_of(**file, color));
   }
-  done_.record(stream.raw());
-  was_used_ = true;
+  const int count = static_cast<int>(last - first);
+  if (succeeds(*batch_state_, stream, [&](nvjpegState state) {
+    const nvjpegStatus status = api_.batch_start(handle_, state, count, kThreads, static_cast<int>(color));
+    if (status != kSuccess) return status;
+    return api_.decode_batch(handle_, state, data.data(), sizes.data(), images.data(), stream);
+  })) {
+    for (JpegFile* const* file = first; file < last; ++file) (*file)->is_decoded = true;
+    return;
+  }
+  batch_state_->wait();  // the engines may still write to the planes, before later work of the stream
+  if (count == 1) return;
+  JpegFile* const* const middle = first + count / 2;  // at least one file is broken: find it in few calls
+  decode_together(first, middle, color, stream);
+  decode_together(middle, last, color, stream);
+}
+
+void JpegDecoder::decode_alone(JpegFile& file, JpegColor color, CUstream stream) {
+  if (single_states_.size() < kSingleStates && next_single_ == single_states_.size())
+    single_states_.push_back(new_state());
+  JpegState& used = *single_states_[next_single_];
+  next_single_ = (next_single_ + 1) % kSingleStates;
+  nvjpegImage image = image_of(file, color);
+  const auto* const data = reinterpret_cast<const unsigned char*>(file.encoded.data());
+  file.is_decoded = succeeds(used, stream, [&](nvjpegState state) {
+    return api_.decode_one(handle_, state, data, file.encoded.size(), static_cast<int>(color), &image, stream);
+  });
 }
 
 nvjpegImage JpegDecoder::image_of(const JpegFile& file, JpegColor color) const {
@@ -82,34 +120,20 @@ nvjpegImage JpegDecoder::image_of(const JpegFile& file, JpegColor color) const {
   return image;
 }
 
-bool JpegDecoder::decode_together(std::vector<JpegFile*>& files, JpegColor color, CUstream stream) {
-  std::vector<const unsigned char*> data;
-  std::vector<std::size_t> sizes;
-  std::vector<nvjpegImage> images;
-  for (const JpegFile* file : files) {
-    data.push_back(reinterpret_cast<const unsigned char*>(file->encoded.data()));
-    sizes.push_back(file->encoded.size());
-    images.push_back(image_of(*file, color));
-  }
-  const int count = static_cast<int>(files.size());
-  if (api_.batch_start(handle_, batch_state_, count, kThreads, static_cast<int>(color)) != kSuccess) return false;
-  return succeeds(
-      [&] { return api_.decode_batch(handle_, batch_state_, data.data(), sizes.data(), images.data(), stream); });
-}
-
 // Without memory, once more after the memory that the pool keeps was returned to the device.
 template <class Call>
-bool JpegDecoder::succeeds(const Call& call) const {
-  nvjpegStatus status = call();
+bool JpegDecoder::succeeds(JpegState& state, CUstream stream, const Call& call) const {
+  nvjpegStatus status = state.use(stream, call);
   if (status == kAllocatorFailure) {
     device_.trim();
-    status = call();
+    status = state.use(stream, call);
     if (status == kAllocatorFailure) throw CudaError(HAMI_RESOURCE_EXHAUSTED, "nvJPEG has no memory on the device");
   }
   return status == kSuccess;
 }
 
-JpegDecoders::JpegDecoders(const Device& device, const std::string& library) : device_(device), library_(library) {
+JpegDecoders::JpegDecoders(const Device& device, const std::string& library, bool interpolates)
+    : device_(device), library_(library) {
   void* const loaded = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!loaded) {
     const char* const text = dlerror();
@@ -121,21 +145,25 @@ JpegDecoders::JpegDecoders(const Device& device, const std::string& library) : d
     throw CudaError(HAMI_UNAVAILABLE, library + " has no function " #symbol "; install nvJPEG of CUDA 11.8 or newer");
   HAMI_CUDA_NVJPEG_FUNCTIONS(HAMI_CUDA_NVJPEG_RESOLVE)
 #undef HAMI_CUDA_NVJPEG_RESOLVE
+  std::pair<int, int> version;  // major and minor
+  api_.property(0, &version.first);
+  api_.property(1, &version.second);
+  if (interpolates && version >= kInterpolates) flags_ = kInterpolateChroma;
 }
 
-JpegDecoders& JpegDecoders::of(const Device& device, const std::string& library) {
+JpegDecoders& JpegDecoders::of(const Device& device, const std::string& library, bool interpolates) {
   static std::mutex& mutex = *new std::mutex;
-  static auto& all = *new std::map<std::pair<int, std::string>, std::unique_ptr<JpegDecoders>>;
+  static auto& all = *new std::map<std::tuple<int, std::string, bool>, std::unique_ptr<JpegDecoders>>;
   const std::lock_guard<std::mutex> lock(mutex);
-  std::unique_ptr<JpegDecoders>& found = all[{device.index(), library}];
-  if (!found) found.reset(new JpegDecoders(device, library));
+  std::unique_ptr<JpegDecoders>& found = all[{device.index(), library, interpolates}];
+  if (!found) found.reset(new JpegDecoders(device, library, interpolates));
   return *found;
 }
 
 void JpegDecoders::add_user() {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (decoders_ <= users_ && decoders_ < kMaxDecoders) {
-    idle_.push_back(std::make_unique<JpegDecoder>(api_, device_, library_));
+    idle_.push_back(std::make_unique<JpegDecoder>(api_, device_, library_, flags_));
     ++decoders_;
     returned_.notify_one();
   }

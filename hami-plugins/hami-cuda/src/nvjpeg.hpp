@@ -28,6 +28,7 @@ struct nvjpegImage {
 #define HAMI_CUDA_NVJPEG_FUNCTIONS(X)                                                                            \
   X(nvjpegCreateEx, create,                                                                                      \
     (int backend, void* device_allocator, void* pinned_allocator, unsigned flags, nvjpegHandle*))                \
+  X(nvjpegGetProperty, property, (int which, int* value))                                                        \
   X(nvjpegJpegStateCreate, state_create, (nvjpegHandle, nvjpegState*))                                           \
   X(nvjpegJpegStreamCreate, parser_create, (nvjpegHandle, nvjpegStream*))                                        \
   X(nvjpegJpegStreamParseHeader, parse_header, (nvjpegHandle, const unsigned char*, std::size_t, nvjpegStream))  \
@@ -64,10 +65,36 @@ struct JpegFile {
   bool is_decoded = false;
 };
 
+// The buffers of nvJPEG for the work of one call. The call returns before that work is done, and nvJPEG does not guard
+// them: the next call with the same state would overwrite what the work still reads.
+class JpegState {
+ public:
+  JpegState(const Device& device, nvjpegState state) : done_(device), state_(state) {}
+
+  // Blocks until the work of the last call is done.
+  void wait() const {
+    if (is_used_) done_.wait();
+  }
+  // Calls nvJPEG with the state, once the work of the last call is done.
+  template <class Call>
+  nvjpegStatus use(CUstream stream, const Call& call) {
+    wait();
+    is_used_ = true;
+    const nvjpegStatus status = call(state_);
+    done_.record(stream);
+    return status;
+  }
+
+ private:
+  Event done_;  // the work of the last call
+  const nvjpegState state_;
+  bool is_used_ = false;
+};
+
 // Decodes one batch at a time.
 class JpegDecoder {
  public:
-  JpegDecoder(const NvjpegApi& api, const Device& device, const std::string& library);
+  JpegDecoder(const NvjpegApi& api, const Device& device, const std::string& library, unsigned flags);
 
   // False if nvJPEG cannot read the header.
   bool read_header(std::string_view encoded, JpegHeader& header);
@@ -76,29 +103,36 @@ class JpegDecoder {
   void decode(std::vector<JpegFile>& files, JpegColor color, Stream& stream);
 
  private:
+  // Each file is decoded by the calls that decode it alone, so that its pixels do not depend on its neighbors.
+  void decode_together(JpegFile* const* first, JpegFile* const* last, JpegColor color, CUstream stream);
+  void decode_alone(JpegFile& file, JpegColor color, CUstream stream);
   nvjpegImage image_of(const JpegFile& file, JpegColor color) const;
-  bool decode_together(std::vector<JpegFile*>& files, JpegColor color, CUstream stream);
-  void check_created(nvjpegStatus status, const std::string& library) const;
+  std::unique_ptr<JpegState> new_state() const;
+  void check_created(nvjpegStatus status) const;
   template <class Call>
-  bool succeeds(const Call& call) const;
+  bool succeeds(JpegState& state, CUstream stream, const Call& call) const;
 
   const NvjpegApi& api_;
   const Device& device_;
-  // With one state for batches and single files, nvJPEG 13.0 occasionally failed with ALLOCATOR_FAILURE (decision
-  // 0026).
+  const std::string library_;
   nvjpegHandle handle_ = nullptr;
   nvjpegStream parser_ = nullptr;
-  nvjpegState batch_state_ = nullptr;
-  nvjpegState single_state_ = nullptr;
-  Event done_;  // of the last decoding: until then, the buffers of the decoder are in use
-  bool was_used_ = false;
+  // With one state for batches and single files, nvJPEG 13.0 occasionally failed with ALLOCATOR_FAILURE (decision
+  // 0026).
+  std::unique_ptr<JpegState> batch_state_;
+  std::vector<std::unique_ptr<JpegState>> single_states_;  // used in turn; created when they are first needed
+  std::size_t next_single_ = 0;
 };
 
 // The decoders of one device, which all instances share. They are kept: creating one takes a fifth of a second.
 class JpegDecoders {
  public:
-  // Loads the library on the first call; throws CudaError if it cannot be loaded.
-  static JpegDecoders& of(const Device& device, const std::string& library);
+  // Loads the library on the first call; throws CudaError if it cannot be loaded. `interpolates`: subsampled chroma is
+  // interpolated, as libjpeg does, if the library can do so.
+  static JpegDecoders& of(const Device& device, const std::string& library, bool interpolates);
+
+  // Whether the decoders interpolate chroma; otherwise they repeat its samples.
+  bool interpolates() const noexcept { return flags_ != 0; }
 
   // Adds a decoder for one more instance, up to the number that keeps the hardware busy.
   void add_user();
@@ -119,12 +153,13 @@ class JpegDecoders {
   };
 
  private:
-  JpegDecoders(const Device& device, const std::string& library);
+  JpegDecoders(const Device& device, const std::string& library, bool interpolates);
 
   const Device& device_;
   const std::string library_;
   NvjpegApi api_;
-  std::mutex mutex_;  // guards what follows
+  unsigned flags_ = 0;  // of nvjpegCreateEx
+  std::mutex mutex_;    // guards what follows
   std::condition_variable returned_;
   std::deque<std::unique_ptr<JpegDecoder>> idle_;
   int decoders_ = 0;

@@ -56,6 +56,7 @@ void Stream::wait(Wait how) {
   }
   event->record(stream_);
   wait_for(*event, how);
+  device_.return_surplus();
   const std::lock_guard<std::mutex> lock(mutex_);
   spare_events_.push_back(std::move(event));
   for (Held& each : held) spare_events_.push_back(std::move(each.done));

@@ -101,7 +101,12 @@ class CpuTensor final : public CudaBackend {
       requests.push_back(std::move(request));
     });
     const std::shared_ptr<void> memory = layout.size() > 0 ? device().pinned().get(layout.size()) : nullptr;
-    if (memory) copy(requests, static_cast<char*>(memory.get()));
+    if (memory) try {
+        copy(requests, static_cast<char*>(memory.get()));
+      } catch (...) {
+        keep(memory);  // copies to it may be in progress
+        throw;
+      }
     for (const Request& request : requests) {
       std::size_t next = 0;
       request.item["result"] = map_parts(request.data, [&](const hami::Value& part) -> hami::Value {

@@ -343,6 +343,7 @@ class InstanceStream:
             self._check(self._functions.end_capture(*place, ctypes.byref(graph)))
             return Graph(self, graph.value or 0)
         finally:
+            self._functions.wait(*place)  # if `submit` failed, some of its work may run: its memory is still in use
             self._functions.close(*place)
 
     def wait(self) -> None:

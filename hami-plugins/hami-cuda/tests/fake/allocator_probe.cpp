@@ -33,4 +33,4 @@ extern "C" unsigned long long allocate(std::size_t size, int stream) {
   return allocator->allocate(&start, size, stream_of(stream)) == 0 ? start : 0;
 }
 extern "C" void release(unsigned long long start, int stream) { allocator->release(start, stream_of(stream)); }
-extern "C" void trim() { allocator->trim(); }
+extern "C" void trim() { allocator->trim(0); }
