@@ -136,7 +136,16 @@ class Fake:
             self.recorded.append(function)
             context.is_captured = True
         else:
-            run()
+            self.submit(run, stream_handle)
+
+    def submit(self, work: Callable[[], None], stream_handle: int) -> None:
+        """Run work on a stream of the fake driver, at once unless the driver is late."""
+        if self.driver is None:
+            work()
+            return
+        function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: work())
+        self.recorded.append(function)
+        self.driver.fake_submit(ctypes.c_void_p(stream_handle), function, None)
 
     def fails(self, call: str, logger: ILogger) -> bool:
         if call in self.failures:
@@ -257,6 +266,13 @@ class IExecutionContext:
         assert 0 <= profile_index < engine.num_optimization_profiles
         engine.used_profiles[profile_index] = engine.used_profiles.get(profile_index, 0) + 1
         self._profile, self._shapes = profile_index, {}
+        context, misuse = weakref.ref(self), self.fake.misuse
+
+        def change() -> None:
+            if context() is None:
+                misuse.append("a context was freed before it had changed its profile")
+
+        self.fake.submit(change, stream_handle)
         return True
 
     def set_input_shape(self, name: str, shape: tuple[int, ...]) -> bool:

@@ -45,6 +45,33 @@ def test_the_second_run_of_a_shape_is_captured_and_later_ones_replay_it(pipe, en
         assert (fake.runs, driver.fake_graph_launches() - launches) == (3, value - 1)  # a run, then the capture
 
 
+@pytest.mark.parametrize("graph", [True, False])
+def test_nothing_is_used_again_before_its_work_is_done(engine, fake, driver, monkeypatch, graph):
+    """Work runs as late as CUDA allows; the results are read after all requests were submitted."""
+    monkeypatch.setenv("FAKE_CUDA_LATE", "1")
+    config = {"backend": ALONE, "model": engine(), "max": 4, "graph": graph}
+    with hami.pipe(config) as pipe, hami.pipe("hami-cuda::CpuTensor") as back:
+        results = []
+        for number in range(24):
+            request = {"data": rows(*range(number, number + 1 + number % 4)), "request_size": 1 + number % 4}
+            pipe(request)
+            results.append(request["result"])
+        for number, result in enumerate(results):
+            values = hami.to_numpy(back({"data": result})["result"])[:, 0].tolist()
+            assert values == [2 * value for value in range(number, number + 1 + number % 4)]
+    assert driver.cuCtxSynchronize() == 0
+
+
+def test_a_failed_capture_leaves_no_work_behind(engine, fake, driver, monkeypatch):
+    monkeypatch.setenv("FAKE_CUDA_LATE", "1")
+    monkeypatch.setenv("FAKE_CUDA_CAPTURE", "900")
+    with hami.pipe({"backend": ALONE, "model": engine(), "max": 4}) as pipe, hami.pipe("hami-cuda::CpuTensor") as back:
+        for value in range(6):
+            result = pipe({"data": rows(value), "request_size": 1})["result"]
+            assert hami.to_numpy(back({"data": result})["result"])[:, 0].tolist() == [2 * value]
+    assert driver.cuCtxSynchronize() == 0
+
+
 def test_each_shape_has_a_graph_on_the_same_memory(pipe, engine, fake, driver):
     doubled = pipe(ALONE, model=engine(), max=4)
     allocations = []

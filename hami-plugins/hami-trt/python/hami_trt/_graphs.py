@@ -109,6 +109,7 @@ class Graphs:
 
             return _Captured(self._stream.capture(submit), context)
         except BaseException:
+            self._stream.wait()  # the context may still change its profile
             context.close()
             raise
 
@@ -127,6 +128,7 @@ class Graphs:
                 [stream.empty(port.dtype, shape) for port, shape in outputs],
             )
         finally:
+            stream.wait()  # the context may still change its profile
             context.close()
 
     def _new_context(self, memory: Block) -> ExecutionContext:
