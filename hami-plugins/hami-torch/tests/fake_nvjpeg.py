@@ -33,9 +33,11 @@ class FakeNvjpeg:
     def __init__(self) -> None:
         self.batches: list[int] = []
         self.alone = 0
+        self.broken: set[bytes] = set()  # files whose data nvJPEG cannot decode
         self.handles = 0
         self.has_hardware = True  # whether this GPU has hardware decoders
         self.backends: list[int] = []
+        self.flags: list[int] = []
         self.start_status = 0
         self.out_of_memory = 0  # number of further decode calls that fail for lack of memory
         self._parsed: Image.Image
@@ -43,6 +45,7 @@ class FakeNvjpeg:
 
     def nvjpegCreateEx(self, backend, device_allocator, pinned_allocator, flags, handle) -> int:
         self.backends.append(backend)
+        self.flags.append(flags)
         if backend == BACKEND_HARDWARE and not self.has_hardware:
             return ARCH_MISMATCH
         self.handles += 1
@@ -96,6 +99,8 @@ class FakeNvjpeg:
         if self.out_of_memory:
             self.out_of_memory -= 1
             return ALLOCATOR_FAILURE
+        if encoded in self.broken:
+            return BAD_JPEG
         try:
             image = Image.open(io.BytesIO(encoded))
             if image.mode == "CMYK":

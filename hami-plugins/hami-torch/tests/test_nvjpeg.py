@@ -55,8 +55,8 @@ def test_nvjpeg_gives_the_same_result_as_the_cpu(pipe, files, nvjpeg, monkeypatc
     ((index, error),) = raised.value.errors
     assert index == list(files).index("broken")
     assert str(error).startswith(f"DecodeTensor: the JPEG image of {len(files['broken'])} bytes cannot be decoded (")
-    assert nvjpeg.batches == [6]  # all files that can be decoded together, the broken one included
-    assert nvjpeg.alone == 6 + 2  # each file of the failed batch; the progressive and the CMYK file
+    assert nvjpeg.batches == [5]  # all files that can be decoded together
+    assert nvjpeg.alone == 1  # the progressive file; nvJPEG does not get the CMYK file and that which ends early
     monkeypatch.undo()
     for name, file in files.items():
         if name != "broken":
@@ -64,6 +64,69 @@ def test_nvjpeg_gives_the_same_result_as_the_cpu(pipe, files, nvjpeg, monkeypatc
             pipe("DecodeTensor", color=color, exif=exif)(on_cpu)
             assert torch.equal(on_gpu[name]["result"], on_cpu["result"]), name
             assert on_gpu[name]["color"] == color
+
+
+def test_a_broken_file_does_not_change_how_its_neighbors_are_decoded(pipe, encode, image, nvjpeg):
+    """nvJPEG decodes each of them as it does alone: in a batch."""
+    files = [encode("JPEG", pixels=image[: 10 + number]) for number in range(8)]
+    nvjpeg.broken.add(files[5])
+    requests = [{"data": file} for file in files]
+    pipe("DecodeTensor", **BATCH)(requests)
+    assert nvjpeg.batches == [8, 4, 4, 2, 1, 1, 2]
+    assert nvjpeg.alone == 1
+    for file, request in zip(files, requests, strict=True):
+        assert torch.equal(request["result"], pipe("DecodeTensor", **BATCH)({"data": file})["result"])
+
+
+@pytest.mark.parametrize("color", ["rgb", "bgr", "gray"])
+def test_files_of_rgb_are_decoded_on_the_cpu(pipe, encode, nvjpeg, monkeypatch, color):
+    """nvJPEG would take them for YCbCr."""
+    files = [encode("JPEG", keep_rgb=True, progressive=progressive) for progressive in (False, True)]
+    on_gpu = [{"data": file} for file in files]
+    pipe("DecodeTensor", **BATCH, color=color)(on_gpu)
+    assert (nvjpeg.batches, nvjpeg.alone) == ([], 0)
+    monkeypatch.undo()
+    for request, file in zip(on_gpu, files, strict=True):
+        assert torch.equal(request["result"], pipe("DecodeTensor", color=color)({"data": file})["result"])
+
+
+def test_the_files_are_kept_until_they_are_decoded(nvjpeg, cuda, files):
+    """nvJPEG may read them after its call has returned."""
+    with nvjpeg.decoders.borrow() as decoder:
+        kept = [bytearray(files[name]) for name in ("rgb", "progressive")]
+        encoded = [bytes(each) for each in kept]
+        counts = [sys.getrefcount(each) for each in encoded]
+        given = {0: (encoded[0], Header(40, 30, 1, True)), 1: (encoded[1], Header(40, 30, 1, False))}
+        decoder.decode(given, "rgb")
+        del given
+        assert [sys.getrefcount(each) for each in encoded] == [count + 1 for count in counts]
+        decoder.decode({}, "rgb")
+        assert [sys.getrefcount(each) for each in encoded] == counts
+
+
+def test_a_state_is_not_used_again_before_its_work_is_done(nvjpeg, cuda, files):
+    """The work of nvJPEG keeps the stream busy; each further call needs an idle one."""
+    cuda.current = stream = FakeStream(9, cuda.log)
+    busy_calls = []
+
+    def work(status: int) -> int:
+        busy_calls.append(not stream.idle)
+        stream.idle = False
+        return status
+
+    alone, together = nvjpeg.nvjpegDecode, nvjpeg.nvjpegDecodeBatched
+    nvjpeg.nvjpegDecode = lambda *arguments: work(alone(*arguments))
+    nvjpeg.nvjpegDecodeBatched = lambda *arguments: work(together(*arguments))
+    stream.synchronize = lambda: setattr(stream, "idle", True)
+    with nvjpeg.decoders.borrow() as decoder:
+        batch = {number: (files["rgb"], Header(40, 30, 1, True)) for number in range(3)}
+        batch |= {number: (files["progressive"], Header(40, 30, 1, False)) for number in range(3, 8)}
+        nvjpeg.broken.add(files["again"][:-2] + b"..")
+        batch |= {9: (files["again"][:-2] + b"..", Header(40, 30, 1, True))}
+        for _ in range(3):
+            decoder.decode(batch, "rgb")
+    assert len(busy_calls) > 3 * 6
+    assert not any(busy_calls)
 
 
 def test_nvjpeg_gives_the_layout_hwc(pipe, files, nvjpeg, monkeypatch):
@@ -122,7 +185,7 @@ def test_without_hardware_decoders_the_default_backend_is_used(cuda, monkeypatch
     library = FakeNvjpeg()
     library.has_hardware = False
     DecoderPool(library, CPU)
-    assert library.backends == [_nvjpeg_library.BACKEND_HARDWARE, _nvjpeg_library.BACKEND_DEFAULT]
+    assert library.backends == [_nvjpeg_library.BACKEND_HARDWARE, _nvjpeg_library.BACKEND_HYBRID]
 
 
 def test_without_memory_the_cache_is_released_and_then_the_cpu_decodes(pipe, files, nvjpeg, monkeypatch):
@@ -255,6 +318,28 @@ def test_if_nvjpeg_does_not_start_the_cpu_decodes_with_a_warning(cuda, monkeypat
     monkeypatch.setattr(_nvjpeg_library, "find_library", lambda: None)
     monkeypatch.setattr(_nvjpeg, "_pools", {})
     assert _nvjpeg.decoder_pool(CPU) is None
+
+
+def test_chroma_is_interpolated_unless_the_configuration_says_otherwise(cuda, monkeypatch):
+    library = FakeNvjpeg()
+    monkeypatch.setattr(_nvjpeg_library, "find_library", lambda: library)
+    monkeypatch.setattr(torch.cuda, "device", nullcontext)
+    monkeypatch.setattr(_nvjpeg, "_pools", {})
+    assert _nvjpeg.decoder_pool(CPU) is not _nvjpeg.decoder_pool(CPU, interpolates=False)
+    assert library.flags == [_nvjpeg_library.INTERPOLATE_CHROMA, 0]
+
+
+@pytest.mark.parametrize("version", ["12.0.1", "11.9.0"])
+def test_an_older_nvjpeg_repeats_chroma_and_says_so_once(cuda, monkeypatch, version):
+    library = FakeNvjpeg()
+    library.version = version
+    monkeypatch.setattr(_nvjpeg_library, "find_library", lambda: library)
+    monkeypatch.setattr(torch.cuda, "device", nullcontext)
+    monkeypatch.setattr(_nvjpeg, "_pools", {})
+    with pytest.warns(RuntimeWarning, match=f"nvJPEG {version} repeats subsampled chroma") as warned:
+        assert _nvjpeg.decoder_pool(CPU) is _nvjpeg.decoder_pool(CPU)
+    assert len(warned) == 1
+    assert library.flags == [0]
 
 
 def test_an_unknown_status_is_shown_as_a_number():

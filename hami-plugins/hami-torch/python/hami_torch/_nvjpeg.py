@@ -45,10 +45,11 @@ class DecoderPool:
     # Three keep the hardware of an H100 busy, and eight are slower. Each takes 20 MB of device memory or more.
     MAX_DECODERS = 4
 
-    def __init__(self, library: Library, device: torch.device) -> None:
-        """Create the first decoder; raises RuntimeError if nvJPEG does not start."""
+    def __init__(self, library: Library, device: torch.device, flags: int = 0) -> None:
+        """Create the first decoder, with `flags` of nvjpegCreateEx; raises RuntimeError if nvJPEG does not start."""
         self._library = library
         self._device = device
+        self._flags = flags
         self._idle: queue.SimpleQueue[Decoder] = queue.SimpleQueue()  # lent in the order of their return
         self._lock = threading.Lock()  # guards _users and _decoders
         self._users = self._decoders = 0
@@ -77,30 +78,31 @@ class DecoderPool:
 
     def _add_decoder(self) -> None:
         with torch.cuda.device(self._device):
-            self._idle.put(Decoder(self._library, self._device))
+            self._idle.put(Decoder(self._library, self._device, self._flags))
         self._decoders += 1
 
 
 class Decoder:
     """Decodes in order with the current stream. Not thread-safe: one thread at a time."""
 
-    def __init__(self, library: Library, device: torch.device) -> None:
+    def __init__(self, library: Library, device: torch.device, flags: int) -> None:
         self._library = library
         self._device = device
         # Each decoder has its own handle, and separate states for batches and for single files. With one handle for all
         # decoders and one state for both, nvJPEG 13.0 occasionally failed with ALLOCATOR_FAILURE on an H100.
         self._handle, self._parsed = c_void_p(), c_void_p()
         self._batch_state, self._single_state = c_void_p(), c_void_p()
-        status = library.nvjpegCreateEx(nvjpeg.BACKEND_HARDWARE, None, None, 0, byref(self._handle))
+        status = library.nvjpegCreateEx(nvjpeg.BACKEND_HARDWARE, None, None, flags, byref(self._handle))
         if status not in (nvjpeg.SUCCESS, nvjpeg.ALLOCATOR_FAILURE):  # this GPU has no hardware decoders
-            status = library.nvjpegCreateEx(nvjpeg.BACKEND_DEFAULT, None, None, 0, byref(self._handle))
+            status = library.nvjpegCreateEx(nvjpeg.BACKEND_HYBRID, None, None, flags, byref(self._handle))
         self._check_created(status)
         self._check_created(library.nvjpegJpegStreamCreate(self._handle, byref(self._parsed)))
         self._check_created(library.nvjpegJpegStateCreate(self._handle, byref(self._batch_state)))
         self._check_created(library.nvjpegJpegStateCreate(self._handle, byref(self._single_state)))
         self._stream = _streams.lease(device)
-        # Recorded after the last decoding. Until it has completed, the buffers of this decoder are in use.
+        # Recorded after the last decoding. Until it has completed, the states of this decoder and the files are in use.
         self._done: Any = torch_untyped.cuda.Event()
+        self._reading: list[bytes] = []
         self._width, self._height, self._orientation, self._unsupported = c_uint(), c_uint(), c_int(), c_int()
         self._size = byref(self._width), byref(self._height)
 
@@ -143,14 +145,13 @@ class Decoder:
         return groups
 
     def _decode(self, files: Mapping[int, tuple[bytes, Header]], color: str, stream: torch.cuda.Stream) -> list[Group]:
+        self._reading = [encoded for encoded, _ in files.values()]
         by_header: dict[Header, list[int]] = {}
         for index, (_, header) in files.items():
             if header.batchable:
                 by_header.setdefault(header, []).append(index)
-        groups = [self._new_group(indexes, header, color, stream) for header, indexes in by_header.items()]
         try:
-            if groups and not self._decode_batch(files, groups, color, stream.cuda_stream):
-                groups = []  # at least one file is broken: decode each alone
+            groups = self._decode_together(files, list(by_header.items()), color, stream)
             decoded = {index for group in groups for index in group.indexes}
             for index, (encoded, header) in files.items():
                 if index not in decoded:
@@ -161,8 +162,34 @@ class Decoder:
             self._done.record(stream)
         return groups
 
+    def _decode_together(
+        self,
+        files: Mapping[int, tuple[bytes, Header]],
+        wanted: list[tuple[Header, list[int]]],
+        color: str,
+        stream: torch.cuda.Stream,
+    ) -> list[Group]:
+        """Decode groups of files in one call, without files that are broken.
+
+        Each file is decoded by the call that decodes it alone, so that its pixels do not depend on its neighbors.
+        """
+        if not wanted:
+            return []
+        groups = [self._new_group(indexes, header, color, stream) for header, indexes in wanted]
+        if self._decode_batch(files, groups, color, stream.cuda_stream):
+            return groups
+        each = [(header, [index]) for header, indexes in wanted for index in indexes]
+        if len(each) == 1:
+            return []
+        del groups
+        middle = len(each) // 2  # at least one file is broken: find it in few calls
+        return [
+            *self._decode_together(files, each[:middle], color, stream),
+            *self._decode_together(files, each[middle:], color, stream),
+        ]
+
     def _new_group(self, indexes: list[int], header: Header, color: str, stream: torch.cuda.Stream) -> Group:
-        """Allocate the images of a group; the stream is idle afterwards."""
+        """Allocate the images of a group; the stream is idle afterwards, and with it the states of this decoder."""
         shape = (len(indexes), nvjpeg.PLANES[color], header.height, header.width)
         images = torch.empty(shape, dtype=torch.uint8, device=self._device)
         if not stream.query():  # the allocator cudaMallocAsync makes the stream wait for the previous use of the memory
@@ -193,6 +220,7 @@ class Decoder:
     def _succeeds(self, decode: Callable[..., int], arguments: tuple[Any, ...]) -> bool:
         status = decode(*arguments)
         if status == nvjpeg.ALLOCATOR_FAILURE:
+            _streams.current_stream(self._device).synchronize()  # the call may have begun work with this state
             empty_cache()  # nvJPEG cannot use memory that torch has freed but still caches
             status = decode(*arguments)
         if status not in nvjpeg.FILE_STATUSES:
@@ -220,23 +248,37 @@ def _image_descriptors(groups: Iterable[Group]) -> array[int]:
 
 
 _lock = threading.Lock()  # guards _pools
-_pools: dict[torch.device, DecoderPool | None] = {}
+_pools: dict[tuple[torch.device, bool], DecoderPool | None] = {}
 
 
-def decoder_pool(device: torch.device) -> DecoderPool | None:
-    """Return the decoders of a GPU, created on the first call; None if nvJPEG is not installed or does not start."""
+def decoder_pool(device: torch.device, interpolates: bool = True) -> DecoderPool | None:
+    """Return the decoders of a GPU, created on the first call; None if nvJPEG is not installed or does not start.
+
+    Args:
+        device: The GPU.
+        interpolates: Interpolate subsampled chroma, as libjpeg does, if the library can do so.
+    """
     with _lock:
-        if device not in _pools:
-            _pools[device] = _start(device)
-        return _pools[device]
+        if (device, interpolates) not in _pools:
+            _pools[device, interpolates] = _start(device, interpolates)
+        return _pools[device, interpolates]
 
 
-def _start(device: torch.device) -> DecoderPool | None:
+def _start(device: torch.device, interpolates: bool) -> DecoderPool | None:
     library = nvjpeg.find_library()
     if library is None:
         return None
+    if interpolates and not nvjpeg.interpolates(library.version):
+        interpolates = False
+        warnings.warn(
+            f"DecodeTensor: nvJPEG {library.version} repeats subsampled chroma, because it is older than 12.1: files "
+            "of 4:2:0 and 4:2:2 differ from those decoded on the CPU by up to 25 levels; install a newer one, or set "
+            "chroma = repeat",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     try:
-        return DecoderPool(library, device)
+        return DecoderPool(library, device, nvjpeg.INTERPOLATE_CHROMA if interpolates else 0)
     except RuntimeError as error:
         warnings.warn(f"DecodeTensor decodes JPEG files on the CPU: {error}", RuntimeWarning, stacklevel=2)
         return None

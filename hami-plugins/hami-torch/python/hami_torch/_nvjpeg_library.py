@@ -16,7 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from hami_torch._torch import torch
 
-BACKEND_DEFAULT, BACKEND_HARDWARE = 0, 3
+# The hybrid backend uses the CPU and the GPU. Others decode a file otherwise in a batch of another size.
+BACKEND_HYBRID, BACKEND_HARDWARE = 1, 3
+INTERPOLATE_CHROMA = 32  # NVJPEG_FLAGS_UPSAMPLING_WITH_INTERPOLATION
+_FIRST_WITH_INTERPOLATION = (12, 1)  # version
 PLANES = {"gray": 1, "rgb": 3, "bgr": 3}
 OUTPUT_FORMATS = {"gray": 2, "rgb": 3, "bgr": 4}
 
@@ -36,6 +39,12 @@ _STATUSES = (
     "IMPLEMENTATION_NOT_SUPPORTED",
     "INCOMPLETE_BITSTREAM",
 )
+
+
+def interpolates(version: str) -> bool:
+    """Whether a version of nvJPEG, such as 12.3.1, can interpolate subsampled chroma."""
+    major, minor, *_ = map(int, version.split("."))
+    return (major, minor) >= _FIRST_WITH_INTERPOLATION
 
 
 def status_name(status: int) -> str:

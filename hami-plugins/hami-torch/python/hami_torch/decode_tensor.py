@@ -10,6 +10,7 @@ import numpy as np
 from hami.batching import fail_request
 from PIL import Image, ImageOps
 
+from hami_torch._jpeg_coding import nvjpeg_decodes
 from hami_torch._nvjpeg import DecoderPool, Header, decoder_pool
 from hami_torch._program import first_line
 from hami_torch._tensor import TensorBackend, data_of
@@ -38,8 +39,8 @@ class DecodeTensor(TensorBackend):
 
     `data` is bytes or an object with the buffer protocol. C is 3, or 1 for gray. The request's keys `color` and
     `data_format` are set to the color format and the layout of the result. On a GPU, nvJPEG decodes the JPEG files of a
-    batch together if its library is installed; all other files are decoded on the CPU and copied. The image is rotated
-    as its EXIF orientation says.
+    batch together if its library is installed; all other files, such as JPEG files of RGB or CMYK, are decoded on the
+    CPU and copied. The image is rotated as its EXIF orientation says.
     """
 
     max = "auto"
@@ -49,6 +50,10 @@ class DecodeTensor(TensorBackend):
     max_pixels: Annotated[int, "maximum of width x height; checked in the header, before decoding"] = 80_000_000
     layout: Annotated[Literal["nchw", "hwc"], hami.Alias("data_format"), "order of the axes of the result"] = "nchw"
     exif: Annotated[bool, "rotate the image as its EXIF orientation says"] = True
+    chroma: Annotated[
+        Literal["interpolate", "repeat"],
+        "how nvJPEG enlarges subsampled chroma: interpolate, as on the CPU, or repeat its samples",
+    ] = "interpolate"
 
     _decoders: DecoderPool | None = None
 
@@ -57,7 +62,7 @@ class DecodeTensor(TensorBackend):
         if self.max_pixels < 1:
             raise hami.ConfigError(f'DecodeTensor: "max_pixels" must be at least 1, got {self.max_pixels}')
         if self.torch_device.type == "cuda":
-            decoders = decoder_pool(self.torch_device)
+            decoders = decoder_pool(self.torch_device, self.chroma == "interpolate")
             if decoders is not None:
                 decoders.add_user()
                 self._decoders = decoders
@@ -76,7 +81,11 @@ class DecodeTensor(TensorBackend):
 
     def _decode_on_gpu(self, files: _Files, decoders: DecoderPool) -> _Files:
         """Decode what nvJPEG can decode, fail requests whose image is too large, and return the remaining files."""
-        jpegs = [index for index, (_, encoded) in enumerate(files) if encoded.startswith(_JPEG_START)]
+        jpegs = [
+            index
+            for index, (_, encoded) in enumerate(files)
+            if encoded.startswith(_JPEG_START) and nvjpeg_decodes(encoded, self.chroma == "interpolate")
+        ]
         if not jpegs:
             return files
         done: set[int] = set()

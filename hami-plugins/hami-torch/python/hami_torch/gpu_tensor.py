@@ -13,7 +13,7 @@ class GpuTensor(TensorBackend):
     """Copy `data`, a tensor or a list or dict of tensors, to the device; tensors that are there pass unchanged.
 
     Accepts torch tensors, NumPy arrays and any object with DLPack; shape and dtype stay. The copy does not make the
-    CPU wait for the GPU, only for the read of memory that is not pinned.
+    CPU wait for the GPU, only for the read of memory that is not pinned by torch.
     """
 
     max = "auto"
@@ -23,8 +23,21 @@ class GpuTensor(TensorBackend):
             self.give(item, map_tensors(value, self._move))
 
     def _move(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor if tensor.device == self.torch_device else tensor.to(self.torch_device, non_blocking=True)
+        if tensor.device == self.torch_device:
+            return tensor
+        return tensor.to(self.torch_device, non_blocking=not hasattr(tensor, _FOREIGN))
+
+
+_FOREIGN = "_hami_foreign"  # attribute of a tensor over pinned memory of another package
 
 
 def _tensors(item: Request) -> Any:
-    return map_tensors(data_of(item, "GpuTensor"), lambda part: as_tensor(part, "GpuTensor"))
+    return map_tensors(data_of(item, "GpuTensor"), _tensor)
+
+
+def _tensor(part: Any) -> torch.Tensor:
+    tensor = as_tensor(part, "GpuTensor")
+    # torch does not know when another package uses its pinned memory again; of its own, it keeps an event.
+    if tensor is not part and not tensor.is_cuda and tensor.is_pinned():
+        setattr(tensor, _FOREIGN, True)
+    return tensor

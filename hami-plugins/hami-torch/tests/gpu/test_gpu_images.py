@@ -69,7 +69,7 @@ def test_every_kind_of_jpeg_gives_the_same_result_as_on_the_cpu(
 ):
     """Each kind is twice in the batch, so that single files alternate with files that are decoded together."""
     if not hardware:  # as on a GPU without hardware decoders
-        monkeypatch.setattr(_nvjpeg_library, "BACKEND_HARDWARE", _nvjpeg_library.BACKEND_DEFAULT)
+        monkeypatch.setattr(_nvjpeg_library, "BACKEND_HARDWARE", _nvjpeg_library.BACKEND_HYBRID)
         monkeypatch.setattr(_nvjpeg, "_pools", {})
     kinds = [
         encode("JPEG", pixels=big),
