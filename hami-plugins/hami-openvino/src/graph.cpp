@@ -84,6 +84,16 @@ std::vector<std::optional<std::size_t>> Graph::rename(const std::vector<std::str
     }
     places.push_back(place);
   }
+  // Where the model returns an input, OpenVINO may know it only by the name of the output.
+  std::vector<std::size_t> left;
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    if (!renamed[i]) left.push_back(i);
+  if (left.size() == static_cast<std::size_t>(std::count(places.begin(), places.end(), std::nullopt)))
+    for (std::size_t i = 0, next = 0; i < places.size(); ++i)
+      if (!places[i]) {
+        places[i] = left[next++];
+        inputs[*places[i]].name = input_names[i];
+      }
   if (output_names.size() == outputs.size())
     for (std::size_t i = 0; i < outputs.size(); ++i) outputs[i].name = output_names[i];
   return places;

@@ -34,11 +34,13 @@ WEIGHTS_OF_PEEPHOLES = {
 QUERY = RANDOM.standard_normal((1, 2, 4, 4)).astype(np.float32)
 ROIS = {"rois": np.float32([[0, 0, 5, 5]]), "batch": np.array([0])}
 SCALES = {"scales": np.float32([1, 1, 0.6, 0.6])}
+SIGNALS = RANDOM.standard_normal((2, 8, 6, 2)).astype(np.float32)
 LIMITS = {"a": np.array([1]), "b": np.array([2**63 - 1])}
 SIZES = {"sizes": np.array([2, 4, 3, 5])}
 
 KINDS = {np.dtype(np.float32): TensorProto.FLOAT, np.dtype(np.float64): TensorProto.DOUBLE}
 KINDS |= {np.dtype(np.int8): TensorProto.INT8, np.dtype(np.uint8): TensorProto.UINT8}
+KINDS |= {np.dtype(np.int16): TensorProto.INT16}
 KINDS |= {np.dtype(np.int32): TensorProto.INT32, np.dtype(np.int64): TensorProto.INT64}
 KINDS |= {np.dtype(np.uint32): TensorProto.UINT32, np.dtype(np.uint64): TensorProto.UINT64}
 
@@ -91,9 +93,11 @@ REFUSED = {
     "GRU of batches first": recurs("GRU", data=SEQUENCE.transpose(1, 0, 2).copy(), layout=1),
     "RoiAlign": ("RoiAlign", "x rois batch", {"mode": "max", "output_height": 2, "output_width": 2}, 16, IMAGE, ROIS),
     "DFT": ("DFT", "x", {"onesided": 1, "axis": 1}, 17, RANDOM.standard_normal((2, 8, 1)).astype(np.float32), {}),
+    "DFT along axis 2": ("DFT", "x", {}, 20, SIGNALS, {}),
     "Attention": ("Attention", "x x x", {"left_window_size": 1, "right_window_size": 0}, 25, QUERY, {}),
     "int8": ("Add", "x x", {}, 17, np.int8([[100, 3]]), {}),
     "uint8": ("Mul", "x x", {}, 17, np.uint8([[100, 3]]), {}),
+    "Div of 8 bits": ("Div", "x c", {}, 17, np.int8([[7, -7]]), {"c": np.int8([2])}),
     "BitShift of 8 bits": shifts("LEFT", np.uint8([200, 3])),
     "BitShift of negative numbers": shifts("RIGHT", np.int32([-9, 9]), opset=28),
     "constant": ("Add", "x c", {}, 17, np.array([[1, 2]]), {"c": np.array([5_000_000_000])}),
@@ -113,8 +117,10 @@ TAKEN = {
     "ConvTranspose with pads": transposes(pads=[1, 1, 1, 1]),
     "SpaceToDepth": ("SpaceToDepth", "x", {"blocksize": 2}, 13, SMALL_IMAGE, {}),
     "Resize": resizes("x _ scales", SCALES, mode="linear"),
+    "DFT along axis 1": ("DFT", "x _ axis", {}, 20, SIGNALS, {"axis": np.array(1)}),
     "LSTM": recurs("LSTM"),
     "int32": ("Add", "x x", {}, 17, np.int32([[1_000_000_000, 3]]), {}),
+    "Div of 16 bits": ("Div", "x c", {}, 17, np.int16([[7, 9]]), {"c": np.int16([2])}),
     "BitShift of 32 bits": shifts("LEFT", np.uint32([200, 3])),
     "a limit beyond 32 bits": ("Slice", "x a b", {}, 17, np.arange(6).reshape(3, 2), LIMITS),
 }

@@ -120,14 +120,14 @@ def test_pipes_share_an_open_model_until_the_last_one_is_closed(pipe, models):
     data = np.array([[1, 2]], np.float32)
     path = models.double()
     before = path.stat()
-    users = [pipe(model=str(path), instance_num=2)]
+    users = [pipe(model=str(path), batched=False, instance_num=2)]
     path.write_bytes(b"?" * before.st_size)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    users.append(pipe(model=str(path)))
+    users.append(pipe(model=str(path), batched=False))
     assert [array(user({"data": data})).tolist() for user in users] == [[[2, 4]]] * 2
     for user in users:
         user.close()
-    assert "cannot read" in error_of(pipe, model=str(path))
+    assert "cannot read" in error_of(pipe, model=str(path), batched=False)
 
 
 def save_stateful_model(path: Path) -> Path:

@@ -14,6 +14,8 @@ from hami_model_check.onnx import OnnxLimits, read_onnx
 from hami_openvino._plan import plan_of
 from hami_openvino.differences import Difference, differences_of, openvino_version
 
+_MOST_REMARKS = 16  # a node keeps at most 32
+
 _log = logging.getLogger("hami.openvino")
 
 
@@ -44,9 +46,9 @@ class CheckModel(OnnxLimits):
             return  # the native backend says what is wrong
         files = [self.model, self.model.with_suffix(".bin")]
         if not _is_xml(self.model):
-            model = read_onnx(self.model, backend="OpenvinoTensor", **self.onnx_limits())
+            model = read_onnx(self.model, backend="OpenvinoTensor", empty_inputs=False, **self.onnx_limits())
             files = [self.model, *(self.model.parent / name for name in model.external_files)]
-            self._check_graph(options)
+            self._check_graph(options, [self.model, *_weights(self.model, model.external_files)])
         if self.isolate_load:
             names = [name for name in CheckModel.__annotations__ if name != "isolate_load"]
             load_in_child(
@@ -57,7 +59,7 @@ class CheckModel(OnnxLimits):
                 libraries=[str(self.library)] if self.library else [],
             )
 
-    def _check_graph(self, options: Any) -> None:
+    def _check_graph(self, options: Any, files: list[Path]) -> None:
         try:
             graph = read_graph(self.model)
         except ValueError as error:  # a file that changes while it is read
@@ -76,7 +78,23 @@ class CheckModel(OnnxLimits):
             for difference in differences:
                 level = logging.WARNING if difference.refused else logging.INFO
                 _log.log(level, 'OpenvinoTensor: "%s": OpenVINO differs from ONNX: %s', self.model, difference)
-        options["openvino_plan"] = plan_of(self.model, graph, self.batched, self.onnx_limits())
+        for difference in differences[:_MOST_REMARKS]:
+            self.remark(f"OpenVINO differs from ONNX: {difference}")
+        self.remark(f"OpenVINO computes float32 models in {self._precision()}")
+        plan = plan_of(self.model, graph, batched=self.batched, files=files, limits=self.onnx_limits())
+        if plan["rows"] == "mixes" and not self.batched:
+            self.remark(f"OpenvinoTensor runs requests one by one: {plan['why']}")
+        options["openvino_plan"] = plan
+
+    def _precision(self) -> str:
+        """Return what the settings say about the arithmetic of float32 models."""
+        properties = dict(text.partition("=")[::2] for text in self.properties)
+        for name in ("INFERENCE_PRECISION_HINT", "EXECUTION_MODE_HINT"):
+            if name in properties and (name == "INFERENCE_PRECISION_HINT" or self.precision is None):
+                return f"what {name} = {properties[name]} says"
+        if self.precision == "auto" or (self.precision is None and "NPU" in (self.device or "")):
+            return "what it considers fastest on the device"
+        return {"bf16": "bfloat16", "f16": "float16"}.get(self.precision or "", "float32")
 
     def forward(self, batch: list[Any]) -> None: ...  # never called
 
@@ -88,6 +106,13 @@ def _refusal(model: Path, refused: list[Difference]) -> str:
         f'OpenvinoTensor: "{model}" would give other results than ONNX defines: {refused[0]}, or accept it with '
         f"accept_differences = {operators}{more}"
     )
+
+
+def _weights(model: Path, names: tuple[str, ...]) -> list[Path]:
+    """Return the files with weights that exist, beside a link as in the Hugging Face cache, or beside its target."""
+    folders = (model.resolve().parent, model.parent)
+    found = (next((folder / name for folder in folders if (folder / name).is_file()), None) for name in names)
+    return [path for path in found if path is not None]
 
 
 def _is_xml(path: Path) -> bool:

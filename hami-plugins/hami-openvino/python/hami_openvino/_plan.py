@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from hami_model_check.graph import Graph
-from hami_model_check.rows import prove_rows
+from hami_model_check.joining import Joining, decide_joining
+
+from hami_openvino._openvino import version
 
 
-def plan_of(path: str | os.PathLike[str], graph: Graph, batched: bool | None, limits: dict[str, int]) -> dict[str, Any]:
+def plan_of(
+    path: str | os.PathLike[str],
+    graph: Graph,
+    *,
+    batched: bool | None,
+    files: Sequence[str | os.PathLike[str]],
+    limits: dict[str, int],
+) -> dict[str, Any]:
     """Return the option `openvino_plan`: `inputs`, `outputs`, `why`, and `rows`: independent, mixes or unknown."""
     constants = graph.main.constants
     plan: dict[str, Any] = {
@@ -20,34 +30,26 @@ def plan_of(path: str | os.PathLike[str], graph: Graph, batched: bool | None, li
     }
     if batched is False:
         return plan
-    proof = prove_rows(
+    joining = decide_joining(
         path,
         backend="OpenvinoTensor",
-        engine="openvino",
-        max_nodes=limits["max_nodes"],
-        max_graph_depth=limits["max_graph_depth"],
-        max_call_depth=limits["max_call_depth"],
+        engine=f"openvino {version() or 'of unknown version'}",
+        rules="openvino",
+        files=[os.fspath(file) for file in files],
+        limits=limits,
     )
-    if proof.verdict == "independent" and all(axis in (0, None) for axis in _axes(proof)):
-        return {**plan, "rows": "independent"}
-    if proof.verdict == "independent":
-        return {**plan, "rows": "mixes", "why": f"the rows are not on axis 0: {_shown_axes(proof)}"}
-    return {**plan, "rows": proof.verdict, "why": _why(proof)}
+    return {**plan, **_rows_of(joining)}
 
 
-def _axes(proof: Any) -> list[int | None]:
-    return [*proof.input_axes.values(), *proof.output_axes.values()]
-
-
-def _shown_axes(proof: Any) -> str:
-    named = {**proof.input_axes, **proof.output_axes}
-    return ", ".join(f"{name}: {'shared' if axis is None else f'axis {axis}'}" for name, axis in named.items())
-
-
-def _why(proof: Any) -> str:
-    if proof.verdict != "mixes":
-        return "" if proof.reason is None else f"it is not proven that rows are independent: {proof.reason}"
-    advice = "export the model so that this operator works within each row"
-    if proof.quantized:
-        advice = "quantise the model with static scales"
-    return f"rows influence each other: {proof.reason}; {advice}"
+def _rows_of(joining: Joining) -> dict[str, str]:
+    axes = [*joining.input_axes.values(), *joining.output_axes.values()]
+    if joining.joins and any(axis not in (0, None) for axis in axes):
+        return {
+            "rows": "mixes",
+            "why": f"OpenvinoTensor joins along axis 0 only, and the rows are elsewhere: {joining.axes}",
+        }
+    if joining.joins:
+        return {"rows": "independent", "why": ""}
+    if joining.verdict == "mixes":
+        return {"rows": "mixes", "why": f"{joining.reason}; {joining.advice}"}
+    return {"rows": "unknown", "why": joining.reason}

@@ -140,6 +140,12 @@ def _aligns_corners_by_scales(node: Node, types: Types) -> bool:
     return aligned and node.text("mode") in ("linear", "cubic") and bool(node.input(2)) and not node.input(3)
 
 
+def _transforms_another_axis(node: Node, types: Types) -> bool:
+    rank, axis = types.rank(node.input(0)), types.constant(node.input(2))
+    values = [-2] if not node.input(2) else list(axis.values or ()) if axis is not None else []
+    return not values or not (values[0] == 1 or (rank is not None and values[0] % rank == 1))
+
+
 def _has_window(node: Node, types: Types) -> bool:
     return node.integer("left_window_size", -1) >= 0 or node.integer("right_window_size", -1) >= 0
 
@@ -172,7 +178,7 @@ def _repeats_at_run_time(node: Node, types: Types) -> bool:
     return types.constant(node.input(1)) is None and (rank is None or rank > 3)
 
 
-_EIGHT_BITS = ("Add", "Sub", "Mul", "Sum", "BitShift")
+_EIGHT_BITS = ("Add", "Sub", "Mul", "Sum", "Pow", "BitShift")
 _NAN = ("Relu", "Clip", "Max", "Min")
 
 RULES: tuple[Rule, ...] = (
@@ -263,6 +269,13 @@ RULES: tuple[Rule, ...] = (
         "returns an output of another shape for onesided = 1",
         f"use onesided = 0 and a Slice, or {_ELSEWHERE}",
     ),
+    Rule(
+        ("DFT",),
+        _transforms_another_axis,
+        "transforms axis 1, not the axis that is given",
+        "transpose, so that the axis is axis 1 and given as a constant",
+        20,
+    ),
     Rule(("Attention",), _has_window, "ignores left_window_size and right_window_size", "give the window as attn_mask"),
     Rule(
         ("Attention",),
@@ -274,6 +287,12 @@ RULES: tuple[Rule, ...] = (
         _EIGHT_BITS,
         _is_of(INT8, UINT8),
         "ends at the largest value of 8 bits, where ONNX continues from the smallest",
+        "compute in int32 and cast the result",
+    ),
+    Rule(
+        ("Div",),
+        _is_of(INT8, UINT8),
+        "rounds to the nearest integer of 8 bits if a length is not fixed, where ONNX drops the fraction",
         "compute in int32 and cast the result",
     ),
     Rule(
