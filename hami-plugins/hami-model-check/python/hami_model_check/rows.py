@@ -6,7 +6,7 @@ import functools
 import mmap
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import hami
@@ -95,7 +95,8 @@ def prove_rows(
         path: an ONNX file.
         backend: the backend that opens it, for messages.
         engine: "onnx" for the specification, "openvino" for what OpenVINO computes.
-        batch_axes: the batch axis of each input; None: axis 0 of each, and other axes if that proves nothing.
+        batch_axes: the batch axis of inputs and outputs by name, as far as it is known. For other inputs, axis 0 is
+            tried first, then other axes.
         max_nodes, max_graph_depth, max_call_depth: limits of `read_onnx`.
 
     Raises:
@@ -117,12 +118,25 @@ def _prove(path: str, stamp: tuple[int, ...], engine: str, axes: Axes | None, no
         model = load(data, nodes * _FIELDS_PER_NODE + _MORE_FIELDS)
     steps = _STEPS_PER_NODE * nodes + _MORE_STEPS
     first: RowProof | None = None
-    for guess in [dict(axes)] if axes is not None else guesses(model):
-        proof = _proof(model, engine, guess, steps)
+    named = dict(axes or ())
+    for guess in guesses(model, named):
+        proof = _as_named(_proof(model, engine, guess, steps), named)
         if proof.verdict == "independent":
             return proof
         first = first or proof
+    if named:
+        return first or RowProof("unknown", named, reason=Reason("", "", 0, "the inputs do not have these batch axes"))
     return first or RowProof("unknown", reason=Reason("", "", 0, "the model has no input with a batch axis"))
+
+
+def _as_named(proof: RowProof, named: Mapping[str, int | None]) -> RowProof:
+    """Return the proof, or that it contradicts the axes of outputs that the caller named."""
+    for name, axis in proof.output_axes.items():
+        if named.get(name, axis) != axis:
+            found = "no batch axis" if axis is None else f"its rows along axis {axis}"
+            reason = Reason("", "", 0, f'output "{name}" has {found}, not along the axis {named[name]} that was named')
+            return replace(proof, verdict="unknown", reason=reason)
+    return proof
 
 
 def _proof(model: Model, engine: str, axes: Mapping[str, int | None], steps: int) -> RowProof:

@@ -22,10 +22,12 @@ def real_inputs(model: Model) -> list[Input]:
     return [item for item in model.graph.inputs if item.name not in model.graph.constants]
 
 
-def guesses(model: Model) -> list[Guess]:
-    """Return batch axes of the inputs, most likely first, without those that contradict each other."""
+def guesses(model: Model, named: Mapping[str, int | None]) -> list[Guess]:
+    """Return batch axes of the inputs, most likely first, without those that contradict each other or `named`."""
     found: list[Guess] = []
-    for guess in _candidates(real_inputs(model)):
+    fixed = {item.name: named[item.name] for item in model.graph.inputs if item.name in named}
+    for candidate in _candidates(real_inputs(model)):
+        guess = {**candidate, **fixed}
         if guess not in found and any(axis is not None for axis in guess.values()) and _agree(model, guess):
             found.append(guess)
     return found[:_MAX_GUESSES]

@@ -132,7 +132,7 @@ _declare(
     "allowzero consumed_inputs shape",
     takes_sizes=True,
 )
-_declare(shapes.flatten, "the axis is not before the batch axis, or the batch axis is first", "Flatten", "axis")
+_declare(shapes.flatten, "each row remains one block, as in Reshape", "Flatten", "axis")
 _declare(shapes.transpose, "always; the batch axis moves", "Transpose", "perm", takes_sizes=True)
 _declare(shapes.squeeze, "the axes are given, and the batch is not among them", "Squeeze", "axes", takes_sizes=True)
 _declare(shapes.unsqueeze, "always; the batch axis moves", "Unsqueeze", "axes", takes_sizes=True)
@@ -424,11 +424,14 @@ class EngineRule(NamedTuple):
     first_opset: int
     last_opset: int
     why: str
+    attribute: str = ""  # the rule applies only if this integer attribute is not 0
 
 
-_ALL_AXES = "is computed by OpenVINO over every axis, the batch axis too"
+_ALL_AXES = EngineRule(13, 17, "is computed by OpenVINO over every axis, the batch axis too")
+_NO_LAYOUT = EngineRule(14, NEWEST[""], "is computed by OpenVINO as if layout were 0, so that axis 0 is time", "layout")
 
-# The operators of "" that an engine computes differently, if the batch axis is concerned.
+# Operators of ONNX that an engine computes differently where it concerns the batch axis, by engine and name.
 ENGINE_RULES: dict[tuple[str, str], EngineRule] = {
-    ("openvino", name): EngineRule(13, 17, _ALL_AXES) for name in ("ReduceL1", "ReduceLogSum", "ReduceLogSumExp")
+    **{("openvino", name): _ALL_AXES for name in ("ReduceL1", "ReduceLogSum", "ReduceLogSumExp")},
+    **{("openvino", name): _NO_LAYOUT for name in ("LSTM", "GRU", "RNN")},
 }

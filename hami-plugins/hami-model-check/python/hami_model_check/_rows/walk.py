@@ -175,9 +175,10 @@ class Walk:
         if of_size and not entry.takes_sizes:
             raise Unknown("computes with the number of rows")
         if not node.domain:
-            engine_rule = ENGINE_RULES.get((self._engine, node.operator))
-            if engine_rule is not None and engine_rule.first_opset <= opset <= engine_rule.last_opset:
-                raise Mixes(engine_rule.why)
+            rule = ENGINE_RULES.get((self._engine, node.operator))
+            holds = rule is not None and rule.first_opset <= opset <= rule.last_opset
+            if rule is not None and holds and (not rule.attribute or call.integer(rule.attribute, 0)):
+                raise Mixes(rule.why)
         return entry.rule(call)
 
     def _call(

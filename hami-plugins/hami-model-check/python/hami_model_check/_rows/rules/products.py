@@ -27,7 +27,7 @@ def matmul(call: Call) -> list[Value]:
 
 
 def fused_matmul(call: Call) -> list[Value]:
-    """Multiply matrices, each perhaps transposed."""
+    """Multiply matrices, after transposing one or both."""
     if call.integer("transBatchA", 0) or call.integer("transBatchB", 0):
         raise Unknown("moves the first axis of a matrix")
     call.no_rows(2)
