@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from hami_model_check import findings
-from hami_model_check.findings import cache_folder, finding_key, load_finding, save_finding
+from hami_model_check.findings import cache_folder, finding_key, load_finding, save_finding, stamp_key
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,6 @@ def folder(tmp_path, monkeypatch):
 
 def forget():
     findings._in_memory.clear()
-    findings._hashes.clear()
 
 
 def test_an_entry_is_found_again_by_another_process(folder):
@@ -64,14 +63,16 @@ def test_a_file_that_was_rewritten_has_another_key(tmp_path):
     assert finding_key([model], engine="e") != key
 
 
-def test_an_old_file_is_hashed_once(tmp_path, monkeypatch):
+def test_a_stamp_is_used_for_files_that_have_not_changed_lately(tmp_path, monkeypatch):
     model = tmp_path / "m"
     model.write_bytes(b"1")
-    monkeypatch.setattr(findings, "_SETTLED_NS", -1)
-    key = finding_key([model], engine="e")
-    forget()
-    monkeypatch.setattr(findings, "open", lambda *_, **__: pytest.fail("the file was read again"), raising=False)
-    assert finding_key([model], engine="e") == key
+    assert stamp_key([model], engine="e") is None
+    monkeypatch.setattr(findings, "_SETTLED_NS", 0)
+    key = stamp_key([model], engine="e")
+    assert key == stamp_key([model], engine="e")
+    assert key != stamp_key([model], engine="e 2")
+    model.write_bytes(b"12")
+    assert key != stamp_key([model], engine="e")
 
 
 @pytest.mark.parametrize("place", ["file in the way", "no home"])

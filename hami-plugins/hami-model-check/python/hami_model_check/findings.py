@@ -1,10 +1,10 @@
-"""Keeps what was found out about model files, by the hash of their content, in the cache folder of the user.
+"""Keeps findings about model files in the cache folder of the user, by the hash of their content or by their stamp.
 
     key = finding_key(["detector.onnx"], engine="onnxruntime 1.32.0")
     finding = load_finding(key) or save_finding(key, find_out())
 
-An entry is a small JSON file. Without a cache folder that can be written, entries last as long as the process. An entry
-that is damaged is ignored.
+The hash is for findings that take longer than reading the files; the stamp costs nothing. An entry is a small JSON file.
+Without a cache folder that can be written, entries last as long as the process. An entry that is damaged is ignored.
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ _SETTLED_NS = 2_000_000_000  # a file changed less than 2 s ago could change aga
 _BLOCK = 1 << 20
 
 _in_memory: dict[str, dict[str, Any]] = {}
-_hashes: dict[tuple[Any, ...], str] = {}  # of files, by their stamp
 
 
 def finding_key(files: Sequence[str | os.PathLike[str]], *, engine: str, settings: object = None) -> str:
-    """Return the key of what is known about a model.
+    """Return the key of a finding about a model, for which its files are read.
 
     Args:
         files: all files of the model; their content counts, not their names.
@@ -42,6 +41,23 @@ def finding_key(files: Sequence[str | os.PathLike[str]], *, engine: str, setting
     """
     hashes = [_hash_of_file(os.fspath(file)) for file in files]
     return _digest([FORMAT, _rules(), engine, repr(settings), hashes])
+
+
+def stamp_key(files: Sequence[str | os.PathLike[str]], *, engine: str, settings: object = None) -> str | None:
+    """Return a key for the same that needs no content, from path, size and times of the files.
+
+    None: a file has changed so recently that it could change again without another time.
+    """
+    stamps = []
+    for file in files:
+        status = os.stat(file)
+        changed = max(status.st_mtime_ns, status.st_ctime_ns)
+        if time.time_ns() - changed < _SETTLED_NS:
+            return None
+        stamps.append(
+            [os.path.realpath(file), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, changed]
+        )
+    return f"stamp-{_digest([FORMAT, _rules(), engine, repr(settings), stamps])}"
 
 
 def load_finding(key: str) -> dict[str, Any] | None:
@@ -72,34 +88,11 @@ def cache_folder() -> Path | None:
 
 
 def _hash_of_file(path: str) -> str:
-    """Return the SHA-256 of a file. The hash of a file that has not changed is read from the cache."""
-    status = os.stat(path)
-    stamp = (
-        os.path.realpath(path),
-        status.st_dev,
-        status.st_ino,
-        status.st_size,
-        status.st_mtime_ns,
-        status.st_ctime_ns,
-    )
-    known = _hashes.get(stamp)
-    if known is not None:
-        return known
-    settled = time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > _SETTLED_NS
-    memo_key = f"stamp-{_digest(stamp)}"
-    memo = load_finding(memo_key) if settled else None
-    found = memo.get("sha256") if memo else None
-    if not isinstance(found, str) or len(found) != 64:
-        digest = hashlib.sha256()
-        with open(path, "rb", buffering=0) as file:
-            while block := file.read(_BLOCK):
-                digest.update(block)
-        found = digest.hexdigest()
-        if settled:
-            save_finding(memo_key, {"sha256": found})
-    if settled:
-        _hashes[stamp] = found
-    return found
+    digest = hashlib.sha256()
+    with open(path, "rb", buffering=0) as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 @functools.cache

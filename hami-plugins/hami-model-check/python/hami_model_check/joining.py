@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from hami_model_check.findings import finding_key, load_finding, save_finding
+from hami_model_check.findings import finding_key, load_finding, save_finding, stamp_key
 
 Axes = dict[str, "int | None"]
 
@@ -112,7 +112,7 @@ def decide_joining(
     settings: object = None,
     limits: Mapping[str, int] | None = None,
 ) -> Joining:
-    """Decide whether requests may be joined. Findings are kept by the hash of the files.
+    """Decide whether requests may be joined. The finding is kept in the cache of the user.
 
     Args:
         path: the ONNX file.
@@ -133,16 +133,22 @@ def decide_joining(
     if batched is False:
         return Joining(False, "declared", "unknown", why="batched = false")
     named = dict(batch_axes or {})
-    key = finding_key(files or [path], engine=engine, settings=[rules, sorted(named.items(), key=str), settings])
-    joining = _joining_of(load_finding(key))
+    parts: dict[str, Any] = {"engine": engine, "settings": [rules, sorted(named.items(), key=str), settings]}
+    files = files or [os.fspath(path)]
+    quick = stamp_key(files, **parts)
+    joining = known = _joining_of(load_finding(quick)) if quick else None
     if joining is None:
         joining = _proven(path, backend, rules, named, limits or {})
-        save_finding(key, asdict(joining))
-    if batched:
-        return joining if joining.joins else replace(joining, joins=True, source="declared")
-    if joining.verdict == "unknown" and not joining.tested and measure is not None:
-        joining = _measured(joining, measure())
-        save_finding(key, asdict(joining))
+    if batched is None and joining.verdict == "unknown" and not joining.tested and measure is not None:
+        key = finding_key(files, **parts)
+        tested = _joining_of(load_finding(key))
+        joining = tested if tested is not None and tested.tested else _measured(joining, measure())
+        if joining is not tested:
+            save_finding(key, asdict(joining))
+    if quick and joining != known:
+        save_finding(quick, asdict(joining))
+    if batched and not joining.joins:
+        return replace(joining, joins=True, source="declared")
     return joining
 
 
