@@ -142,3 +142,15 @@ def test_the_tolerance_follows_dtype_and_depth(dtype, nodes, most):
     assert tolerance(np.dtype(dtype), nodes) >= tolerance(np.dtype(dtype), 1)
     assert tolerance(np.dtype(np.int8), nodes) == 0
     assert tolerance(np.dtype(ml_dtypes.bfloat16), 10**6) == 0.1
+
+
+def test_rows_are_small_although_several_axes_are_free():
+    largest = []
+
+    def fail(x):
+        largest.append(x.size)
+        raise ValueError("not this length")
+
+    assert compare(fail, [RowInput("x", FLOAT, ("n", "a", "b", "c"), 0)]).verdict == "not run"
+    assert max(largest) <= 1 << 20
+    assert len(largest) > 2

@@ -88,11 +88,13 @@ def detector(path):
         helper.make_node("Transpose", ["scores"], ["s"], perm=[1, 0]),
         helper.make_node("Unsqueeze", ["s", "zero"], ["s3"]),
         helper.make_node("NonMaxSuppression", ["b", "s3", "most", "iou"], ["chosen"], name="nms"),
-        helper.make_node("Gather", ["chosen", "two"], ["index"], axis=1),
-        helper.make_node("Gather", ["boxes", "index"], ["kept"], axis=0),
+        helper.make_node("Gather", ["chosen", "last"], ["index"], axis=1),
+        helper.make_node("Sub", ["scores", "scores"], ["none"]),
+        helper.make_node("GatherND", ["scores", "index"], ["best"]),
+        helper.make_node("ScatterND", ["none", "index", "best"], ["kept"]),
     ]
-    constants = {"zero": np.array([0]), "most": np.array([10]), "iou": np.float32([0.5]), "two": np.array(2)}
-    ports = {"boxes": (FLOAT, ["objects", 4]), "scores": (FLOAT, ["objects", 1])}, {"kept": (FLOAT, ["objects", 4])}
+    constants = {"zero": np.array([0]), "most": np.array([10]), "iou": np.float32([0.5]), "last": np.array([2])}
+    ports = {"boxes": (FLOAT, ["objects", 4]), "scores": (FLOAT, ["objects", 1])}, {"kept": (FLOAT, ["objects", 1])}
     return save(path, nodes, *ports, constants)
 
 

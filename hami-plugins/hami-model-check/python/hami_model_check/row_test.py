@@ -23,6 +23,7 @@ SEEDS = (0, 1, 2)  # mixing that depends on the data can hide from one set of ro
 MAGNITUDES = (1.0, 0.02, 30.0, 0.3, 100.0, 5.0, 0.001, 10.0)  # of the rows of a batch, one after the other
 LENGTHS = ((32, 64, 96), (224, 256, 192), (16, 24, 8), (5, 3, 2), (1, 2, 3), (1024, 1600, 2048), (16000, 24000, 20000))
 INTEGER_RANGES = ((0, 100), (0, 8), (0, 2), (1, 2))  # an index may only be valid within a small range
+MOST_ELEMENTS = 1 << 20  # of a row; an input with three free axes must not take the memory
 WORDS = ("", "a", "row", "neighbour", "Zürich", "0", "two words", "A" * 40)
 
 SUMMED_TERMS = {2: 16, 4: 4096, 8: 4096}  # by bytes of the dtype: engines sum values of 16 bits in float32
@@ -174,6 +175,8 @@ class _Comparison:
         for lengths in LENGTHS:
             for integers in INTEGER_RANGES if any(each.dtype.kind in "iu" for each in self._inputs) else ((0, 100),):
                 values = _Values(self._inputs, lengths, integers)
+                if values.elements_of_a_row > MOST_ELEMENTS:
+                    break
                 try:
                     row = values.rows(SEEDS[0], 1)
                     start = time.monotonic()
@@ -328,6 +331,25 @@ class _Values:
             for each in inputs
         ]
 
+    @property
+    def elements_of_a_row(self) -> int:
+        """The largest number of elements that an input with free axes has in one row."""
+        longest = max(self._lengths)
+        return max(
+            (
+                math.prod(self._shape(each, longest))
+                for each, is_free in zip(self._inputs, self.is_free, strict=True)
+                if is_free
+            ),
+            default=0,
+        )
+
+    def _shape(self, each: RowInput, length: int) -> tuple[int, ...]:
+        return tuple(
+            1 if axis == each.axis else size if isinstance(size, int) else length
+            for axis, size in enumerate(each.shape)
+        )
+
     def rows(self, seed: int, count: int) -> list[Arrays]:
         """Return rows that differ in magnitude and sign, each as one array for each input; lengths depend on `seed`."""
         generator = np.random.default_rng(seed)
@@ -341,11 +363,7 @@ class _Values:
         ]
 
     def _array(self, each: RowInput, seed: int, row: int, generator: np.random.Generator) -> NDArray[Any]:
-        length = self._lengths[seed % len(self._lengths)]
-        shape = tuple(
-            1 if axis == each.axis else size if isinstance(size, int) else length
-            for axis, size in enumerate(each.shape)
-        )
+        shape = self._shape(each, self._lengths[seed % len(self._lengths)])
         dtype = each.dtype
         if dtype.hasobject:
             words = generator.integers(0, len(WORDS), shape)

@@ -133,9 +133,7 @@ def _measure_along(axes: Axes, model: Model, named: Axes, nodes: int) -> Measure
     largest = test.largest.relative if test.largest else None
     if test.verdict == "not run":
         return Measurement("unknown", {}, {}, test.why, largest)
-    return Measurement(
-        "independent" if test.verdict == "equal" else "mixes", axes, test.output_axes, test.why, largest
-    )
+    return Measurement("independent" if test.verdict == "equal" else "mixes", axes, test.output_axes, test.why, largest)
 
 
 def row_input(spec: TensorSpec, axis: int | None) -> RowInput:
