@@ -154,3 +154,15 @@ def test_rows_are_small_although_several_axes_are_free():
     assert compare(fail, [RowInput("x", FLOAT, ("n", "a", "b", "c"), 0)]).verdict == "not run"
     assert max(largest) <= 1 << 20
     assert len(largest) > 2
+
+
+def test_integers_that_rows_share_are_small_because_they_may_be_repetitions():
+    repetitions = RowInput("repetitions", np.dtype(np.int64), (3,), None)
+    seen = []
+
+    def tile(x, each):
+        seen.append(int(each.max()))
+        return np.tile(x, (1, int(each[0])))
+
+    assert compare(tile, [X, repetitions]).verdict == "equal"
+    assert max(seen) <= 2

@@ -56,7 +56,9 @@ def _findings(config: LoadedConfig) -> list[str]:
             owner = backend["distribution"]
             for plugin, hook in installed.hook("hami_findings", {owner} if owner else ()):
                 try:
-                    found = hook(backend=backend["class"], params=backend["params"])
+                    found = [
+                        text for texts in hook(backend=backend["class"], params=backend["params"]) for text in texts
+                    ]
                 except Exception as error:  # one plugin must not hide what the others say
                     found = [f"hami_findings of {plugin.distribution}: {describe_exception(error)}"]
                 lines += [f"{name}: {line}" for line in found]

@@ -72,7 +72,7 @@ def _show_file(arguments: argparse.Namespace) -> int:
     """Print what each plugin says about a file."""
     found = {}
     for plugin, hook in installed.hook("hami_show_file"):
-        if facts := hook(path=os.path.abspath(arguments.name)):
+        for facts in filter(None, hook(path=os.path.abspath(arguments.name))):
             found[f"{plugin.distribution} {plugin.version}"] = facts
     if not found:
         raise PluginError(f'no installed plugin reads "{printable(arguments.name)}"; hami plugins lists them')

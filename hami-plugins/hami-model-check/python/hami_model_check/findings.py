@@ -3,7 +3,7 @@
     key = finding_key(["detector.onnx"], engine="onnxruntime 1.32.0")
     finding = load_finding(key) or save_finding(key, find_out())
 
-The hash is for findings that take longer than reading the files; the stamp costs nothing. An entry is a small JSON file.
+The hash is for findings that take longer than reading the files; the stamp costs nothing. An entry is a small file.
 Without a cache folder that can be written, entries last as long as the process. An entry that is damaged is ignored.
 """
 

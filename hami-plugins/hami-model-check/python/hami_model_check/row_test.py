@@ -24,6 +24,7 @@ MAGNITUDES = (1.0, 0.02, 30.0, 0.3, 100.0, 5.0, 0.001, 10.0)  # of the rows of a
 LENGTHS = ((32, 64, 96), (224, 256, 192), (16, 24, 8), (5, 3, 2), (1, 2, 3), (1024, 1600, 2048), (16000, 24000, 20000))
 INTEGER_RANGES = ((0, 100), (0, 8), (0, 2), (1, 2))  # an index may only be valid within a small range
 MOST_ELEMENTS = 1 << 20  # of a row; an input with three free axes must not take the memory
+SHARED_INTEGERS = (1, 3)  # of inputs without rows: they may be sizes or repetitions, whose product takes memory
 WORDS = ("", "a", "row", "neighbour", "Zürich", "0", "two words", "A" * 40)
 
 SUMMED_TERMS = {2: 16, 4: 4096, 8: 4096}  # by bytes of the dtype: engines sum values of 16 bits in float32
@@ -371,7 +372,9 @@ class _Values:
         if dtype.kind == "b":
             return np.asarray(generator.integers(0, 2, shape), bool)
         if dtype.kind in "iu":
-            low, high = (np.iinfo(dtype).min, np.iinfo(dtype).max + 1) if dtype.itemsize == 1 else self._integers
+            low, high = self._integers if each.axis is not None else SHARED_INTEGERS
+            if dtype.itemsize == 1:
+                low, high = np.iinfo(dtype).min, np.iinfo(dtype).max + 1
             return np.asarray(generator.integers(low, high, shape), dtype)
         magnitude = MAGNITUDES[(row + seed) % len(MAGNITUDES)]
         shift = (0.0, 1.0, -1.0)[(row + seed) % 3]  # signs: mixed, mostly positive, mostly negative

@@ -32,6 +32,7 @@ _ML_DTYPES = {
     "float8e4m3fnuz": ("float8_e4m3fnuz", 18),
     "float8e5m2": ("float8_e5m2", 19),
     "float8e5m2fnuz": ("float8_e5m2fnuz", 20),
+    "float8e8m0": ("float8_e8m0fnu", 24),
 }
 _TYPE = re.compile(r"^(optional\()?(seq\()?tensor\((\w+)\)\)*$")
 
