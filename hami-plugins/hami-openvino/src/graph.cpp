@@ -51,7 +51,12 @@ Graph::Graph(const Library& library, const ModelFiles& files)
   const std::string path = files.model.string();
   const auto size = std::filesystem::file_size(files.model);
   if (size == 0) fail_setup("\"" + path + "\" is empty; expected an ONNX model or an OpenVINO IR");
-  if (library_.api().ov_core_read_model(library_.core(), path.c_str(), nullptr, handle_.out()) != 0)
+  const std::optional<std::string> content = files.with_linked_weights();
+  const Api& api = library_.api();
+  const ov_status_e status = content ? api.ov_core_read_model_from_memory_buffer(
+                                           library_.core(), content->data(), content->size(), nullptr, handle_.out())
+                                     : api.ov_core_read_model(library_.core(), path.c_str(), nullptr, handle_.out());
+  if (status != 0)
     fail_setup("OpenVINO " + library_.version() + " cannot read \"" + path + "\" (" + std::to_string(size) +
                " bytes): " + library_.last_error() + files.show_missing());
 }

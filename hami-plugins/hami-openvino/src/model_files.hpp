@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,9 @@ struct ModelFiles {
 
   // Changes when one of the files is replaced.
   std::string fingerprint() const;
+  // The ONNX model with its weights in it, if these are links that lead out of its folder, as in the Hugging Face cache.
+  // OpenVINO does not follow such links.
+  std::optional<std::string> with_linked_weights() const;
   // "; weights file … does not exist" for each missing file, else "".
   std::string show_missing() const;
 };

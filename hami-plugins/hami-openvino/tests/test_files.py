@@ -103,3 +103,17 @@ def test_a_truncated_model_is_rejected(pipe, tmp_path):
     for length in range(1, len(whole), 7):
         path.write_bytes(whole[:length])
         assert f'OpenvinoTensor: "{path}" ({length} bytes) ' in config_error(pipe, path)
+
+
+def test_the_cache_of_hugging_face_opens(pipe, tmp_path):
+    """All files are links, to files that have a hash as name: nothing is beside the target of a link."""
+    path = times(tmp_path / "real", 3)
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "revision"
+    blobs.mkdir()
+    snapshot.mkdir(parents=True)
+    for name, digest in (("model.onnx", "0123"), ("model.w", "4567")):
+        path.with_name(name).rename(blobs / digest)
+        (snapshot / name).symlink_to(f"../../blobs/{digest}")
+    assert result(pipe, snapshot / "model.onnx") == [[3, 3]]
+    (blobs / "4567").rename(blobs / "moved")
+    assert f'; weights file "{blobs / "model.w"}" does not exist' in config_error(pipe, snapshot / "model.onnx")

@@ -1,0 +1,21 @@
+"""The operator cases of the package onnx give the expected outputs, or are refused, or differ in a listed way."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from conformance import EXPECTED, VERSIONS, all_outcomes, counts_of
+
+
+@pytest.mark.parametrize("kind", ["alone", "joined"])
+def test_every_operator_case_is_equal_or_its_difference_is_known(kind):
+    """No case differs in silence, alone or in a batch with other numbers."""
+    outcomes = all_outcomes(joined=kind == "joined")
+    assert {name: each for name, each in outcomes.items() if each.status in ("differs", "not run")} == {}
+    expected = json.loads(EXPECTED.read_text())
+    if expected["versions"] != VERSIONS:
+        return  # other versions have other cases, and OpenVINO other differences
+    others = {name: each.status for name, each in outcomes.items() if each.status not in ("equal", "no rows")}
+    assert others == {name: status for name, (status, _) in expected[kind]["others"].items()}
+    assert counts_of(outcomes) == expected[kind]["counts"]
