@@ -292,7 +292,7 @@ CASES = {
         [op("SkipLayerNormalization", "x x w", domain="com.microsoft")],
         {"inputs": SEQUENCES, "constants": {"w": floats(4)}},
     ),
-    "an operator of nobody": (UNKNOWN, None, [op("Mystery", "x", domain="acme")], {}),
+    "an operator without a rule": (UNKNOWN, None, [op("Mystery", "x", domain="acme")], {}),
     "an opset of tomorrow": (UNKNOWN, None, [op("Relu", "x")], {"opset": 99}),
 }
 

@@ -128,7 +128,7 @@ def product_of(sizes: Iterable[Size]) -> Size:
 
 
 def divide(a: Size, b: Size) -> Size | None:
-    """Return a / b if b is one product that divides a exactly, whatever the symbols are; otherwise None."""
+    """Return a / b if b is one product that divides a exactly for all values of the symbols; otherwise None."""
     if b == 0:
         return None
     if a == b:

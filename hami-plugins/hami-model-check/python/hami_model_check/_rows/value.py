@@ -167,7 +167,7 @@ def rows_of(shape: Shape, batch: Batch | None) -> Value:
         if batch is None or axis != batch.axis:
             if sizes.depends_on_batch(length):
                 raise Unknown(f"makes the length of axis {axis} depend on the number of rows")
-            if not sizes.is_positive(length):  # perhaps the -1 or 0 of a shape
+            if not sizes.is_positive(length):  # it may be the -1 or 0 of a shape
                 length = sizes.fresh()
         lengths.append(length)
     return Value(tuple(lengths), batch)

@@ -49,7 +49,7 @@ class TooManyNodes(Exception):
 
 
 class Frame(NamedTuple):
-    """What the nodes of a body see besides tensors."""
+    """What the nodes of a body see in addition to tensors."""
 
     imports: Mapping[str, int]
     attributes: Mapping[str, object]  # of the call, if the body is a function

@@ -124,7 +124,7 @@ def _find_rows(data: Value, lengths: list[Size], maybe_minus_one: list[int]) -> 
         passed = sizes.multiply(passed, length)
     if all(isinstance(length, int) for length in lengths) and -1 not in lengths:
         raise Unknown(f"has the shape {lengths}, which fits only one number of rows")
-    raise Unknown("cuts the batch axis into a shape whose rows cannot be told apart")
+    raise Unknown("cuts the batch axis into a shape that does not keep rows in one piece")
 
 
 def flatten(call: Call) -> list[Value]:
