@@ -11,7 +11,7 @@ from hami_model_check.graph import read_graph
 from hami_model_check.isolation import load_in_child
 from hami_model_check.onnx import OnnxLimits, read_onnx
 
-from hami_openvino._plan import plan_of
+from hami_openvino._plan import plan_of, weights_of
 from hami_openvino.differences import Difference, differences_of, openvino_version
 
 _MOST_REMARKS = 16  # a node keeps at most 32
@@ -48,7 +48,7 @@ class CheckModel(OnnxLimits):
         if not _is_xml(self.model):
             model = read_onnx(self.model, backend="OpenvinoTensor", empty_inputs=False, **self.onnx_limits())
             files = [self.model, *(self.model.parent / name for name in model.external_files)]
-            self._check_graph(options, [self.model, *_weights(self.model, model.external_files)])
+            self._check_graph(options, [self.model, *weights_of(self.model, model.external_files)])
         if self.isolate_load:
             names = [name for name in CheckModel.__annotations__ if name != "isolate_load"]
             load_in_child(
@@ -106,13 +106,6 @@ def _refusal(model: Path, refused: list[Difference]) -> str:
         f'OpenvinoTensor: "{model}" would give other results than ONNX defines: {refused[0]}, or accept it with '
         f"accept_differences = {operators}{more}"
     )
-
-
-def _weights(model: Path, names: tuple[str, ...]) -> list[Path]:
-    """Return the files with weights that exist, beside a link as in the Hugging Face cache, or beside its target."""
-    folders = (model.resolve().parent, model.parent)
-    found = (next((folder / name for folder in folders if (folder / name).is_file()), None) for name in names)
-    return [path for path in found if path is not None]
 
 
 def _is_xml(path: Path) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from hami_model_check.graph import Graph
@@ -30,7 +31,15 @@ def plan_of(
     }
     if batched is False:
         return plan
-    joining = decide_joining(
+    joining = joining_of(path, files, limits)
+    return {**plan, **_rows_of(joining)}
+
+
+def joining_of(
+    path: str | os.PathLike[str], files: Sequence[str | os.PathLike[str]], limits: dict[str, int]
+) -> Joining:
+    """Return what is proven about the rows of a model, as OpenVINO computes them."""
+    return decide_joining(
         path,
         backend="OpenvinoTensor",
         engine=f"openvino {version() or 'of unknown version'}",
@@ -38,7 +47,13 @@ def plan_of(
         files=[os.fspath(file) for file in files],
         limits=limits,
     )
-    return {**plan, **_rows_of(joining)}
+
+
+def weights_of(model: Path, names: tuple[str, ...]) -> list[Path]:
+    """Return the files with weights that exist, beside a link as in the Hugging Face cache, or beside its target."""
+    folders = (model.resolve().parent, model.parent)
+    found = (next((folder / name for folder in folders if (folder / name).is_file()), None) for name in names)
+    return [path for path in found if path is not None]
 
 
 def _rows_of(joining: Joining) -> dict[str, str]:

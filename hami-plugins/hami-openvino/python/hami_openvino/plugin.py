@@ -21,5 +21,27 @@ def hami_register(registry: Any) -> None:
 
 
 @hookimpl
+def hami_show_file(path: str) -> dict[str, Any] | None:
+    if not path.endswith(".onnx"):
+        return None
+    from hami_openvino.show import show_model
+
+    return show_model(path)
+
+
+@hookimpl
+def hami_findings(backend: str, params: dict[str, Any]) -> list[str]:
+    if backend != "OpenvinoTensor":
+        return []
+    from hami_openvino.show import findings_of
+
+    return findings_of(params)
+
+
+@hookimpl
 def hami_report() -> dict[str, str]:
-    return {"openvino": version() or "unknown version", "openvino library": str(find_library())}
+    return {
+        "openvino": version() or "unknown version",
+        "openvino library": str(find_library()),
+        "openvino precision": "float32 for float32 models (parameter `precision` overrides it)",
+    }
