@@ -24,6 +24,12 @@ def save(path: Path, nodes, inputs, outputs, constants=None, opset=17) -> Path:
     return path
 
 
+@pytest.fixture(autouse=True)
+def cache_folder(tmp_path, monkeypatch):
+    """Findings about models go into a folder of the test, not into that of the user."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
 @pytest.fixture
 def models(tmp_path):
     """models.<kind>() writes a model file and returns its path."""

@@ -245,3 +245,16 @@ def test_a_watched_row_that_differs_ends_the_joining(pipe, tmp_path, caplog, mon
     counters = running.stats()["default"].counters
     assert (counters["watched"], counters["watch_differences"]) == (1, 1)
     assert any("depend on their neighbours" in sentence for sentence in running.explain())
+
+
+def test_inputs_that_choose_an_axis_are_not_trusted_to_a_test(pipe, tmp_path):
+    """The axes of a sum are an input: a test with some axes says nothing about others."""
+    node = helper.make_node("ReduceLogSum", ["x", "axes"], ["y"], keepdims=0)
+    ports = {"x": (FLOAT, [3, 4, 5]), "axes": (TensorProto.INT64, [2])}, {"y": (FLOAT, None)}
+    path = save(tmp_path / "sum.onnx", [node], *ports, opset=18)
+    x, axes = np.ones((3, 4, 5), np.float32), np.array([0, 1])
+    requests = [{"data": [x * scale, axes]} for scale in (1, 2, 3)]
+    running = pipe(model=str(path))
+    running(requests)
+    for request, scale in zip(requests, (1, 2, 3), strict=True):
+        np.testing.assert_allclose(request["result"], np.log(np.full(5, 12 * scale)), rtol=1e-5)

@@ -40,7 +40,7 @@ def finding_key(files: Sequence[str | os.PathLike[str]], *, engine: str, setting
         OSError: a file cannot be read.
     """
     hashes = [_hash_of_file(os.fspath(file)) for file in files]
-    return _digest([FORMAT, _rules(), engine, repr(settings), hashes])
+    return _digest([FORMAT, stamp_of_package(__file__), engine, repr(settings), hashes])
 
 
 def stamp_key(files: Sequence[str | os.PathLike[str]], *, engine: str, settings: object = None) -> str | None:
@@ -57,7 +57,7 @@ def stamp_key(files: Sequence[str | os.PathLike[str]], *, engine: str, settings:
         stamps.append(
             [os.path.realpath(file), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, changed]
         )
-    return f"stamp-{_digest([FORMAT, _rules(), engine, repr(settings), stamps])}"
+    return f"stamp-{_digest([FORMAT, stamp_of_package(__file__), engine, repr(settings), stamps])}"
 
 
 def load_finding(key: str) -> dict[str, Any] | None:
@@ -96,11 +96,14 @@ def _hash_of_file(path: str) -> str:
 
 
 @functools.cache
-def _rules() -> list[tuple[str, int, int]]:
-    """Return what changes when this package is updated: an entry of other rules is not used."""
-    sources = Path(__file__).parent.rglob("*.py")
-    stamps = [(str(source), source.stat()) for source in sources]
-    return sorted((name, status.st_size, status.st_mtime_ns) for name, status in stamps)
+def stamp_of_package(file: str) -> str:
+    """Return what changes when a package is updated, for `settings`: entries of other rules must not be used.
+
+    Args:
+        file: `__file__` of a module in the outermost folder of the package.
+    """
+    sources = [(str(source), source.stat()) for source in Path(file).parent.rglob("*.py")]
+    return _digest(sorted((name, status.st_size, status.st_mtime_ns) for name, status in sources))
 
 
 def _digest(value: object) -> str:

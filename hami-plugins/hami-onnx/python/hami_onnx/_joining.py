@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import hami
 import onnxruntime
+from hami_model_check.findings import stamp_of_package
 from hami_model_check.joining import Axes, Joining, Measurement, decide_joining
 from hami_model_check.row_test import RowInput, compare_rows
 from hami_model_check.row_watch import RowWatch
@@ -33,6 +34,11 @@ def _reset_after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_reset_after_fork)
+
+
+def engine_name() -> str:
+    """Return what runs a model, for the key of a finding: also this package, which chooses the rows of the test."""
+    return f"onnxruntime {onnxruntime.__version__} {stamp_of_package(__file__)}"
 
 
 def join_rows(
@@ -58,7 +64,7 @@ def join_rows(
     joining = decide_joining(
         opened,
         backend=backend,
-        engine=f"onnxruntime {onnxruntime.__version__}",
+        engine=engine_name(),
         files=[stamp.path for stamp in stamps],
         batched=batched if not batched or axes else None,  # without axes, the proof or the test must find them
         batch_axes=named,
@@ -110,10 +116,18 @@ def _watch(session: onnxruntime.InferenceSession, path: str, nodes: int, backend
 
 
 def _measure(model: Model, named: Axes, nodes: int) -> Measurement:
-    """Run rows alone and together, along the first axis for which that gives equal results."""
+    """Run rows alone and together, along the first axis for which that gives equal results.
+
+    Inputs without rows are not tested unless the user names them: they may be axes, sizes or thresholds, and a test cannot
+    try all of their values.
+    """
     found = Measurement("unknown", {}, {}, "no axis of the inputs looks like a batch", None)
     for axes in candidate_axes(model.inputs, model.outputs, named):
-        if any(axis is not None for axis in axes.values()):
+        shared = [name for name, axis in axes.items() if axis is None]
+        if shared and not named:
+            why = f"a test cannot try all values of {', '.join(shared)}, which the rows share"
+            found = Measurement("unknown", {}, {}, why, None) if found.verdict == "unknown" else found
+        elif len(shared) < len(axes):
             measured = _measure_along(axes, model, named, nodes)
             if measured.verdict == "independent":
                 return measured
@@ -131,6 +145,9 @@ def _measure_along(axes: Axes, model: Model, named: Axes, nodes: int) -> Measure
         output_axes=output_axes,
     )
     largest = test.largest.relative if test.largest else None
+    without_rows = [name for name, axis in test.output_axes.items() if axis is None]
+    if test.verdict == "equal" and without_rows and not named:
+        return Measurement("unknown", {}, {}, f"the output {', '.join(without_rows)} has no axis of rows", largest)
     if test.verdict == "not run":
         return Measurement("unknown", {}, {}, test.why, largest)
     return Measurement("independent" if test.verdict == "equal" else "mixes", axes, test.output_axes, test.why, largest)

@@ -9,7 +9,7 @@ import onnxruntime
 from hami_model_check.joining import Joining, decide_joining
 from hami_model_check.row_test import BATCHES, RowTest, compare_rows, tolerance
 
-from hami_onnx._joining import join_rows, row_input
+from hami_onnx._joining import engine_name, join_rows, row_input
 from hami_onnx._model import Model
 from hami_onnx.session import find_files, open_session, read_model
 
@@ -69,7 +69,7 @@ def findings_of(params: dict[str, Any]) -> list[str]:
     joining: Joining = decide_joining(
         opened,
         backend=_BACKEND,
-        engine=f"onnxruntime {onnxruntime.__version__}",
+        engine=engine_name(),
         files=[stamp.path for stamp in stamps],
         settings=[
             params.get("provider", "cpu"),
