@@ -88,6 +88,19 @@ def test_an_axis_that_has_the_length_of_the_batch_is_not_independent(tmp_path) -
         assert proof.verdict != "independent"
 
 
+def test_axes_of_one_name_may_have_different_lengths(tmp_path) -> None:
+    """Engines do not compare them. With another time in z, the rows of x would be cut apart."""
+    nodes = [
+        op("Shape", "z", "shape"),
+        op("Gather", "shape zero", "time"),
+        op("Concat", "time minus", "target", axis=0),
+        op("Reshape", "x target"),
+    ]
+    constants = {"zero": ints(0), "minus": ints(-1)}
+    built = model(*nodes, inputs={"x": ["time", "n"], "z": ["time", 3]}, constants=constants)
+    assert prove(tmp_path, built, batch_axes={"x": 1, "z": None}).verdict == "unknown"
+
+
 def test_an_output_without_rows_is_the_same_for_all(tmp_path) -> None:
     proof = prove(tmp_path, model(op("Relu", "x"), op("Identity", "w", "z"), outputs="y z", constants={"w": floats(2)}))
     assert proof.output_axes == {"y": 0, "z": None}
@@ -238,6 +251,19 @@ def test_a_local_function_is_followed_with_its_attributes(tmp_path) -> None:
         assert prove(tmp_path, built).verdict == verdict
     function = local("norm", softmax, attribute_protos=[helper.make_attribute("along", 0)])
     assert prove(tmp_path, model(op("norm", "x", domain="local"), functions=[function])).verdict == "mixes"
+
+
+def test_a_reference_to_an_attribute_outside_of_a_function_is_unknown(tmp_path) -> None:
+    softmax = op("Softmax", "x")
+    axis = softmax.attribute.add()
+    axis.name, axis.type, axis.ref_attr_name = "axis", onnx.AttributeProto.INT, "along"
+    assert prove(tmp_path, model(softmax)).verdict == "unknown"
+
+
+def test_an_attribute_that_is_given_twice_is_unknown(tmp_path) -> None:
+    softmax = op("Softmax", "x", axis=1)
+    softmax.attribute.append(helper.make_attribute("axis", 0))
+    assert prove(tmp_path, model(softmax)).verdict == "unknown"
 
 
 def test_overloads_are_different_functions(tmp_path) -> None:

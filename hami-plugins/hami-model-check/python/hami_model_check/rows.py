@@ -119,14 +119,13 @@ def _prove(path: str, stamp: tuple[int, ...], engine: str, axes: Axes | None, no
     steps = _STEPS_PER_NODE * nodes + _MORE_STEPS
     first: RowProof | None = None
     named = dict(axes or ())
-    for guess in guesses(model, named):
+    found, why = guesses(model, named)
+    for guess in found:
         proof = _as_named(_proof(model, engine, guess, steps), named)
         if proof.verdict == "independent":
             return proof
         first = first or proof
-    if named:
-        return first or RowProof("unknown", named, reason=Reason("", "", 0, "the inputs do not have these batch axes"))
-    return first or RowProof("unknown", reason=Reason("", "", 0, "the model has no input with a batch axis"))
+    return first or RowProof("unknown", named, reason=Reason("", "", 0, why))
 
 
 def _as_named(proof: RowProof, named: Mapping[str, int | None]) -> RowProof:

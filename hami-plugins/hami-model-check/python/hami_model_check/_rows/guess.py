@@ -22,15 +22,25 @@ def real_inputs(model: Model) -> list[Input]:
     return [item for item in model.graph.inputs if item.name not in model.graph.constants]
 
 
-def guesses(model: Model, named: Mapping[str, int | None]) -> list[Guess]:
-    """Return batch axes of the inputs, most likely first, without those that contradict each other or `named`."""
+def guesses(model: Model, named: Mapping[str, int | None]) -> tuple[list[Guess], str]:
+    """Return batch axes of the inputs, most likely first, and why the first one that is not among them is impossible.
+
+    Axes that contradict each other or `named` are left out.
+    """
     found: list[Guess] = []
+    why = ""
     fixed = {item.name: named[item.name] for item in model.graph.inputs if item.name in named}
     for candidate in _candidates(real_inputs(model)):
         guess = {**candidate, **fixed}
-        if guess not in found and any(axis is not None for axis in guess.values()) and _agree(model, guess):
+        if guess in found:
+            continue
+        try:
+            input_values(model, guess)
+        except Unknown as error:
+            why = why or str(error)
+        else:
             found.append(guess)
-    return found[:_MAX_GUESSES]
+    return found[:_MAX_GUESSES], why
 
 
 def _candidates(inputs: list[Input]) -> Iterator[Guess]:
@@ -75,14 +85,6 @@ def is_name(axis: Axis) -> bool:
     return axis.length is None and re.search(r"\w", axis.name) is not None
 
 
-def _agree(model: Model, guess: Mapping[str, int | None]) -> bool:
-    try:
-        input_values(model, guess)
-    except Unknown:
-        return False
-    return True
-
-
 def input_values(model: Model, axes: Mapping[str, int | None]) -> dict[str, Known]:
     """Return the values of the graph inputs.
 
@@ -90,20 +92,20 @@ def input_values(model: Model, axes: Mapping[str, int | None]) -> dict[str, Know
         Unknown: the inputs cannot have these batch axes.
     """
     inputs = [item for item in model.graph.inputs if item.name in axes or item.name not in model.graph.constants]
-    rows, names = _rows(inputs, axes)
+    rows = _rows(inputs, axes)
     values: dict[str, Known] = {}
     for item in model.graph.inputs:
         constant = model.graph.constants.get(item.name)
         if constant is not None and item.name not in axes:
             overridable = model.ir_version >= _OVERRIDABLE_FROM
-            values[item.name] = _input_value(item, None, rows, names) if overridable else constant
+            values[item.name] = _input_value(item, None, rows) if overridable else constant
         else:
-            values[item.name] = _input_value(item, axes.get(item.name), rows, names)
+            values[item.name] = _input_value(item, axes.get(item.name), rows)
     return values
 
 
-def _rows(inputs: list[Input], axes: Mapping[str, int | None]) -> tuple[Size, dict[str, Size]]:
-    """Return the number of rows, and the sizes of axes by name."""
+def _rows(inputs: list[Input], axes: Mapping[str, int | None]) -> Size:
+    """Return the number of rows."""
     missing = axes.keys() - {item.name for item in inputs}
     if missing:
         raise Unknown(f'the model has no input "{min(missing)}"')
@@ -123,7 +125,6 @@ def _rows(inputs: list[Input], axes: Mapping[str, int | None]) -> tuple[Size, di
     batch_names = {axis.name for axis in chosen if is_name(axis)}
     fixed = chosen[0].length
     rows: Size = fixed if fixed is not None else sizes.of(sizes.Symbol("rows", batch=True, size=True))
-    names: dict[str, Size] = {}
     for item in inputs:
         for at, own in enumerate(item.axes or ()):
             if not is_name(own) or axes.get(item.name) == at:
@@ -131,23 +132,17 @@ def _rows(inputs: list[Input], axes: Mapping[str, int | None]) -> tuple[Size, di
             words = set(re.findall(r"\w+", own.name))
             if own.name in batch_names or (words & batch_names and len(words) > 1):
                 raise Unknown(f'axis {at} of input "{item.name}" has the length "{own.name}" of the batch axis too')
-            names.setdefault(own.name, sizes.fresh())
-    return rows, names
+    return rows
 
 
-def _input_value(item: Input, axis: int | None, rows: Size, names: Mapping[str, Size]) -> Known:
+def _input_value(item: Input, axis: int | None, rows: Size) -> Known:
     if not item.is_tensor:
         if axis is not None:
             return Lost(False, "", "", 0, f'input "{item.name}" is a list, a map or an optional value')
         return Value(None, is_list=True)
     if item.axes is None:
         return Value(None, None if axis is None else Batch(axis))
-    shape: list[Size] = []
-    for at, own in enumerate(item.axes):
-        if at == axis:
-            shape.append(rows)
-        elif own.length is not None:
-            shape.append(own.length)
-        else:
-            shape.append(names.get(own.name, sizes.fresh()) if is_name(own) else sizes.fresh())
+    shape = [
+        rows if at == axis else sizes.fresh() if own.length is None else own.length for at, own in enumerate(item.axes)
+    ]  # engines do not check that axes of one name have one length
     return Value(tuple(shape), None if axis is None else Batch(axis))

@@ -107,6 +107,8 @@ class _Loader:
             if number == -1:
                 ir_version = begin
             elif number == 7:
+                if graph.outputs:
+                    raise ValueError("it has two graphs")
                 graph = self._graph(begin, end)
             elif number == 8:
                 domain, version = self._import(begin, end)
@@ -189,7 +191,7 @@ class _Loader:
                 node.operator = self._text(start, stop)
             elif number == 5:
                 name, value = self._attribute(start, stop)
-                node.attributes[name] = value
+                node.attributes[f"{name}, twice" if name in node.attributes else name] = value
             elif number == 7:
                 node.domain = _domain(self._text(start, stop))
             elif number == 8:

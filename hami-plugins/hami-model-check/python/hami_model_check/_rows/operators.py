@@ -344,9 +344,8 @@ _declare(networks.last_axis_bias, _SAME_AXIS, "BiasGelu FastGelu BiasAdd", domai
 _declare(
     products.fused_matmul,
     "as MatMul",
-    "FusedMatMul TransposeMatMul FusedMatMulActivation",
-    """activation activation_alpha activation_axis activation_beta activation_gamma alpha transA transB transBatchA
-    transBatchB""",
+    "FusedMatMul TransposeMatMul",
+    "alpha transA transB transBatchA transBatchB",
     domain=MICROSOFT,
 )
 _declare(

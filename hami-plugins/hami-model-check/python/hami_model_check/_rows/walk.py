@@ -52,7 +52,7 @@ class Frame(NamedTuple):
     """What the nodes of a body see in addition to tensors."""
 
     imports: Mapping[str, int]
-    attributes: Mapping[str, object]  # of the call, if the body is a function
+    attributes: Mapping[str, object] | None  # of the call; None: the body is not that of a function
 
 
 class Walk:
@@ -80,7 +80,7 @@ class Walk:
         """
         while True:
             self._chosen = 0
-            yield self._graph(self._model.graph, {**inputs}, Frame(self._model.imports, {}))
+            yield self._graph(self._model.graph, {**inputs}, Frame(self._model.imports, None))
             while self._choices and self._choices[-1]:
                 self._choices.pop()
             if not self._choices:
@@ -400,9 +400,11 @@ def _stacked(value: Known, axis: int) -> Known:
     return insert_axis(Value(value.shape, value.batch), normal_axis(axis, len(shape_of(value)) + 1), sizes.fresh())
 
 
-def _resolved(attributes: Mapping[str, object], of_call: Mapping[str, object]) -> Mapping[str, object]:
+def _resolved(attributes: Mapping[str, object], of_call: Mapping[str, object] | None) -> Mapping[str, object]:
     if not any(isinstance(value, Reference) for value in attributes.values()):
         return attributes
+    if of_call is None:
+        raise Unknown("refers to an attribute of a function, but is not in one")
     found = {}
     for name, value in attributes.items():
         if isinstance(value, Reference):

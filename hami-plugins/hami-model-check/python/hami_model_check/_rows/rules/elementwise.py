@@ -26,9 +26,9 @@ class _Cannot(Exception):
 
 def elementwise(call: Call) -> list[Value]:
     """Combine elements at the same place after broadcasting."""
-    if call.opset < 7 and call.integer("broadcast", 0):
-        raise Unknown("broadcasts by the rules of opset 6; convert the model to opset 13 or newer")
     values = call.given()
+    if call.opset < 7 and len({value.shape for value in values}) > 1:
+        raise Unknown("broadcasts by the rules of opset 6; convert the model to opset 13 or newer")
     result = broadcast(values)
     if any(value.of_size for value in values):
         if result.batch is not None:

@@ -108,6 +108,8 @@ def attention(call: Call) -> list[Value]:
 def fused_attention(call: Call) -> list[Value]:
     """Compute attention from one input and constant weights."""
     past = call.optional(4)
+    if call.integer("past_present_share_buffer", 0):
+        raise Unknown("writes into a buffer that it shares with other runs")
     if past is not None:
         if past.batch != Batch(1):
             raise Unknown("needs the batch axis second in its input 4")
