@@ -118,8 +118,8 @@ def _watch(session: onnxruntime.InferenceSession, path: str, nodes: int, backend
 def _measure(model: Model, named: Axes, nodes: int) -> Measurement:
     """Run rows alone and together, along the first axis for which that gives equal results.
 
-    Inputs without rows are not tested unless the user names them: they may be axes, sizes or thresholds, and a test cannot
-    try all of their values.
+    Inputs without rows are not tested unless the user names them: they may be axes, sizes or thresholds, and a test
+    cannot try all of their values.
     """
     found = Measurement("unknown", {}, {}, "no axis of the inputs looks like a batch", None)
     for axes in candidate_axes(model.inputs, model.outputs, named):
