@@ -182,6 +182,7 @@ def test_zero_rows_give_an_empty_result_without_a_run(pipe, tmp_path):
     data = [np.ones((rows, 3, 4, 5), np.float32) for rows in (1, 0, 2)]
     requests = pooled([{"data": each} for each in data])
     assert [array(request).shape for request in requests] == [(1, 3, 3, 4), (0, 3, 3, 4), (2, 3, 3, 4)]
+    assert array(pooled({"data": data[1]})).shape == (0, 3, 3, 4)
 
 
 @pytest.mark.parametrize("name", ["Relu", "Identity"])

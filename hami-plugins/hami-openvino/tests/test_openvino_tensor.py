@@ -201,6 +201,25 @@ def test_arrays_of_any_memory_layout_are_supported(pipe, models, data):
     assert np.array_equal(result, data * 2)
 
 
+@pytest.mark.parametrize("dtype", [">f4", ">f2", ">i2"])
+def test_arrays_of_the_other_byte_order_are_converted(pipe, models, dtype):
+    data = np.arange(12).reshape(3, 4).astype(dtype)
+    for given in (data, data.T, data[::-1, ::2]):
+        assert np.array_equal(array(pipe(model=str(models.double()))({"data": given})), given * 2)
+
+
+def test_bfloat16_arrays_are_read_and_returned(pipe, models):
+    ml_dtypes = pytest.importorskip("ml_dtypes", reason="numpy has no bfloat16 without it")
+    data = np.float32([[1, -2, 0.5], [300, 1e30, 7]]).astype(ml_dtypes.bfloat16)
+    double = pipe(model=str(models.double(kind=TensorProto.BFLOAT16)))
+    for given in (data, data.T, data[::-1, ::2]):
+        result = array(double({"data": given}))
+        assert result.dtype == given.dtype
+        assert np.array_equal(result.astype(np.float32), given.astype(np.float32) * 2)
+    as_float = pipe(model=str(models.identity()))
+    assert np.array_equal(array(as_float({"data": data})), data.astype(np.float32))
+
+
 def test_objects_with_dlpack_are_supported(pipe, models):
     class Tensor:
         def __init__(self, array):

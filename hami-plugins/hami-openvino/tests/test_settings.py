@@ -175,3 +175,51 @@ def test_a_library_beside_a_configuration_is_not_loaded(pipe, models, tmp_path):
     text = error_of(pipe, model=str(models.double()), library=str(library))
     assert 'parameter "library" of OpenvinoTensor loads native code, which a configuration may do only from ' in text
     assert f'allow "{library}" by HAMI_ALLOWED_LIBRARIES in the environment, or by hami.allow_library' in text
+
+
+def precision_of(pipe, caplog, path, **config) -> str:
+    """Return the precision with which OpenVINO says that it has compiled the model."""
+    caplog.clear()
+    caplog.set_level("INFO", "hami")
+    pipe(model=str(path), **config)
+    (text,) = [record.getMessage() for record in caplog.records if "INFERENCE_PRECISION_HINT" in record.getMessage()]
+    return text.rpartition(" = ")[2]
+
+
+def own_precision(path, **properties) -> str:
+    compiled = openvino.Core().compile_model(path, "CPU", properties)
+    return compiled.get_property("INFERENCE_PRECISION_HINT").to_string()
+
+
+def test_a_float32_model_computes_in_float32_unless_something_else_is_chosen(pipe, models, caplog):
+    """OpenVINO chooses bfloat16 where the processor has it."""
+    path = models.layers()[0]
+    half = ["INFERENCE_PRECISION_HINT=bf16"]
+    bf16 = own_precision(path, INFERENCE_PRECISION_HINT="bf16")
+    assert precision_of(pipe, caplog, path) == "f32"
+    assert precision_of(pipe, caplog, path, precision="auto") == own_precision(path)
+    assert precision_of(pipe, caplog, path, precision="bf16") == bf16
+    assert precision_of(pipe, caplog, path, properties=half) == bf16
+    assert precision_of(pipe, caplog, path, precision="f32", properties=half) == bf16
+    fast = ["EXECUTION_MODE_HINT=PERFORMANCE"]
+    assert precision_of(pipe, caplog, path, properties=fast) == own_precision(path, EXECUTION_MODE_HINT="PERFORMANCE")
+    assert precision_of(pipe, caplog, path, precision="f32", properties=fast) == "f32"
+
+
+def test_a_float32_model_gives_the_numbers_of_float32(pipe, models):
+    """In bfloat16 they differ by some percent, where the processor has it."""
+    path, constants = models.layers()
+    data = np.random.default_rng(3).standard_normal((5, 8)).astype(np.float32)
+    expected = np.maximum(data @ constants["a"] + constants["b"], 0) @ constants["c"]
+    np.testing.assert_allclose(array(pipe(model=str(path))({"data": data})), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_explain_says_in_what_a_model_computes(pipe, models):
+    path = str(models.double())
+    for config, text in (
+        ({}, "float32"),
+        ({"precision": "bf16"}, "bfloat16"),
+        ({"precision": "auto"}, "what it considers fastest on the device"),
+        ({"properties": ["INFERENCE_PRECISION_HINT=f16"]}, "what INFERENCE_PRECISION_HINT = f16 says"),
+    ):
+        assert f"default: OpenVINO computes float32 models in {text}" in pipe(model=path, **config).explain()
