@@ -15,9 +15,9 @@ ROWS = "rows"
 
 
 def op(operator: str, inputs: str, outputs: str = "y", domain: str = "", name: str = "", **attributes) -> NodeProto:
-    """Return a node; "-" stands for an input that is left out."""
-    names = ["" if each == "-" else each for each in inputs.split()]
-    return helper.make_node(operator, names, outputs.split(), name=name or None, domain=domain, **attributes)
+    """Return a node; "-" stands for an input or output that is left out."""
+    given, results = (["" if each == "-" else each for each in names.split()] for names in (inputs, outputs))
+    return helper.make_node(operator, given, results, name=name or None, domain=domain, **attributes)
 
 
 def model(

@@ -19,15 +19,11 @@ FILES = sorted(Path(rapidocr.__file__).parent.rglob("*.onnx"))
 @pytest.mark.parametrize("engine", ["onnx", "openvino"])
 def test_the_models_of_rapidocr_can_be_joined(path, engine) -> None:
     proof = prove_rows(path, backend="Test", engine=engine)
-    assert (proof.verdict, list(proof.input_axes.values()), list(proof.output_axes.values())) == (
-        "independent",
-        [0],
-        [0],
-    )
+    axes = [*proof.input_axes.values(), *proof.output_axes.values()]
+    assert (proof.verdict, axes) == ("independent", [0, 0])
     if engine == "onnx":
-        given = {
-            name: np.random.default_rng(1).standard_normal((3, 3, 48, 192), np.float32) for name in proof.input_axes
-        }
+        (name,) = proof.input_axes
+        given = {name: np.random.default_rng(1).standard_normal((3, 3, 48, 192), np.float32)}
         assert difference(onnx.load(path), given, proof.input_axes, proof, [0, 4, 2]) is None
 
 

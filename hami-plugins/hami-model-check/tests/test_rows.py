@@ -111,6 +111,32 @@ def test_an_output_that_counts_rows_mixes(tmp_path) -> None:
     assert (proof.verdict, proof.reason.why) == ("mixes", 'output "y" is computed from the number of rows')
 
 
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [op("ArgMax", "x", "i", axis=1, keepdims=0), op("Gather", "shape i")],
+        [op("Tile", "shape repeats", "t"), op("ReduceMax", "t", "m", axes=[0]), op("Add", "k m")],
+        [op("CenterCropPad", "shape two", "c"), op("ReduceMax", "c", "m", axes=[0]), op("Add", "k m")],
+        [op("Expand", "shape repeats", "e"), op("Add", "k e")],
+        [op("Mul", "k n")],
+        [op("Max", "k n")],
+        [op("Where", "flag n k")],
+        [op("Unsqueeze", "shape zero", "u"), op("MatMul", "u two")],
+    ],
+)
+def test_no_operator_hides_the_number_of_rows_in_a_result(nodes, tmp_path) -> None:
+    first = [
+        op("Shape", "x", "shape"),
+        op("Gather", "shape zero", "n"),
+        op("Cast", "x", "k", to=TensorProto.INT64),
+        op("Cast", "x", "flag", to=TensorProto.BOOL),
+    ]
+    constants = {"zero": ints(0), "two": ints(1, 2)}
+    inputs = {"x": [ROWS, 4], "repeats": [1]}
+    built = model(*first, *nodes, inputs=inputs, constants=constants, kinds={"repeats": TensorProto.INT64}, opset=18)
+    assert prove(tmp_path, built, batch_axes={"x": 0, "repeats": None}).verdict != "independent"
+
+
 def test_a_list_has_no_batch_axis(tmp_path) -> None:
     proof = prove(tmp_path, model(op("SequenceConstruct", "x x")))
     assert (proof.verdict, proof.reason.operator) == ("unknown", "SequenceConstruct")

@@ -379,6 +379,8 @@ def regions(call: Call) -> list[Value]:
 
 def affine_grid(call: Call) -> list[Value]:
     """Make places from matrices."""
+    if call.input(0).of_size:
+        raise Unknown("computes with the number of rows")
     if call.same_for_all() and not call.input(1).of_size:
         return [uniform()]
     matrices, size = call.input(0), call.input(1)

@@ -258,7 +258,7 @@ def tile(call: Call) -> list[Value]:
         raise Unknown("has the inputs of opset 1; convert the model to opset 13 or newer")
     repeats = _lengths(call.input(1), "repeats") if call.input(1).contents() is not None else None
     if repeats is None or len(repeats) != len(own):
-        if data.batch is None and call.same_for_all():
+        if data.batch is None and call.same_for_all() and not data.of_size:
             return [uniform(len(own))]
         raise Unknown("takes its repeats from a tensor of unknown length")
     if all(times == 1 for times in repeats):
@@ -380,6 +380,8 @@ def _keeps_length(call: Call, own: Shape, batch: Batch, axes: list[int]) -> None
 def center_crop_pad(call: Call) -> list[Value]:
     """Crop or pad axes to given lengths."""
     data = call.input(0)
+    if data.of_size:
+        raise Unknown("computes with the number of rows")
     own, batch = whole(data)
     call.no_rows(1)
     axes = [normal_axis(axis, len(own)) for axis in call.integers("axes") or range(len(own))]
