@@ -11,6 +11,9 @@
 //
 // Size. All that is ready, up to the smallest size whose time per item is within 2 % of the best known. While high requests come,
 // a batch with normal ones has at most the items that end within max_wait: b = (max_wait - beta) / alpha.
+//
+// Deadlines. A node does not run a request that cannot end before its deadline by the learned times; while not all that wait can end
+// in time, it runs the largest batch that can, chosen by chance among equals (overload.cpp).
 #pragma once
 
 #include <algorithm>

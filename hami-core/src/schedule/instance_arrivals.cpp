@@ -30,14 +30,12 @@ void InstanceDispatcher::post_(Batch batch, InlinePolicy how) {
   runner_->count(batch, &RequestStats::submitted);
   runner_->record_arrival(batch);
   for (Request* request : batch) {
-    if (runner_->admit(*request, limits_.max))
+    if (admit(*request))
       admitted.push_back(request);
     else
       runner_->complete_rejected(Batch(&request, 1));
   }
   if (admitted.empty()) return;
-  if (memory_limit_ > 0)
-    for (Request* request : admitted) request->bytes = byte_size(request->dict);
   const Batch ready(admitted);
   const std::size_t items = ready.items();
   const std::optional<Index> instance = acquire_inline(ready, how);
@@ -46,6 +44,18 @@ void InstanceDispatcher::post_(Batch batch, InlinePolicy how) {
   const Nanoseconds took = run(*instance, ready, {stats_->inline_batches, BatchRunner::StartReason::kInline});
   finish_inline(*instance, items, took);
   complete_requests(ready);
+}
+
+// False: it has failed. Nothing throws once a request of the batch is completed: `post` would complete it once more.
+bool InstanceDispatcher::admit(Request& request) noexcept {
+  if (!runner_->admit(request, limits_.max)) return false;
+  if (memory_limit_ == 0) return true;
+  try {
+    request.bytes = byte_size(request.dict);
+  } catch (...) {  // a container that cannot be read
+    request.fail(current_error().with_note(runner_->note()));
+  }
+  return request.alive();
 }
 
 // An instance for the caller's own thread: only if the queue is empty, an idle instance allows it, and the thread does not run
@@ -109,6 +119,11 @@ void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, InlinePo
         scheduler_->end_arrival(*request);
         continue;
       }
+      if (scheduler_->fail_if_late(*request, arrived)) {
+        refused.push(Ref<Request>(request));
+        scheduler_->end_arrival(*request);
+        continue;
+      }
       try {
         if (interrupted) throw Error(*interrupted);
         if (memory_limit_ > 0) check_memory(*request, removed);
@@ -134,10 +149,10 @@ void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, InlinePo
   runner_->complete_unreachable(unreachable);
 }
 
-// Requests that expired or were abandoned leave the queue.
+// Requests that expired, were abandoned or cannot end in time leave the queue.
 void InstanceDispatcher::remove_expired(RequestChain& removed) noexcept {
   RequestChain expired;
-  scheduler_->queue().remove_expired(now(), expired);
+  scheduler_->remove_late(now(), expired);
   notify_capacity(expired);
   removed.append(std::move(expired));
 }

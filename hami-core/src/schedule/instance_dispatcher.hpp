@@ -64,6 +64,7 @@ class InstanceDispatcher final : public Backend,
   void set_limits(const Params& params);
   std::string all_remarks() const;
   void set_probes();
+  bool admit(Request& request) noexcept;
   std::optional<Index> acquire_inline(Batch batch, InlinePolicy how);
   void set_classes(const Params& params, NodeScheduler& scheduler);
   const std::string& location_name() const noexcept override { return node_; }

@@ -250,7 +250,7 @@ NodeScheduler::Action NodeScheduler::next_action(Index index, Nanoseconds moment
   if (!formed && busy() > instances_in_use()) return mark_idle(index);  // the others take the queue
   const std::size_t cap = max_items(index), floor = min_items(index);
   queue_.age(moment);
-  queue_.remove_expired(moment, removed, cap, free_for_normal() > 0 ? Takes::kAll : Takes::kHigh);
+  remove_late(moment, removed, cap, free_for_normal() > 0 ? Takes::kAll : Takes::kHigh);
   if (!removed.empty()) return {Action::kAgain};
   if (queue_.empty()) {
     if (formed || at_once || free_for_normal() == 0) return mark_idle(index);
@@ -262,7 +262,12 @@ NodeScheduler::Action NodeScheduler::next_action(Index index, Nanoseconds moment
   const std::optional<Takes> which = takes_next(index);
   if (!which || !suits(index, *which)) return mark_idle(index);
   const auto [target_size, samples] = next_batch_size(index, *which, moment);
-  const Cut batch = cut(target_size, *which);
+  const Cut batch = in_time(cut(target_size, *which), *which, target_size, floor, moment);
+  if (batch.start.first) {  // only the front of the queue was looked at
+    queue_.remove_if(removed, batch.items, *which,
+                     [&](Request& request) { return RequestQueue::fail_if_expired(request, moment); }, batch.start);
+    if (!removed.empty()) return {Action::kAgain};
+  }
   // The caller that would fill the batch may be waiting for capacity in the queue.
   const bool closed = batch.items >= target_size || batch.count < queue_.size() || full();
   const bool enough = batch.items >= floor;
@@ -272,7 +277,8 @@ NodeScheduler::Action NodeScheduler::next_action(Index index, Nanoseconds moment
     if (forming_ &&
         !(enough && (config_.batching.mode == BatchingMode::kPerCall || queue_.items() < min_items(*forming_))))
       return mark_idle(index);
-    if (const Nanoseconds until = filled_until(batch, enough); moment < until && !forming_)
+    if (const Nanoseconds until = std::min(filled_until(batch, enough), enough ? latest_start(batch, moment) : kNever);
+        moment < until && !forming_)
       return hold(index, until, target_size, SIZE_MAX);
     if (const Hold returns = enough ? returns_worth_waiting(index, moment, batch, target_size) : Hold{};
         returns.requests > 0)
@@ -282,7 +288,8 @@ NodeScheduler::Action NodeScheduler::next_action(Index index, Nanoseconds moment
   if (config_.shared_device && busy() > 1 && !was_paced && !starts && !full()) {
     if (forming_) return mark_idle(index);  // the forming instance starts first
     // Batches that start together end together, and then the device has no work until the callers return.
-    const auto slot = last_start_ + static_cast<Nanoseconds>(took_ / static_cast<double>(instances_in_use()));
+    const auto slot = std::min(last_start_ + static_cast<Nanoseconds>(took_ / static_cast<double>(instances_in_use())),
+                               latest_start(batch, moment));
     if (moment < slot) return hold(index, slot, kSlot, kSlot);
   }
   last_start_ = moment;
@@ -291,6 +298,7 @@ NodeScheduler::Action NodeScheduler::next_action(Index index, Nanoseconds moment
     samples_less_ = !samples_less_;
   }
   if (config_.by_deadline) instance.ends = after(moment, static_cast<Nanoseconds>(times_.of(batch.items).value_or(0)));
+  instance.began = moment;
   const StartReason reason = batch.items >= cap || full()  ? StartReason::kFull
                              : batch.count < queue_.size() ? StartReason::kTargetSize
                              : missed                      ? StartReason::kTimeout
@@ -329,11 +337,12 @@ NodeScheduler::Action NodeScheduler::refuse(const Cut& batch, Takes which, std::
 }
 
 void NodeScheduler::record_batch(Index index, std::size_t items, Nanoseconds took, Nanoseconds moment) noexcept {
-  const Instance& instance = instances_[index];
+  Instance& instance = instances_[index];
   const double count = static_cast<double>(items);
   ++batches_;
   took_ = moving_mean(took_, static_cast<double>(took));
-  if (learns_times()) times_.add(items, took);
+  const Nanoseconds began = std::exchange(instance.began, 0);
+  if (learns_times() || began > 0) times_.add(items, took, moment, began > 0 ? moment - began : took);
   if (instance.requests == 0) return;
   if (learns_returns()) returns_.answer(moment, instance.requests);
   const Nanoseconds worked = moment - std::exchange(worked_until_, moment);

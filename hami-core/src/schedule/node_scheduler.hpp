@@ -33,7 +33,7 @@
 //
 // next_action() takes the first of these that applies:
 //
-//   1. kAgain  requests expired or were abandoned: it removes them
+//   1. kAgain  requests expired, were abandoned, or cannot end before their deadline by the learned times: it removes them
 //   2. kIdle   no queued request suits the instance, or all are normal and the instance is reserved. If none is
 //              queued at all, it may be kWait (kReturns)
 //   3. kIdle   the batch is below the target size, and another instance is forming: that one takes these requests too
@@ -42,7 +42,7 @@
 //   6. kAgain  no further request will come, and the batch is below the minimum size: its requests fail
 //   7. kWait   kPaced: another instance of the same device started a moment ago
 //      kIdle   instead, if another instance is forming and starts first
-//   8. kRun
+//   8. kRun    the front of the queue; while not all requests that wait can end in time, the largest batch that can
 #pragma once
 
 #include <algorithm>
@@ -119,6 +119,12 @@ class NodeScheduler {
   }
   // Requests of one call have the same `call`.
   void push(Ref<Request> request, Nanoseconds moment, std::uint64_t call) noexcept;
+  // Fails a request that cannot end before its deadline by the learned times; true if it did.
+  bool fail_if_late(Request& request, Nanoseconds moment) const noexcept;
+  // Removes requests that expired, were abandoned, or cannot end before their deadline: all, or as many as are in front of the
+  // first `items` others.
+  void remove_late(Nanoseconds moment, RequestChain& removed, std::size_t items = SIZE_MAX,
+                   RequestQueue::Takes which = RequestQueue::Takes::kAll) noexcept;
   // When the request ends at the earliest by the learned times, if it arrives at `moment`. 0: nothing is known.
   Nanoseconds earliest_end(const Request& request, Nanoseconds moment) const noexcept;
   // Whether it may be queued: without admission by deadline, always.
@@ -182,7 +188,8 @@ class NodeScheduler {
     std::size_t requests = 0;   // of the batch that it runs; 0: it was not queued
     Nanoseconds queued_at = 0;  // the mean moment at which they arrived
     Nanoseconds free_since = 0;
-    Nanoseconds ends = 0;  // when its batch ends, by the learned times; 0: not known
+    Nanoseconds ends = 0;   // when its batch ends, by the learned times; 0: not known
+    Nanoseconds began = 0;  // when it took its batch from the queue; 0: it did not
   };
   using Cut = RequestQueue::Cut;
   using Takes = RequestQueue::Takes;
@@ -196,8 +203,8 @@ class NodeScheduler {
   }
   std::size_t max_items(Index instance) const noexcept;
   std::size_t min_items(Index instance) const noexcept;
-  Cut cut(std::size_t max_items, Takes which) const noexcept {
-    return queue_.cut(max_items, config_.batching.mode == BatchingMode::kPerCall, which);
+  Cut cut(std::size_t max_items, Takes which, RequestQueue::Start start = {}) const noexcept {
+    return queue_.cut(max_items, config_.batching.mode == BatchingMode::kPerCall, which, start);
   }
   bool suits(Index instance, Takes which) const noexcept;
   std::optional<Takes> takes_next(Index instance) const noexcept;
@@ -225,6 +232,16 @@ class NodeScheduler {
   std::pair<std::size_t, bool> next_batch_size(Index instance, Takes which, Nanoseconds moment) noexcept;
   Hold returns_worth_waiting(Index instance, Nanoseconds moment, const Cut& batch, std::size_t max_items) noexcept;
   Nanoseconds filled_until(const Cut& batch, bool enough) const noexcept;
+
+  // overload.cpp: the deadlines of the requests.
+  double least_time(std::size_t items, Nanoseconds moment) const noexcept;
+  bool fail_if_over(Request& request, double least, Nanoseconds moment) const noexcept;
+  Cut in_time(const Cut& batch, Takes which, std::size_t most, std::size_t min_items, Nanoseconds moment) noexcept;
+  bool all_end_in_time(const Cut& batch, Takes which, const Cut& first, Nanoseconds moment) const noexcept;
+  template <class Time>
+  std::optional<Cut> best_in_time(Takes which, std::size_t most, std::size_t min_items, Nanoseconds moment,
+                                  const Time& time) noexcept;
+  Nanoseconds latest_start(const Cut& batch, Nanoseconds moment) const noexcept;
 
   void note_arrival(LaneName lane, Nanoseconds moment) noexcept;
   void start(Instance& instance, bool normal, std::size_t requests, Nanoseconds queued_at) noexcept;
@@ -260,6 +277,7 @@ class NodeScheduler {
   double took_ = 0;               // recent mean time of a batch
   double items_each_ = 0;         // recent mean items of a request
   std::size_t smallest_ = 1;      // smallest possible batch of the current queue
+  std::uint32_t random_ = 1;      // xorshift: never 0
   std::uint64_t batches_ = 0;
   std::uint64_t last_sample_ = 0;  // the batch count at which another size was sampled
   bool samples_less_ = false;      // the next sample is smaller than the target, not larger

@@ -20,6 +20,13 @@ constexpr std::size_t kMemory = 64;
 // Weight of a batch that was slower than usual in the estimate of its size; of a faster one it is 2 / kSmooths. A machine that is
 // busy with other work makes batches slower and never faster, so the estimate stays near the fastest.
 constexpr double kSlower = 0.05;
+// Mean absolute deviations between the mean time of a batch and the time that hardly any exceeds: 3.2 standard deviations of a
+// normal distribution. TCP computes its retransmission timeout in the same way (RFC 6298).
+constexpr double kDeviations = 4;
+// A batch that takes longer than so many times the estimate says no more than one that takes as long, about those that follow.
+constexpr double kLongest = 4;
+// Requests of a queue that are compared when not all can end in time. They are read once for each batch, which takes microseconds.
+constexpr std::size_t kRivals = 1024;
 // Runs that make a size known: the first allocates, compiles or captures and is ignored, and two agree.
 constexpr std::size_t kKnown = 3;
 // Items of the largest batch while nothing is known: a batch may gain nothing, and engines keep the memory that they allocate

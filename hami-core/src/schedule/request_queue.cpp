@@ -1,20 +1,13 @@
 // RequestQueue: which requests form a batch, and which leave without one.
 #include "schedule/request_queue.hpp"
 
-#include <utility>
-
 namespace hami {
-namespace {
-
-// Fails a request that expired or was abandoned; true if it did.
-bool fail_if_expired(Request& request, Nanoseconds moment) noexcept {
+bool RequestQueue::fail_if_expired(Request& request, Nanoseconds moment) noexcept {
   const bool late = request.deadline <= moment;
   if (!late && !request.abandoned()) return false;
   request.fail(late ? deadline_exceeded(request, moment) : Error::cancelled());
   return true;
 }
-
-}  // namespace
 
 const RequestQueue::Order& RequestQueue::order(Takes which) const noexcept {
   static constexpr Order kOverdueFirst = {{kOverdue, kUrgentLane, kHighLane, kNormalLane}, 4};
@@ -65,8 +58,8 @@ void RequestQueue::age(Nanoseconds moment) noexcept {
   }
 }
 
-RequestQueue::Cut RequestQueue::cut(std::size_t max_items, bool one_call, Takes which) const noexcept {
-  Cut cut;
+RequestQueue::Cut RequestQueue::cut(std::size_t max_items, bool one_call, Takes which, Start start) const noexcept {
+  Cut cut{0, 0, start};
   std::uint64_t call = 0;
   visit_while(which, [&](const Request& next) {
     if (cut.count == 0) call = next.call;
@@ -74,7 +67,7 @@ RequestQueue::Cut RequestQueue::cut(std::size_t max_items, bool one_call, Takes 
     cut.items += next.items;
     ++cut.count;
     return true;
-  });
+  }, start);
   return cut;
 }
 
@@ -98,34 +91,24 @@ Ref<Request> RequestQueue::remove(std::size_t lane, Request& request) noexcept {
 void RequestQueue::take(const Cut& cut, RequestChain& taken, Takes which) noexcept {
   const std::size_t overdue = lanes_[kOverdue].size();
   std::size_t left = cut.count;
-  for (const std::size_t lane : order(which))
-    for (; left > 0 && !lanes_[lane].empty(); --left) taken.push(remove(lane, *lanes_[lane].first()));
+  for_each_from(which, cut.start, [&](std::size_t lane, Request& request) {
+    if (left == 0) return false;
+    taken.push(remove(lane, request));
+    --left;
+    return true;
+  });
   overdue_first_ = lanes_[kOverdue].size() == overdue;
 }
 
 RequestChain RequestQueue::take_all() noexcept {
   RequestChain all;
-  take({size_, items_}, all);
+  take({size_, items_, {}}, all);
   return all;
 }
 
 Ref<Request> RequestQueue::remove_oldest(LaneName lane) noexcept {
   const std::size_t from = lane == kNormalLane && !lanes_[kOverdue].empty() ? std::size_t{kOverdue} : lane;
   return remove(from, *lanes_[from].oldest());
-}
-
-void RequestQueue::remove_expired(Nanoseconds moment, RequestChain& removed, std::size_t items, Takes which) noexcept {
-  std::size_t live = 0;
-  for (const std::size_t lane : order(which)) {
-    for (Request *request = lanes_[lane].first(), *next = nullptr; request; request = next) {
-      if (live >= items) return;
-      next = Lane::after(*request);
-      if (fail_if_expired(*request, moment))
-        removed.push(remove(lane, *request));
-      else
-        live += request->items;
-    }
-  }
 }
 
 }  // namespace hami

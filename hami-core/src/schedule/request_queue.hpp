@@ -10,20 +10,32 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "observe/lane_name.hpp"
 #include "request/request_chain.hpp"
 #include "schedule/lane.hpp"
+#include "schedule/policy_constants.hpp"
 
 namespace hami {
 
+// Where a batch begins, and which of the requests behind it are left out: those whose deadline is earlier than `ends`.
+struct QueueStart {
+  Request* first = nullptr;  // of the first lane; null: the front
+  Nanoseconds ends = -kNever;
+};
+
+// Requests of the queue that form a batch.
+struct QueueCut {
+  std::size_t count = 0;
+  std::size_t items = 0;
+  QueueStart start = {};
+};
+
 class RequestQueue {
  public:
-  // Requests from the front of the queue that form a batch.
-  struct Cut {
-    std::size_t count = 0;
-    std::size_t items = 0;
-  };
+  using Start = QueueStart;
+  using Cut = QueueCut;
 
   void set_aging(Nanoseconds aging) noexcept { aging_ = aging; }  // kNever: normal requests wait as long as others come
 
@@ -51,6 +63,22 @@ class RequestQueue {
       return true;
     });
   }
+  // The requests of the first lane that compete for the same batches, at most policy::kRivals: those that have a deadline and the
+  // number of the first request. Until `visit` returns false.
+  template <class Visit>
+  void for_each_rival(Takes which, const Visit& visit) const {
+    for (const std::size_t lane : order(which)) {
+      Request *const front = lanes_[lane].first(), *rival = front;
+      for (std::size_t i = 0; rival && i < policy::kRivals; ++i, rival = Lane::after(*rival))
+        if (rival->deadline == kNever || (lane != kOverdue && rival->priority != front->priority) || !visit(*rival))
+          return;
+      if (front) return;
+    }
+  }
+  // Whether the rivals are in the order of their deadlines.
+  bool rivals_are_sorted(Takes which) const noexcept {
+    return which == Takes::kHigh || lanes_[kOverdue].empty() || (!overdue_first_ && has_high());
+  }
   // Whether a request that arrives now is the first.
   bool would_be_first(const Request& request) const noexcept;
 
@@ -62,16 +90,32 @@ class RequestQueue {
   // Normal requests that have waited for `aging` are overdue from now on.
   void age(Nanoseconds moment) noexcept;
   // What a batch of at most `max_items` takes: always the first request, if there is one. `one_call`: only requests of its call.
-  Cut cut(std::size_t max_items, bool one_call, Takes which = Takes::kAll) const noexcept;
+  Cut cut(std::size_t max_items, bool one_call, Takes which = Takes::kAll, Start start = {}) const noexcept;
   // Items at the front that belong to the call of the first request.
   std::size_t items_of_first_call() const noexcept;
   void take(const Cut& cut, RequestChain& taken, Takes which = Takes::kAll) noexcept;
   RequestChain take_all() noexcept;
   // The request of a lane that has waited longest; the lane is not empty.
   Ref<Request> remove_oldest(LaneName lane) noexcept;
-  // Removes and fails requests that expired or were abandoned: all, or as many as are in front of the first `items` live items.
-  void remove_expired(Nanoseconds moment, RequestChain& removed, std::size_t items = SIZE_MAX,
-                      Takes which = Takes::kAll) noexcept;
+  // Removes requests for which `fails` returns true: all, or as many as are in front of the first `items` others.
+  template <class Fails>
+  void remove_if(RequestChain& removed, std::size_t items, Takes which, const Fails& fails, Start start = {}) noexcept {
+    std::size_t live = 0;
+    for_each_from(which, start, [&](std::size_t lane, Request& request) {
+      if (live >= items) return false;
+      if (fails(request))
+        removed.push(remove(lane, request));
+      else
+        live += request.items;
+      return true;
+    });
+  }
+  // Fails a request that expired or was abandoned; true if it did.
+  static bool fail_if_expired(Request& request, Nanoseconds moment) noexcept;
+  // Removes and fails all such requests.
+  void remove_expired(Nanoseconds moment, RequestChain& removed) noexcept {
+    remove_if(removed, SIZE_MAX, Takes::kAll, [&](Request& request) { return fail_if_expired(request, moment); });
+  }
 
  private:
   static constexpr std::size_t kOverdue = kLanes;
@@ -84,14 +128,21 @@ class RequestQueue {
   };
 
   const Order& order(Takes which = Takes::kAll) const noexcept;
-  // Until `visit` returns false.
+  // Until `visit` returns false. It may remove the request.
   template <class Visit>
-  void visit_while(Takes which, const Visit& visit) const {
-    for (const std::size_t lane : order(which))
-      for (const Request *request = lanes_[lane].first(), *next = nullptr; request; request = next) {
+  void for_each_from(Takes which, Start start, const Visit& visit) const {
+    for (const std::size_t lane : order(which)) {
+      Request* request = lanes_[lane].first();
+      if (request && start.first) request = std::exchange(start.first, nullptr);
+      for (Request* next = nullptr; request; request = next) {
         next = Lane::after(*request);
-        if (!visit(*request)) return;
+        if (request->deadline >= start.ends && !visit(lane, *request)) return;
       }
+    }
+  }
+  template <class Visit>
+  void visit_while(Takes which, const Visit& visit, Start start = {}) const {
+    for_each_from(which, start, [&](std::size_t, const Request& request) { return visit(request); });
   }
   Ref<Request> remove(std::size_t lane, Request& request) noexcept;
 

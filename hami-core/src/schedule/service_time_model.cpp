@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <utility>
 
 namespace hami {
 
@@ -14,17 +15,24 @@ std::size_t ServiceTimeModel::index_of(std::size_t items) noexcept {
   return std::min(kSizes - 1, static_cast<std::size_t>(std::ilogb(static_cast<double>(items))));
 }
 
-void ServiceTimeModel::add(std::size_t items, Nanoseconds took) noexcept {
+void ServiceTimeModel::add(std::size_t items, Nanoseconds took, Nanoseconds moment, Nanoseconds busy) noexcept {
   if (items == 0) return;
   Size& size = sizes_[index_of(items)];
   ++runs_;
+  const Nanoseconds pause = moment - std::exchange(ended_, moment);
+  size.ended = moment;
   if (++size.runs == 1) return;
   known_ += size.runs == kKnown;
   const double count = static_cast<double>(items);
   double time = std::max(1.0, static_cast<double>(took)), weight = 1;
   if (size.runs > 2) {
     const double usual = size.each() * count;  // a slower run counts at most as a multiple of it
-    weight = time > usual ? kSlower : size.runs > kKnown ? 2.0 / kSmooths : 1;
+    if (size.known()) {
+      const double ratio = std::min(std::max(time, static_cast<double>(busy)) / usual, kLongest);
+      deviation_ += (std::abs(ratio - excess_) - deviation_) / kSmooths;
+      excess_ += (ratio - excess_) / kSmooths;
+    }
+    weight = time > usual ? kSlower : size.runs > kKnown && size.counts(pause) ? 2.0 / kSmooths : 1;
     time = std::min(time, kUncertain * usual);
   }
   size.items += weight * (count - size.items);
@@ -62,6 +70,20 @@ std::optional<double> ServiceTimeModel::of(std::size_t items) const noexcept {
   if (!nearest) return std::nullopt;
   const ServiceTime line = line_.value_or(ServiceTime{0, 1});
   return nearest->took * line.of(static_cast<double>(items)) / line.of(nearest->items);
+}
+
+std::optional<TimeRange> ServiceTimeModel::range(std::size_t items, Nanoseconds moment) const noexcept {
+  const Size& own = sizes_[index_of(items)];
+  const Size* nearest = nullptr;
+  const auto distance = [&](const Size& size) { return std::abs(&size - &own); };
+  for (const Size& size : sizes_)
+    if (size.known() && size.counts(moment - size.ended) && (!nearest || distance(size) < distance(*nearest)))
+      nearest = &size;
+  if (!nearest) return std::nullopt;
+  const double count = static_cast<double>(items);
+  const double part = line_ ? line_->of(count) / line_->of(nearest->items) : std::min(1.0, count / nearest->items);
+  const double least = nearest->took * part;
+  return TimeRange{least, least * std::max(1.0, excess_), least * std::max(1.0, excess_ + kDeviations * deviation_)};
 }
 
 TargetSize ServiceTimeModel::target_batch_size(std::size_t min_items, std::size_t max_items) const noexcept {

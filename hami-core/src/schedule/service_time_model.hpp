@@ -19,6 +19,13 @@ struct ServiceTime {
   double of(double items) const noexcept { return overhead + per_item * items; }
 };
 
+// How long a batch takes, in nanoseconds.
+struct TimeRange {
+  double least = 0;  // as fast as the fastest recent ones
+  double usual = 0;  // the mean
+  double most = 0;   // hardly any batch takes longer
+};
+
 // How many items a batch should have.
 struct TargetSize {
   std::size_t items = 0;  // 0: unknown
@@ -27,14 +34,18 @@ struct TargetSize {
 
 class ServiceTimeModel {
  public:
-  // Ignores the first run of a size, which may allocate, compile or capture.
-  void add(std::size_t items, Nanoseconds took) noexcept;
+  // Ignores the first run of a size, which may allocate, compile or capture. `moment`: the end of the run; `busy`: how long the
+  // instance was busy with it, with the answers to its callers; 0: as long as the run.
+  void add(std::size_t items, Nanoseconds took, Nanoseconds moment = 0, Nanoseconds busy = 0) noexcept;
   // Whether batches of about so many items were measured.
   bool measured(std::size_t items) const noexcept { return sizes_[index_of(items)].known(); }
   // Empty until two sizes are known.
   const std::optional<ServiceTime>& line() const noexcept { return line_; }
   // The time of `items` items in nanoseconds, from the nearest known size; empty if none is known.
   std::optional<double> of(std::size_t items) const noexcept;
+  // The time of `items` items, from sizes that are known and ran lately; empty if there are none. It is never a guess that is too
+  // high: without a line, a larger size takes as long as the known one, and a smaller size its share.
+  std::optional<TimeRange> range(std::size_t items, Nanoseconds moment) const noexcept;
   // The smallest size in [min_items, max_items] whose time per item is within 2 % of the best observed.
   TargetSize target_batch_size(std::size_t min_items, std::size_t max_items) const noexcept;
 
@@ -45,8 +56,14 @@ class ServiceTimeModel {
     double took = 0;
     std::uint64_t runs = 0;
     std::uint64_t last = 0;  // the number of the newest run
+    Nanoseconds ended = 0;   // when it ended
 
     bool known() const noexcept { return runs >= policy::kKnown; }
+    // An estimate that is too high may be the reason why nothing runs. So it does not count for long: one batch then runs, which
+    // corrects it, at the cost of at most one ninth of the time of an instance.
+    bool counts(Nanoseconds since_run) const noexcept {
+      return static_cast<double>(since_run) <= static_cast<double>(policy::kSmooths) * took;
+    }
     double each() const noexcept { return took / items; }
   };
   static constexpr std::size_t kSizes = 24;  // batches of 2^23 items and more count as one size
@@ -56,7 +73,10 @@ class ServiceTimeModel {
   std::array<Size, kSizes> sizes_{};
   std::size_t known_ = 0;  // sizes
   std::uint64_t runs_ = 0;
+  Nanoseconds ended_ = 0;  // the newest run
   std::optional<ServiceTime> line_;
+  double excess_ = 1;  // of known sizes: the time for which an instance is busy, in multiples of the estimate; the mean
+  double deviation_ = 0;  // the mean distance from it
 };
 
 }  // namespace hami

@@ -9,7 +9,10 @@
 namespace hami {
 namespace {
 
-std::size_t tensor_bytes(const Value& value) { return value.kind() == Kind::kTensor ? value.as_tensor()->bytes() : 0; }
+// On any device: only the shape is read.
+std::size_t tensor_bytes(const Value& value) {
+  return value.kind() == Kind::kTensor ? static_cast<const TensorObject*>(value.object())->bytes() : 0;
+}
 
 std::size_t owned_bytes(const Value& value) {
   std::size_t sum = 0;

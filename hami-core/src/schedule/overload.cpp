@@ -1,0 +1,165 @@
+// NodeScheduler: requests that cannot end before their deadline, and which of the others run while not all of them can.
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "lang/units.hpp"
+#include "schedule/node_scheduler.hpp"
+
+namespace hami {
+namespace {
+
+// Caches the last of the times that it was asked for: most requests of a queue have equally many items.
+template <class Time>
+class Cached {
+ public:
+  explicit Cached(const Time& time) : time_(time) {}
+  double operator()(std::size_t items) {
+    if (items != items_) value_ = time_(items_ = items);
+    return value_;
+  }
+
+ private:
+  const Time& time_;
+  std::size_t items_ = 0;
+  double value_ = 0;
+};
+
+std::string shown(double nanoseconds) { return show_duration(std::ceil(nanoseconds / 1e4) / 100); }
+
+Error late_error(const std::string& node, double least, Nanoseconds left) noexcept {
+  return error_from([&] {
+    return Error(ErrorCode::kDeadlineExceeded, Error::timed_out().message() + ": node \"" + node +
+                                                   "\" did not run this request, which takes at least " + shown(least) +
+                                                   ", because " +
+                                                   shown(static_cast<double>(std::max<Nanoseconds>(0, left))) +
+                                                   " were left; raise the timeout, or send fewer requests at a time");
+  });
+}
+
+}  // namespace
+
+// The least time of the smallest batch that such a request can be in; 0: not known.
+double NodeScheduler::least_time(std::size_t items, Nanoseconds moment) const noexcept {
+  const std::optional<TimeRange> range = times_.range(alike_ ? std::max(items, min_items(0)) : items, moment);
+  return range ? range->least : 0;
+}
+
+bool NodeScheduler::fail_if_late(Request& request, Nanoseconds moment) const noexcept {
+  if (request.deadline == kNever) return false;
+  return fail_if_over(request, least_time(request.items, moment), moment);
+}
+
+bool NodeScheduler::fail_if_over(Request& request, double least, Nanoseconds moment) const noexcept {
+  const Nanoseconds left = request.deadline - moment;
+  if (least <= static_cast<double>(left) || least == 0) return false;
+  request.fail(late_error(node_, least, left));
+  return true;
+}
+
+void NodeScheduler::remove_late(Nanoseconds moment, RequestChain& removed, std::size_t items, Takes which) noexcept {
+  const auto time = [&](std::size_t count) { return least_time(count, moment); };
+  Cached least(time);
+  queue_.remove_if(removed, items, which, [&](Request& request) {
+    return RequestQueue::fail_if_expired(request, moment) ||
+           (request.deadline != kNever && fail_if_over(request, least(request.items), moment));
+  });
+}
+
+// The batch itself while all requests can end in time; then it may have to be smaller, for the sake of its first one.
+NodeScheduler::Cut NodeScheduler::in_time(const Cut& batch, Takes which, std::size_t most, std::size_t min_items,
+                                          Nanoseconds moment) noexcept {
+  const Request& front = *queue_.first(which);
+  if (front.deadline == kNever || !alike_ || stopping_) return batch;
+  const std::optional<TimeRange> whole = times_.range(batch.items, moment);
+  if (!whole) return batch;
+  const double left = static_cast<double>(front.deadline - moment);
+  Cut first = batch;
+  if (whole->usual > left) {
+    const std::size_t least = std::max(front.items, min_items);
+    first = cut(items_within(front.deadline - moment, least, std::max(batch.items, least),
+                             [&](std::size_t items) { return times_.range(items, moment)->usual; }),
+                which);
+  }
+  if (all_end_in_time(batch, which, first, moment)) return first;
+  const std::size_t limit = config_.batching.mode == BatchingMode::kPerCall ? batch.items : most;
+  for (double TimeRange::* const part : {&TimeRange::most, &TimeRange::usual, &TimeRange::least})
+    if (const std::optional<Cut> best = best_in_time(
+            which, limit, min_items, moment, [&](std::size_t items) { return (*times_.range(items, moment)).*part; }))
+      return *best;
+  return batch;
+}
+
+// Whether the requests end in time if `first` runs now, and then batches of the size of `batch` in their order.
+bool NodeScheduler::all_end_in_time(const Cut& batch, Takes which, const Cut& first,
+                                    Nanoseconds moment) const noexcept {
+  const double whole = times_.range(batch.items, moment)->usual;
+  const double part = first.items == batch.items ? whole : times_.range(first.items, moment)->usual;
+  const std::size_t normal = free_for_normal(instances_in_use(), 0);
+  const double instances =
+      static_cast<double>(std::max<std::size_t>(1, which == Takes::kHigh ? instances_in_use() : normal));
+  const auto end_of = [&](std::size_t item) {  // the batches of the instances start evenly spaced
+    if (item <= first.items) return part;
+    const std::size_t before = (item - first.items - 1) / batch.items;
+    return (part + static_cast<double>(before) * whole) / instances + whole;
+  };
+  const double left = static_cast<double>(queue_.first(which)->deadline - moment);
+  if (queue_.rivals_are_sorted(which) && end_of(queue_.items()) <= left) return true;
+  std::size_t items = 0;
+  bool in_time = true;
+  queue_.for_each_rival(which, [&](const Request& request) {
+    items += request.items;
+    return in_time = end_of(items) <= static_cast<double>(request.deadline - moment);
+  });
+  return in_time;
+}
+
+// The largest batch of at most `most` items all of whose requests end in time, if a batch of n items takes `time(n)`. Among several
+// of that size any, with the same chance: the first in order, or the last, would favour callers who ask just before, or just after,
+// another one.
+template <class Time>
+std::optional<NodeScheduler::Cut> NodeScheduler::best_in_time(Takes which, std::size_t most, std::size_t min_items,
+                                                              Nanoseconds moment, const Time& time) noexcept {
+  Cached alone(time), together(time);
+  std::size_t behind = 0;
+  queue_.for_each_rival(which, [&](const Request& request) {
+    behind += request.items;
+    return true;
+  });
+  std::size_t size = 0, best = 0;
+  std::uint32_t equal = 0;
+  Request* chosen = nullptr;
+  queue_.for_each_rival(which, [&](Request& request) {
+    const std::size_t least = std::max(request.items, min_items), others = behind;
+    const double left = static_cast<double>(request.deadline - moment);
+    behind -= request.items;
+    if (others < least || alone(least) > left) return true;
+    const std::size_t limit = std::max(least, std::min(most, others));
+    size = std::clamp(size, least, limit);
+    if (together(size) > left || size < limit)
+      size = items_within(request.deadline - moment, together(size) > left ? least : size, limit, time);
+    if (size > best) equal = 0;
+    if (size < best) return true;
+    best = size;
+    random_ ^= random_ << 13U;
+    random_ ^= random_ >> 17U;
+    random_ ^= random_ << 5U;
+    if (random_ % ++equal == 0) chosen = &request;
+    return true;
+  });
+  if (!chosen) return std::nullopt;
+  const Cut found = cut(best, which, {chosen, moment + static_cast<Nanoseconds>(time(best))});
+  return found.items >= min_items ? std::optional(found) : std::nullopt;
+}
+
+// Until when a batch may wait for others without a loss: its first request would end late.
+Nanoseconds NodeScheduler::latest_start(const Cut& batch, Nanoseconds moment) const noexcept {
+  const Request* const front = queue_.first();
+  if (front->deadline == kNever) return kNever;
+  const std::optional<TimeRange> range = times_.range(batch.items, moment);
+  return range ? front->deadline - static_cast<Nanoseconds>(range->most) : kNever;
+}
+
+}  // namespace hami
