@@ -174,6 +174,7 @@ TABLE: tuple[tuple[str, tuple[Effect, ...]], ...] = (
     ("tests/ci/*", (users,)),
     ("tests/wheels/*", (note("tests/wheels needs wheels: ci/test wheels systems containers"),)),
     ("tests/bench/*", (nothing,)),
+    ("tests/reliability/*", (nothing,)),
     ("tests/gpu/*", (nothing,)),
     ("tests/*.md", (nothing,)),
     ("ci/requirements/serving-*", (configurations, serving)),

@@ -1,0 +1,221 @@
+"""Measure how many requests are answered in time when more arrive than a node can answer.
+
+    python tests/reliability/overload.py                        HAMi and a worker behind a bounded queue.Queue
+    python tests/reliability/overload.py --peers PYTHON         also mosec and LitServe, from the environment of PYTHON
+
+A request takes 20 ms, so that 50 per second are possible. Requests arrive at random moments; each is useful if its
+answer is there before its timeout. All systems run in turns, in every round, with the same arrivals. mosec and LitServe
+are servers: their requests travel over HTTP on this machine, and their own timeout is that of the requests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import http.client
+import queue
+import random
+import socket
+import statistics
+import subprocess
+import tempfile
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import hami
+
+SERVICE_S = 0.02
+QUEUE_SIZE = 64
+Send = Callable[[float, Callable[[], None]], None]  # sends a request with this timeout; calls back when it is answered
+
+MOSEC = """
+import time
+from mosec import Server, Worker
+class Sleep(Worker):
+    def forward(self, data):
+        time.sleep({service})
+        return b"ok"
+    def serialize(self, data): return data
+    def deserialize(self, data): return data
+if __name__ == "__main__":
+    server = Server()
+    server.append_worker(Sleep, num=1, max_batch_size=1)
+    server.run()
+"""
+LITSERVE = """
+import time
+import litserve
+class Sleep(litserve.LitAPI):
+    def setup(self, device): pass
+    def decode_request(self, request): return 0
+    def predict(self, x):
+        time.sleep({service})
+        return x
+    def encode_response(self, output): return {{"ok": 1}}
+if __name__ == "__main__":
+    litserve.LitServer(Sleep(), accelerator="cpu", timeout={timeout}).run(
+        port={port}, generate_client_file=False, log_level="error")
+"""
+
+
+@hami.register
+class Sleeps20ms(hami.Backend):
+    """A model that takes 20 ms."""
+
+    def forward(self, batch: list[hami.Request]) -> None:
+        """Wait, without the GIL."""
+        time.sleep(SERVICE_S)
+        for item in batch:
+            item["result"] = 1
+
+
+@contextlib.contextmanager
+def hami_node(timeout: float) -> Iterator[Send]:
+    """Yield the product, with its default configuration."""
+    with hami.pipe("Sleeps20ms") as pipe:
+
+        def send(timeout: float, answered: Callable[[], None]) -> None:
+            future = pipe.submit({"data": 0}, timeout=timeout)
+            future.add_done_callback(lambda done: answered() if not done.exception() else None)
+
+        yield send
+
+
+@contextlib.contextmanager
+def plain_queue(timeout: float) -> Iterator[Send]:
+    """Yield a worker behind a bounded queue, which rejects requests while it is full."""
+    waiting: queue.Queue[Callable[[], None] | None] = queue.Queue(QUEUE_SIZE)
+
+    def work() -> None:
+        while answered := waiting.get():
+            time.sleep(SERVICE_S)
+            answered()
+
+    worker = threading.Thread(target=work)
+    worker.start()
+
+    def send(timeout: float, answered: Callable[[], None]) -> None:
+        with contextlib.suppress(queue.Full):
+            waiting.put_nowait(answered)
+
+    yield send
+    waiting.put(None)
+    worker.join()
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    assert isinstance(port, int)
+    return port
+
+
+def post(connection: http.client.HTTPConnection, path: str) -> bool:
+    connection.request("POST", path, b"{}", {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    response.read()
+    return response.status == 200
+
+
+@contextlib.contextmanager
+def http_server(python: str, program: str, path: str, timeout: float, *flags: str) -> Iterator[Send]:
+    """Start a server and yield a client that has a connection for each thread."""
+    port = free_port()
+    text = textwrap.dedent(program).format(service=SERVICE_S, timeout=timeout, port=port)
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(256) as pool:
+        script = Path(folder, "server.py")
+        script.write_text(text, "utf-8")
+        arguments = [flag.format(port=port, milliseconds=round(timeout * 1000)) for flag in flags]
+        server = subprocess.Popen(
+            [python, str(script), *arguments], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        until = time.monotonic() + 60
+        while True:
+            try:
+                if post(http.client.HTTPConnection("127.0.0.1", port, timeout=5), path):
+                    break
+            except OSError:
+                if time.monotonic() > until or server.poll() is not None:
+                    raise
+            time.sleep(0.1)
+        local = threading.local()
+
+        def one(answered: Callable[[], None]) -> None:
+            try:
+                if not hasattr(local, "connection"):
+                    local.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+                if post(local.connection, path):
+                    answered()
+            except (OSError, http.client.HTTPException):
+                local.connection.close()
+
+        try:
+            yield lambda timeout, answered: (pool.submit(one, answered), None)[1]
+        finally:
+            pool.shutdown(cancel_futures=True)
+            server.terminate()
+            server.wait(30)
+
+
+def useful(send: Send, rate: float, timeout: float, seconds: float, seed: int) -> float:
+    """Return the useful answers per second of one run."""
+    chance = random.Random(seed)
+    lock, count = threading.Lock(), 0
+
+    def request() -> None:
+        deadline = time.monotonic() + timeout
+
+        def answered() -> None:
+            nonlocal count
+            if time.monotonic() <= deadline:
+                with lock:
+                    count += 1
+
+        send(timeout, answered)
+
+    start = moment = time.monotonic()
+    while (moment := moment + chance.expovariate(rate)) < start + seconds:
+        time.sleep(max(0.0, moment - time.monotonic()))
+        request()
+    time.sleep(timeout + SERVICE_S)
+    return count / seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peers", metavar="PYTHON", help="of an environment with mosec 0.9.8 and litserve 0.2.19")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=4)
+    parser.add_argument("--timeouts", type=int, nargs="*", default=[2, 4, 20], help="in multiples of 20 ms")
+    parser.add_argument("--loads", type=float, nargs="*", default=[1.5, 3, 10], help="in multiples of 50 per second")
+    options = parser.parse_args()
+    systems: dict[str, Callable[[float], contextlib.AbstractContextManager[Send]]] = {
+        "HAMi": hami_node,
+        "queue.Queue": plain_queue,
+    }
+    if options.peers:
+        systems["mosec"] = lambda timeout: http_server(
+            options.peers, MOSEC, "/inference", timeout, "--port", "{port}", "--timeout", "{milliseconds}"
+        )
+        systems["LitServe"] = lambda timeout: http_server(options.peers, LITSERVE, "/predict", timeout)
+    print("| timeout, ms | requests/s | " + " | ".join(systems) + " |")
+    print("|---" * (2 + len(systems)) + "|")
+    for multiple in options.timeouts:
+        timeout = multiple * SERVICE_S
+        for load in options.loads:
+            counts: dict[str, list[float]] = {name: [] for name in systems}
+            for seed in range(options.rounds):
+                for name, system in systems.items():
+                    with system(timeout) as send:
+                        counts[name].append(useful(send, load / SERVICE_S, timeout, options.seconds, seed))
+            cells = [f"{statistics.median(each):.1f}" for each in counts.values()]
+            print(f"| {timeout * 1000:.0f} | {load / SERVICE_S:.0f} | " + " | ".join(cells) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
