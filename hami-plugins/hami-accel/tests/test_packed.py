@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from hami_accel import AccelModel
-from hami_accel.packed import is_packed, read_manifest, write_packed
+from hami_accel.packed import is_packed, open_packed, read_manifest, write_packed
 
 pytest.importorskip("onnxruntime")
 
@@ -223,3 +224,112 @@ def test_only_an_archive_with_a_manifest_is_a_packed_file(tmp_path):
     assert not is_packed(path)
     assert not is_packed(tmp_path / "missing")
     assert not is_packed(b"bytes")
+
+
+def test_a_model_with_weights_in_another_file_is_packed_with_them(tmp_path, monkeypatch, capfd):
+    import onnx
+    from onnx import numpy_helper
+
+    monkeypatch.setenv("HAMI_ACCEL_CACHE", str(tmp_path / "cache"))
+    b = Builder()
+    b.save(tmp_path / "net.onnx", b("Add", b.input("x", [1, 4]), "w"))
+    model = onnx.load(tmp_path / "net.onnx")
+    model.graph.initializer.append(numpy_helper.from_array(np.array([[1, 2, 3, 4]], np.float32), "w"))
+    onnx.save(model, tmp_path / "net.onnx", save_as_external_data=True, location="net.data", size_threshold=0)
+    assert (tmp_path / "net.data").stat().st_size == 16
+    (tmp_path / "recipe.toml").write_text('[[model]]\nfile = "net.onnx"\n')
+    assert main(["compile", str(tmp_path / "recipe.toml")]) == 0
+    for name in ("net.onnx", "net.data"):
+        (tmp_path / name).unlink()
+    with AccelModel(tmp_path / "recipe.accel", device=OnnxDevice()) as packed:
+        assert np.array_equal(packed(np.zeros((1, 4), np.float32)), [[1, 2, 3, 4]])
+
+
+def test_weights_that_are_missing_are_named(tmp_path, monkeypatch, capfd):
+    import onnx
+    from onnx import numpy_helper
+
+    monkeypatch.setenv("HAMI_ACCEL_CACHE", str(tmp_path / "cache"))
+    b = Builder()
+    b.save(tmp_path / "net.onnx", b("Add", b.input("x", [1, 4]), "w"))
+    model = onnx.load(tmp_path / "net.onnx")
+    model.graph.initializer.append(numpy_helper.from_array(np.zeros((1, 4), np.float32), "w"))
+    onnx.save(model, tmp_path / "net.onnx", save_as_external_data=True, location="net.data", size_threshold=0)
+    (tmp_path / "net.data").unlink()
+    (tmp_path / "recipe.toml").write_text('[[model]]\nfile = "net.onnx"\n')
+    assert main(["compile", str(tmp_path / "recipe.toml")]) != 0
+    assert not (tmp_path / "recipe.accel").exists()
+    assert "net.data" in capfd.readouterr().err
+
+
+def damaged(path, key, value):
+    """Change one value of the manifest; the key may be one of the manifest, or of its model after a dot."""
+    with zipfile.ZipFile(path) as archive:
+        manifest = json.loads(archive.read("manifest.json"))
+        data = archive.read("0.onnx")
+    place = manifest["models"][0] if key.startswith("model.") else manifest
+    place[key.removeprefix("model.")] = value
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("manifest.json", json.dumps(manifest))
+        archive.writestr("0.onnx", data)
+
+
+VALUES = [
+    None,
+    True,
+    -1,
+    1e400,
+    float("nan"),
+    "text",
+    "",
+    [],
+    [1],
+    {},
+    {"x": 1},
+    {"x": [[]]},
+    {"x": "NCHW"},
+    [[]],
+    1 << 80,
+]
+KEYS = [
+    "format", "version", "models", "model.name", "model.file", "model.sha256", "model.max_time_per_fc", "model.shapes",
+    "model.layouts",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_manifest_with_a_value_of_another_kind_is_a_typed_error(key, tmp_path, monkeypatch):
+    """Or the model opens, where the value is one that it may have."""
+    monkeypatch.setenv("HAMI_ACCEL_CACHE", str(tmp_path / "cache"))
+    b = Builder()
+    model = b.save(tmp_path / "net.onnx", b("Relu", b.input("x", [1, 4]))).read_bytes()
+    path = tmp_path / "m.accel"
+    refused = 0
+    for value in VALUES:
+        write_packed(path, [({"name": "a"}, model)])
+        damaged(path, key, value)
+        try:
+            AccelModel(path, device=OnnxDevice()).close()
+        except hami.Error:
+            refused += 1
+    assert refused > len(VALUES) // 3
+
+
+def test_every_byte_of_the_structure_may_be_damaged(tmp_path, monkeypatch):
+    """The error is typed, or the file is read as before."""
+    monkeypatch.setenv("HAMI_ACCEL_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "m.accel"
+    write_packed(path, [({"name": "a"}, b"model")])
+    whole = path.read_bytes()
+    rng = np.random.default_rng(0)
+    for at in range(len(whole)):
+        changed = bytearray(whole)
+        changed[at] ^= int(rng.integers(1, 256))
+        path.write_bytes(changed)
+        if is_packed(path):
+            with contextlib.suppress(hami.ConfigError):
+                open_packed(path, 0)
+        path.write_bytes(whole[:at])
+        if is_packed(path):
+            with pytest.raises(hami.ConfigError):
+                open_packed(path, 0)

@@ -312,6 +312,9 @@ def test_hailo_passes_the_priority_and_keeps_error_codes(hailo, tmp_path):
             model(np.array([99, 0], np.uint8))
         assert [model.is_busy(slot) for slot in range(2)].count(True) == 1, "only the lost slot"
         assert model(np.array([1, 2], np.uint8)).tolist() == [2, 3]
+    assert "released" not in hailo, "the device may still write to the buffers of the lost slot"
+    with AccelModel(path, device="hailo"):
+        pass
     assert hailo[-1] == "released"
     with pytest.raises(hami.ConfigError, match="cannot load"):
         AccelModel(tmp_path / "none.hef", device="hailo")

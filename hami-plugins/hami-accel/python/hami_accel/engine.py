@@ -7,6 +7,7 @@ device in one thread per core. `VirtualEngine` is driven by the clock of a simul
 from __future__ import annotations
 
 import abc
+import logging
 import threading
 import time
 import weakref
@@ -17,10 +18,12 @@ from typing import Any
 import hami
 
 from hami_accel.device import Call, Device
-from hami_accel.errors import CallAborted, SlotLost
+from hami_accel.errors import CallAborted, DeviceError, SlotLost
 from hami_accel.scheduler import Scheduler
-from hami_accel.task import DONE, LEVELS, ORDINARY, READY, Task
+from hami_accel.task import DONE, LEVELS, NEW, ORDINARY, READY, Task, call_back, is_interrupt
 from hami_accel.worker import Worker
+
+_log = logging.getLogger("hami_accel")
 
 DEFAULT_AGEING = 2.0  # seconds; a waiting task of lower level is then run before all others
 DEFAULT_CALL_TIMEOUT = 30.0  # seconds; no function-call of a healthy device takes as long
@@ -69,12 +72,13 @@ class Engine(abc.ABC):
             if not task.done:
                 task.add_callback(callback)
                 return
-        callback(task)
+        if (interrupt := call_back(callback, task)) is not None:
+            raise interrupt
 
     def _cancel(self, task: Task, error: BaseException) -> bool:
         if task.done or task.cancelled is not None:
             return False
-        if self._scheduler.remove(task):
+        if task.state is NEW or self._scheduler.remove(task):
             self._end(task, error)
             return True
         task.cancelled = error
@@ -85,13 +89,19 @@ class Engine(abc.ABC):
         if self._abort and not task.abort_wanted:
             task.abort_wanted = True
             if task.call is not None:
-                task.call.abort()
+                try:
+                    task.call.abort()
+                except Exception:
+                    _log.exception("%s: the device %s cannot abort", task.model.name, self.device.name)
 
-    def _admit(self, task: Task) -> None:
-        """Queue a task."""
+    def _admit(self, task: Task) -> bool:
+        """Queue a task, unless it was cancelled before."""
+        if task.done:
+            return False
         if self._lanes > 1:
             task.cores = frozenset(core * self._lanes + task.level for core in task.cores)
         self._scheduler.add(task, self.now())
+        return True
 
     def _abort_for(self, task: Task) -> None:
         """Abort a function-call for a task that was queued, if no core is idle."""
@@ -128,13 +138,18 @@ class Engine(abc.ABC):
         elif aborted:
             task.aborts += 1
         late = task.deadline is not None and self.now() > task.deadline
-        if task.cancelled is not None:
-            outcome: BaseException | None = task.cancelled
-        elif not answered:
-            outcome = SlotLost(
+        lost: SlotLost | None = None
+        if not answered:
+            task.unanswered = True  # whatever the caller gets, the slot is not used again
+            lost = SlotLost(
                 f"{task.model.name}: the device {self.device.name} did not answer function-call {task.segment + 1} of "
                 f"{task.segments} within {self.call_timeout} s; the slot is lost, other slots can be used"
             )
+            _log.error("%s", lost)
+        if task.cancelled is not None:
+            outcome: BaseException | None = task.cancelled
+        elif lost is not None:
+            outcome = lost
         elif error is not None and not aborted:
             outcome = error
         elif late:
@@ -172,7 +187,8 @@ class ThreadEngine(Engine):
         core, first = -1, None
         at_once = task.level > ORDINARY or task.deadline is not None
         with self._lock:
-            self._admit(task)
+            if not self._admit(task):
+                return
             for core in task.cores:
                 if not self._driven[core]:
                     self._driven[core] = True
@@ -256,7 +272,9 @@ class ThreadEngine(Engine):
 
     def _next_task(self, core: int, until: Task | None) -> Task | None:
         """Return the task whose function-call this thread runs next; None: it leaves the core. The lock is held."""
-        task = self._choose(core)
+        task = self._scheduler.running[core]
+        if task is None or task.call is None:  # else Ctrl-C has ended the thread that waited for the function-call
+            task = self._choose(core)
         if task is None:
             self._driven[core] = False
         elif until is not None and until.state is DONE:
@@ -266,34 +284,55 @@ class ThreadEngine(Engine):
 
     def _drive(self, core: int, task: Task | None, until: Task | None) -> None:
         """Run function-calls on a core, first that of `task`, until nothing is left to run, or `until` is done."""
-        while task is not None:
-            ended_call = self._run_call(task, core)
+        try:
+            while task is not None:
+                ended_call = self._run_call(task, core)
+                with self._lock:
+                    self._settle(*ended_call)
+                    task, ended = self._next_task(core, until), self._take_ended()
+                notify(ended)
+        except BaseException:  # Ctrl-C in a caller: the worker goes on, also with the function-call that runs
             with self._lock:
-                self._settle(*ended_call)
-                task, ended = self._next_task(core, until), self._take_ended()
-            notify(ended)
+                if self._driven[core]:
+                    self._wake_worker(core, at_once=True)
+            raise
 
     def _run_call(self, task: Task, core: int) -> tuple[Task, int, float, bool, BaseException | None]:
         """Run the next function-call of a task; return the arguments of `_settle`."""
         error: BaseException | None = None
         answered = True
-        began = self.now()
+        call = task.call
         try:
-            # No lock: this thread sets `call` before it reads `abort_wanted`, and _abort_call the other way round.
-            task.call = call = self._begin_call(task, core)
+            if call is None:
+                task.began = self.now()
+                # No lock: this thread sets `call` before it reads `abort_wanted`, and _abort_call the other way round.
+                task.call = call = self._begin_call(task, core)
+                limit = self.call_timeout
+            else:
+                limit = None if self.call_timeout is None else max(0.0, task.began + self.call_timeout - self.now())
             if task.abort_wanted:
                 call.abort()
-            answered = call.wait(self.call_timeout)
+            answered = call.wait(limit)
             if answered and task.segment + 1 == task.segments:
                 task.model.flush(task.buffers, to_device=False)
-        except Exception as raised:
-            error = raised
-        return task, core, self.now() - began, answered, error
+        except BaseException as raised:
+            if is_interrupt(raised):
+                raise
+            error = raised if isinstance(raised, Exception) else _as_error(task, raised)
+        return task, core, self.now() - task.began, answered, error
+
+
+def _as_error(task: Task, raised: BaseException) -> DeviceError:
+    """Return the error of the task for what would end the thread of a worker, or that of the caller."""
+    error = DeviceError(f"{task.model.name}: the device raised {type(raised).__name__}({raised})")
+    error.__cause__ = raised
+    return error
 
 
 def notify(ended: list[Task]) -> None:
-    for task in ended:
-        task.notify()
+    interrupts = [task.notify() for task in ended]
+    if any(interrupts):
+        raise next(filter(None, interrupts))
 
 
 def deadline_error(task: Task) -> hami.DeadlineExceeded:

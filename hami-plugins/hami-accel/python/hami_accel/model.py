@@ -6,6 +6,7 @@ import contextlib
 import logging
 import math
 import os
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,10 +16,10 @@ from hami_accel.device import Device, LoadOptions
 from hami_accel.engine import engine_of
 from hami_accel.errors import InputError, ModelClosed, WaitTimeout
 from hami_accel.inputs import as_array, write_inputs
-from hami_accel.packed import is_packed, open_packed
+from hami_accel.packed import PackedModel, is_packed, open_packed
 from hami_accel.platform import Platform
 from hami_accel.report import durations_text, print_summary
-from hami_accel.slots import IDLE, RUNNING, WAITED, Slot, SlotTable
+from hami_accel.slots import IDLE, Slot, SlotTable
 from hami_accel.specs import TensorSpec
 from hami_accel.task import URGENT_PRIORITY, Task
 from hami_accel.ticket import Ticket
@@ -28,6 +29,7 @@ _log = logging.getLogger("hami_accel")
 # What it costs to wake the worker of a core (tests/bench/accel.md). A shorter task runs on the thread that starts it.
 _THREAD_CHANGE_S = 20e-6
 _CLOSE_TIMEOUT = 60.0  # seconds that close waits for function-calls that run; a device may be hung
+_leaked: list[object] = []  # models, with their buffers, that a device may still use: kept until the process ends
 
 
 class AccelModel:
@@ -65,7 +67,8 @@ class AccelModel:
         shapes: Mapping[str, Sequence[int]] | None = None,
         unchecked: bool = False,
     ) -> None:
-        self._closed = True  # until the constructor has succeeded
+        self._slots = SlotTable("", ())  # until the constructor has succeeded
+        self._slots.close()
         if not isinstance(n_task, int) or not 1 <= n_task <= 4096:
             raise hami.ConfigError(f"n_task must be a number of slots from 1 to 4096, got {n_task!r}")
         if not 0 <= max_time_per_fc < math.inf:
@@ -79,6 +82,15 @@ class AccelModel:
         else:
             options = LoadOptions(0, max_time_per_fc or packed.max_time_per_fc, shapes or packed.shapes)
             self._model = self.device.load(packed.path, options)
+        try:
+            self._set_up(n_task, options, packed)
+        except BaseException:
+            self._model.close()
+            raise
+        self._unchecked = unchecked
+
+    def _set_up(self, n_task: int, options: LoadOptions, packed: PackedModel | None) -> None:
+        if packed is not None:
             self._model.name, self._model.names = packed.names[packed.selected], packed.names
             self._model.selected = packed.selected
             self._model.inputs = [
@@ -88,11 +100,9 @@ class AccelModel:
         self._engine = engine_of(self.device)
         expected = self._model.expected_s
         self._inline_start = self._model.always_ends and expected is not None and expected <= _THREAD_CHANGE_S
-        self._unchecked = unchecked
         cores = frozenset(range(self.device.capabilities.cores))
         slots = [Slot(index, self._model.allocate(), cores) for index in range(n_task)]
         self._slots = SlotTable(self._model.name, slots)
-        self._closed = False
 
     @property
     def name(self) -> str:
@@ -128,7 +138,11 @@ class AccelModel:
             hami.DeadlineExceeded: the run time of the task alone is longer than `deadline`.
         """
         ticket = self._prepare(inputs, slot, priority, deadline)
-        self._engine.submit(ticket._task, inline=self._inline_start)
+        try:
+            self._engine.submit(ticket._task, inline=self._inline_start)
+        except BaseException:
+            ticket._abandon()
+            raise
         return ticket
 
     def wait(self, ticket: Ticket | int, timeout: float | None = None) -> Any:
@@ -146,8 +160,13 @@ class AccelModel:
         if not isinstance(ticket, Ticket):
             ticket = self._slots.running(self._slot(ticket))
         self._slots.claim(ticket, self)
-        if not self._engine.wait(ticket._task, timeout):
-            ticket._slot.swap(WAITED, RUNNING)
+        try:
+            ended = self._engine.wait(ticket._task, timeout)
+        except BaseException:  # Ctrl-C
+            self._slots.unclaim(ticket)
+            raise
+        if not ended:
+            self._slots.unclaim(ticket)
             raise WaitTimeout(
                 f"{self.name}: the task in slot {ticket.slot} is not done after {timeout} s; it goes on, wait again"
             )
@@ -158,11 +177,23 @@ class AccelModel:
     ) -> Any:
         """Start a task in any idle slot, wait for it, and return its outputs.
 
-        If a core is idle and `timeout` is None, the task runs on the calling thread, without a change of threads.
+        If a core is idle and `timeout` is None, the task runs on the calling thread, without a change of threads. If
+        the call raises before the task has ended, as after `timeout`, the task is cancelled. Its slot is idle again
+        when the task has ended.
         """
         ticket = self._prepare(inputs, None, priority, deadline)
-        self._engine.submit(ticket._task, inline=timeout is None)
-        return self.wait(ticket, timeout)
+        try:
+            self._engine.submit(ticket._task, inline=timeout is None)
+            self._slots.claim(ticket, self)
+            if not self._engine.wait(ticket._task, timeout):
+                raise WaitTimeout(
+                    f"{self.name}: the task in slot {ticket.slot} is not done after {timeout} s and is cancelled; "
+                    "give it more time, or use start and wait"
+                )
+        except BaseException:
+            ticket._abandon()
+            raise
+        return self._slots.take(ticket)
 
     __call__ = infer
 
@@ -195,9 +226,12 @@ class AccelModel:
             specs[name].check(array, self.name)
             if output and not array.flags.writeable:
                 raise InputError(f'{self.name}: the buffer for the output "{name}" is read-only; bind a writable one')
-        with self._reserved(target):
+        self._slots.occupy(target.index)
+        try:
             (target.buffers.outputs if output else target.buffers.inputs)[name] = array
             target.buffers.bound[name] = array
+        finally:
+            self._slots.free(target)
 
     def set_scheduling(
         self, cores: Iterable[int] | None = None, priority: int | None = None, slot: int | None = None
@@ -272,18 +306,28 @@ class AccelModel:
         advance(moment)
 
     def close(self) -> None:
-        """Cancel what runs and free the model. Waiting calls raise ModelClosed."""
-        if self._closed:
+        """Cancel what runs and free the model. Waiting calls raise ModelClosed.
+
+        Waits at most 60 s for the device. If a function-call has no answer by then, or was lost before, a warning names
+        the model, and its memory is not freed: the device may still use it.
+        """
+        tasks = self._slots.close()
+        if tasks is None:
             return
-        self._closed = True
-        running = [ticket._task for slot in self._slots if (ticket := slot.ticket) is not None and not ticket.done()]
-        for task in running:
-            self._engine.cancel(task, ModelClosed(f"{self.name}: the model was closed while a task was running"))
-        if not all(self._engine.wait(task, _CLOSE_TIMEOUT) for task in running):
-            _log.warning("%s: not freed, because a function-call has not ended", self.name)
-            return
-        self._model.close()
-        _log.info("released %s", self.name)
+        unused = False
+        try:
+            for task in tasks:
+                self._engine.cancel(task, ModelClosed(f"{self.name}: the model was closed while a task was running"))
+            until = time.monotonic() + _CLOSE_TIMEOUT
+            ended = all(self._engine.wait(task, max(until - time.monotonic(), 0.0)) for task in tasks)
+            unused = ended and self._slots.wait_unused(until - time.monotonic())
+        finally:
+            if not unused:
+                _leaked.append((self._model, list(self._slots)))
+                _log.warning("%s: its memory is not freed, because a function-call has not ended", self.name)
+        if unused:
+            self._model.close()
+            _log.info("released %s", self.name)
 
     def __enter__(self) -> AccelModel:
         return self
@@ -296,13 +340,11 @@ class AccelModel:
             self.close()
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else f"{len(self._slots)} slots"
+        state = "closed" if self._slots.closed else f"{len(self._slots)} slots"
         return f"<AccelModel {getattr(self, 'file', '?')} on {getattr(self, 'device', None)}, {state}>"
 
     def _prepare(self, inputs: Any, slot: int | None, priority: int | None, deadline: float | None) -> Ticket:
         """Check a call, occupy a slot and fill its buffers. If it raises, the slot is idle."""
-        if self._closed:
-            raise ModelClosed(f"{self.name}: the model is closed; create another AccelModel")
         if priority is not None:
             self._check_priority(priority)
         if deadline is not None:
@@ -318,22 +360,15 @@ class AccelModel:
                 deadline=None if deadline is None else self._engine.now() + deadline,
                 cores=target.cores,
             )
-            target.ticket = ticket = Ticket(self, target, task)
+            ticket = Ticket(self, target, task)
+            self._slots.run(target, ticket)
             return ticket
         except BaseException:
-            target.swap(RUNNING, IDLE)
+            self._slots.free(target)
             raise
 
-    @contextlib.contextmanager
-    def _reserved(self, slot: Slot) -> Any:
-        self._slots.occupy(slot.index)
-        try:
-            yield
-        finally:
-            slot.swap(RUNNING, IDLE)
-
     def _slot(self, number: int) -> Slot:
-        if self._closed:
+        if self._slots.closed:
             raise ModelClosed(f"{self.name}: the model is closed; create another AccelModel")
         return self._slots.get(number)
 

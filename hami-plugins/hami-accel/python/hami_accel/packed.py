@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import tempfile
 import zipfile
@@ -41,7 +42,9 @@ def is_packed(source: object) -> bool:
     """Return whether a source is the path of a packed file, whole or truncated: a ZIP archive with a manifest."""
     if not isinstance(source, (str, os.PathLike)):
         return False
-    with contextlib.suppress(OSError, zipfile.BadZipFile), open(source, "rb") as file:
+    if not os.path.isfile(source):  # opening a FIFO would wait
+        return False
+    with contextlib.suppress(Exception), open(source, "rb") as file:  # zipfile raises many kinds for a damaged archive
         head = file.read(_NAME_AT + len(MANIFEST))
         if not head.startswith(_START):
             return False
@@ -56,10 +59,17 @@ def write_packed(path: str | os.PathLike[str], models: Sequence[tuple[Mapping[st
         for number, (entry, data) in enumerate(models)
     ]
     manifest = json.dumps({"format": FORMAT, "version": VERSION, "models": entries}, indent=2) + "\n"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
-        archive.writestr(zipfile.ZipInfo(MANIFEST, _EPOCH), manifest)
-        for entry, (_, data) in zip(entries, models, strict=True):
-            archive.writestr(zipfile.ZipInfo(entry["file"], _EPOCH), data)
+    part = f"{os.fspath(path)}.part"
+    try:
+        with zipfile.ZipFile(part, "w", zipfile.ZIP_STORED) as archive:
+            archive.writestr(zipfile.ZipInfo(MANIFEST, _EPOCH), manifest)
+            for entry, (_, data) in zip(entries, models, strict=True):
+                archive.writestr(zipfile.ZipInfo(entry["file"], _EPOCH), data)
+        os.replace(part, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.remove(part)
+        raise hami.ConfigError(f'"{os.fspath(path)}" cannot be written: {error.strerror}') from error
 
 
 def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -74,8 +84,8 @@ def open_packed(path: str | os.PathLike[str], select: int | str) -> PackedModel:
     Raises hami.ConfigError if the file is damaged or of a later version, or has no such model.
     """
     with _archive(path) as archive:
-        entries = _manifest(archive, path)["models"]
-        names = [str(entry["name"]) for entry in entries]
+        entries = [_checked(entry) for entry in _manifest(archive, path)["models"]]
+        names = [entry["name"] for entry in entries]
         index = names.index(select) if isinstance(select, str) and select in names else select
         if not isinstance(index, int) or not 0 <= index < len(names):
             raise hami.ConfigError(
@@ -83,6 +93,8 @@ def open_packed(path: str | os.PathLike[str], select: int | str) -> PackedModel:
             )
         entry = entries[index]
         data = archive.read(entry["file"])
+        shapes = {str(name): [int(size) for size in shape] for name, shape in entry.get("shapes", {}).items()}
+        layouts = {str(name): str(layout) for name, layout in entry.get("layouts", {}).items()}
     if hashlib.sha256(data).hexdigest() != entry["sha256"]:
         raise _damaged(path, f'the content of "{names[index]}" differs from its hash')
     return PackedModel(
@@ -90,8 +102,8 @@ def open_packed(path: str | os.PathLike[str], select: int | str) -> PackedModel:
         names,
         index,
         float(entry.get("max_time_per_fc", 0)),
-        dict(entry.get("shapes", {})),
-        dict(entry.get("layouts", {})),
+        shapes,
+        layouts,
     )
 
 
@@ -102,22 +114,40 @@ def _archive(path: str | os.PathLike[str]) -> Any:
             if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
                 raise _damaged(path, "its members are compressed")
             yield archive
-    except (zipfile.BadZipFile, KeyError, EOFError, ValueError, TypeError, AttributeError) as error:
-        raise _damaged(path, str(error)) from error
+    except hami.ConfigError:
+        raise
     except OSError as error:
         raise hami.ConfigError(f'"{os.fspath(path)}" cannot be read: {error.strerror}') from error
+    except (
+        Exception
+    ) as error:  # zipfile and json raise many kinds: BadZipFile, RuntimeError, struct.error, RecursionError
+        raise _damaged(path, f"{type(error).__name__}: {error}") from error
 
 
 def _manifest(archive: zipfile.ZipFile, path: str | os.PathLike[str]) -> dict[str, Any]:
     manifest: dict[str, Any] = json.loads(archive.read(MANIFEST))
-    if manifest.get("format") != FORMAT or not manifest.get("models"):
+    models = manifest.get("models")
+    if manifest.get("format") != FORMAT or not isinstance(models, list) or not models:
         raise _damaged(path, f"{MANIFEST} does not describe models")
+    if not isinstance(manifest["version"], int):
+        raise _damaged(path, f"its version is {manifest['version']!r}, which is not a number")
     if manifest["version"] > VERSION:
         raise hami.ConfigError(
             f'"{os.fspath(path)}" has version {manifest["version"]} of the packed format, but this hami-accel '
             f"reads up to version {VERSION}: install a newer hami-accel, or compile the models again"
         )
     return manifest
+
+
+def _checked(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return an entry of the manifest. Raises TypeError or ValueError if a value is not of the kind that it must be."""
+    for key in ("name", "file", "sha256"):
+        if not isinstance(entry[key], str):
+            raise TypeError(f'"{key}" of a model is {type(entry[key]).__name__}, not text')
+    limit = entry.get("max_time_per_fc", 0)
+    if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not 0 <= limit < math.inf:
+        raise ValueError(f'"max_time_per_fc" of a model is {limit!r}, which is not a number of microseconds')
+    return entry
 
 
 def _damaged(path: str | os.PathLike[str], reason: str) -> hami.ConfigError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import tempfile
 from collections.abc import Mapping
@@ -64,8 +65,15 @@ def _read(recipe: Path) -> list[dict[str, Any]]:
 
 
 def _compile(entry: Mapping[str, Any], folder: Path, work: Path, where: str) -> tuple[dict[str, Any], bytes]:
-    source = folder / entry["file"]
     given = entry.get("inputs", {})
+    limit = entry.get("max_time_per_fc", 0)
+    if not isinstance(entry["file"], str):
+        raise hami.ConfigError(f"{where}: file must be the path of a model, got {entry['file']!r}")
+    if not isinstance(given, dict) or not all(isinstance(facts, dict) for facts in given.values()):
+        raise hami.ConfigError(f"{where}: inputs must be a table with a table for each input, got {given!r}")
+    if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not 0 <= limit < math.inf:
+        raise hami.ConfigError(f"{where}: max_time_per_fc must be microseconds, or 0 to not split, got {limit!r}")
+    source = folder / entry["file"]
     for name, facts in given.items():
         if set(facts) - _INPUT_KEYS:
             raise hami.ConfigError(f'{where}: input "{name}" takes {sorted(_INPUT_KEYS)}, got {sorted(facts)}')
@@ -81,13 +89,13 @@ def _compile(entry: Mapping[str, Any], folder: Path, work: Path, where: str) -> 
     if quantization not in QUANTIZATIONS:
         raise hami.ConfigError(f"{where}: quantization must be one of {QUANTIZATIONS}, got {quantization!r}")
     if quantization == "none":
-        data = source.read_bytes()
+        data = _whole(source, where)
     else:
         samples = [] if quantization == "dynamic" else _samples(entry, folder, specs, where)
         data = _quantized(source, work, quantization, samples)
     manifest = {
         "name": str(entry.get("name", source.stem)),
-        "max_time_per_fc": float(entry.get("max_time_per_fc", 0)),
+        "max_time_per_fc": float(limit),
         "quantization": quantization,
         "shapes": {name: list(spec.shape) for name, spec in specs.items()},
         "layouts": {name: str(facts["layout"]) for name, facts in given.items() if "layout" in facts},
@@ -139,7 +147,25 @@ def _quantized(source: Path, work: Path, quantization: str, samples: list[dict[s
             quantizer.quantize_static(source, work, reader, quant_format=kind)
     except Exception as error:  # onnxruntime's quantiser has no common base class but Exception
         raise hami.ConfigError(f'"{source}" cannot be quantised ({quantization}): {error}') from error
-    return work.read_bytes()
+    return _whole(work, f'"{source}"')
+
+
+def _whole(file: Path, where: str) -> bytes:
+    """Return a model in one piece, with the weights that it keeps in other files."""
+    import onnx
+    from hami_model_check.onnx import read_onnx
+
+    external = read_onnx(file, backend="compile").external_files
+    if not external:
+        return file.read_bytes()
+    try:
+        return onnx.load(file).SerializeToString()
+    except (
+        Exception
+    ) as error:  # a file is missing or too short, or the model exceeds 2 GiB; onnx has no common base class
+        raise hami.ConfigError(
+            f"{where}: the weights in {', '.join(external)} cannot be packed: {error}; a packed model has at most 2 GiB"
+        ) from error
 
 
 class _Samples:

@@ -31,7 +31,7 @@ class Scheduler:
         self._orders = itertools.count()
 
     def add(self, task: Task, now: float) -> None:
-        task.arrival, task.order = now, next(self._orders)
+        task.state, task.arrival, task.order = READY, now, next(self._orders)
         self.ready.append(task)
         if task.deadline is not None:
             self.with_deadline = True

@@ -1,11 +1,12 @@
 """Slot: the buffers of one task and the state that protects them.
 
-    IDLE ──start──► RUNNING ──wait──► WAITED ──outputs taken──► IDLE
-                       ▲                │
-                       └────time-out────┘
-    RUNNING or WAITED ──the device never answered──► LOST (final)
+    IDLE ──occupy──► FILLING ──run──► RUNNING ──claim──► WAITED ──take──► TAKING ──► IDLE
+                        │                ▲                 │
+      IDLE ◄─────free───┘                └────unclaim──────┘
+    WAITED ──the device never answered──► LOST (final): it may still use the buffers
 
-Every transition is a compare-and-swap, so that of two threads that start or wait for the same slot, one raises.
+The lock of the table guards every transition, so that of two threads that start or wait for the same slot, one raises.
+Closing the table ends FILLING and TAKING, in which a thread uses the buffers.
 """
 
 from __future__ import annotations
@@ -17,41 +18,35 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hami_accel.device import Buffers
-from hami_accel.errors import SlotError, SlotLost
+from hami_accel.errors import ModelClosed, SlotError
 
 if TYPE_CHECKING:
+    from hami_accel.task import Task
     from hami_accel.ticket import Ticket
 
 
 class SlotState(enum.Enum):
     IDLE = "idle"
+    FILLING = "filling"  # a caller writes or binds its buffers
     RUNNING = "running"
     WAITED = "waited"
+    TAKING = "taking"  # a caller copies the outputs
     LOST = "lost"
 
 
-IDLE, RUNNING, WAITED, LOST = SlotState  # without the look-up in the class, which every call would repeat
+IDLE, FILLING, RUNNING, WAITED, TAKING, LOST = SlotState  # without the look-up in the class, which every call repeats
 
 
 class Slot:
-    """One task slot of a model."""
+    """One task slot of a model. The lock of its table guards `state` and `ticket`."""
 
     def __init__(self, index: int, buffers: Buffers, cores: frozenset[int]) -> None:
         self.index = index
         self.buffers = buffers
         self.cores = cores  # that its tasks may use
         self.priority = 0  # of tasks that state none
-        self.ticket: Any = None  # of the task that runs
+        self.ticket: Ticket | None = None  # of the task that runs
         self.state = IDLE
-        self._lock = threading.Lock()
-
-    def swap(self, expected: SlotState, new: SlotState) -> bool:
-        """Enter `new` if the state is `expected`; return whether it was."""
-        with self._lock:
-            if self.state is not expected:
-                return False
-            self.state = new
-            return True
 
 
 class SlotTable:
@@ -59,8 +54,11 @@ class SlotTable:
 
     def __init__(self, name: str, slots: Sequence[Slot]) -> None:
         self.name = name  # of the model, for messages
+        self.closed = False
         self._slots = slots
         self._next = 0  # the slot after that of the last start
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)  # a slot of a closed table has changed
 
     def __iter__(self) -> Iterator[Slot]:
         return iter(self._slots)
@@ -79,46 +77,111 @@ class SlotTable:
         return self._slots[index]
 
     def occupy(self, number: int | None) -> Slot:
-        """Make a slot RUNNING and return it; None: any idle one, those with bound buffers last."""
-        if number is not None:
-            target = self.get(number)
-            if not target.swap(IDLE, RUNNING):
+        """Make an idle slot FILLING and return it; None: any idle one, those with bound buffers last."""
+        target = None if number is None else self.get(number)
+        with self._lock:
+            if self.closed:
+                raise self._is_closed()
+            if target is None:
+                target = self._any_idle()
+            elif target.state is not IDLE:
                 raise SlotError(
                     f"{self.name}: slot {number} is {target.state.value}; wait for its task, or use another slot"
                 )
-            return target
+            target.state = FILLING
+        return target
+
+    def _any_idle(self) -> Slot:
         count, first = len(self._slots), self._next
         for bound in (False, True):
             for offset in range(count):
                 target = self._slots[(first + offset) % count]
-                if bool(target.buffers.bound) is bound and target.state is IDLE and target.swap(IDLE, RUNNING):
+                if target.state is IDLE and bool(target.buffers.bound) is bound:
                     self._next = (target.index + 1) % count
                     return target
         raise SlotError(f"{self.name}: none of {count} slots is idle; wait for a task, or load with a larger n_task")
 
+    def free(self, slot: Slot) -> None:
+        """Make a FILLING slot IDLE again."""
+        with self._lock:
+            slot.state = IDLE
+            self._tell()
+
+    def run(self, slot: Slot, ticket: Ticket) -> None:
+        """Make a FILLING slot RUNNING."""
+        with self._lock:
+            if self.closed:
+                raise self._is_closed()
+            slot.state, slot.ticket = RUNNING, ticket
+
     def running(self, slot: Slot) -> Ticket:
         """Return the ticket of the task of a slot."""
-        ticket: Ticket | None = slot.ticket
+        ticket = slot.ticket
         if slot.state is IDLE or ticket is None:
             raise SlotError(f"{self.name}: slot {slot.index} is idle; start a task before you wait for one")
         return ticket
 
     def claim(self, ticket: Ticket, model: object) -> None:
         """Make the slot of a task WAITED, which one caller per task can."""
+        slot = ticket._slot
         if ticket._model is not model:
             raise SlotError(f"{self.name}: the ticket is of the model {ticket._model.name}; wait there")
-        if ticket._waited or not ticket._slot.swap(RUNNING, WAITED):
-            raise SlotError(f"{self.name}: another caller waits or has waited for this task of slot {ticket.slot}")
+        with self._lock:
+            if ticket._waited or slot.ticket is not ticket or slot.state is not RUNNING:
+                raise SlotError(f"{self.name}: another caller waits or has waited for this task of slot {ticket.slot}")
+            slot.state = WAITED
+
+    def unclaim(self, ticket: Ticket) -> None:
+        """The caller that has claimed a task leaves, and another one may wait for it."""
+        with self._lock:
+            ticket._slot.state = RUNNING
 
     def take(self, ticket: Ticket) -> Any:
         """Return the outputs of a claimed task that is done, or raise its error, and free the slot."""
-        slot, error = ticket._slot, ticket._task.error
-        ticket._waited = True
-        try:
+        slot, task = ticket._slot, ticket._task
+        with self._lock:
+            if slot.ticket is not ticket:
+                raise SlotError(f"{self.name}: another caller has waited for this task of slot {ticket.slot}")
+            ticket._waited = True
+            error = task.error
+            if error is None and self.closed:
+                error = self._is_closed()
             if error is not None:
+                self._leave(slot, LOST if task.unanswered else IDLE)
                 raise error
+            slot.state = TAKING
+        try:
             outputs = slot.buffers.take_outputs()
             return outputs if len(outputs) > 1 else next(iter(outputs.values()))
         finally:
-            slot.ticket = None
-            slot.swap(WAITED, LOST if isinstance(error, SlotLost) else IDLE)
+            with self._lock:
+                self._leave(slot, IDLE)
+
+    def _leave(self, slot: Slot, state: SlotState) -> None:
+        slot.state, slot.ticket = state, None
+        self._tell()
+
+    def _tell(self) -> None:
+        if self.closed:
+            self._changed.notify_all()
+
+    def close(self) -> list[Task] | None:
+        """Let no caller occupy a slot any more. Return the tasks that have not ended; None: it is closed already."""
+        with self._lock:
+            if self.closed:
+                return None
+            self.closed = True
+            return [slot.ticket._task for slot in self._slots if slot.ticket is not None and not slot.ticket.done()]
+
+    def wait_unused(self, timeout: float) -> bool:
+        """Wait until no caller uses buffers; return whether they can be freed: the device has answered for all."""
+        with self._lock:
+            unused = self._changed.wait_for(
+                lambda: all(slot.state not in (FILLING, TAKING) for slot in self._slots), max(timeout, 0.0)
+            )
+            return unused and not any(
+                slot.state is LOST or (slot.ticket is not None and slot.ticket._task.unanswered) for slot in self._slots
+            )
+
+    def _is_closed(self) -> ModelClosed:
+        return ModelClosed(f"{self.name}: the model is closed; create another AccelModel")

@@ -1,22 +1,28 @@
 """Task: one run of a model, as the scheduler and the engines see it.
 
-    READY ──► RUNNING ──► DONE
-                │  ▲
-                ▼  │
-              SUSPENDED
+    NEW ──► READY ──► RUNNING ──► DONE
+                        │  ▲
+                        ▼  │
+                      SUSPENDED
 
-A task that is removed before it runs goes from READY or SUSPENDED to DONE. DONE is final and entered once.
+A task that is removed before it runs goes from NEW, READY or SUSPENDED to DONE. DONE is final and entered once.
 """
 
 from __future__ import annotations
 
 import enum
+import logging
 import math
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hami_accel.device import Buffers, Call, DeviceModel
+
+if TYPE_CHECKING:
+    from typing import TypeGuard
+
+_log = logging.getLogger("hami_accel")
 
 ORDINARY, HIGH, URGENT, AGED = range(4)  # levels; AGED is the rank of an ordinary or high task that waited too long
 LEVELS = URGENT + 1
@@ -24,13 +30,14 @@ HIGH_PRIORITY, URGENT_PRIORITY = 254, 255
 
 
 class State(enum.Enum):
+    NEW = "new"  # not submitted
     READY = "ready"
     RUNNING = "running"
     SUSPENDED = "suspended"
     DONE = "done"
 
 
-READY, RUNNING, SUSPENDED, DONE = State  # without the look-up in the class, which every task would repeat
+NEW, READY, RUNNING, SUSPENDED, DONE = State  # without the look-up in the class, which every task would repeat
 
 
 def level_of(priority: int) -> int:
@@ -48,6 +55,7 @@ class Task:
         "aborts",
         "aged",
         "arrival",
+        "began",
         "buffers",
         "call",
         "cancelled",
@@ -63,6 +71,7 @@ class Task:
         "segment",
         "segments",
         "state",
+        "unanswered",
     )
 
     def __init__(
@@ -85,8 +94,10 @@ class Task:
         self.ran = 0.0  # seconds of the function-calls that are done
         self.aborts = 0  # for other tasks; the abort guard of the scheduler limits them
         self.aged = False
-        self.state = READY
+        self.state = NEW
         self.call: Call | None = None
+        self.began = 0.0  # when its function-call was submitted
+        self.unanswered = False  # a function-call got no answer: the device may use the buffers at any later time
         self.abort_wanted = False
         self.near_end = (math.inf, math.inf)  # when its function-call is not worth an abort, because a border is near
         self.cancelled: BaseException | None = None  # what ends the task at the next border
@@ -111,13 +122,29 @@ class Task:
         assert self.state is not DONE, "a task ends once"
         self.error, self.state, self.call = error, DONE, None
 
-    def notify(self) -> None:
-        """Wake waiting threads and run the callbacks."""
+    def notify(self) -> KeyboardInterrupt | None:
+        """Wake waiting threads and run the callbacks. Return Ctrl-C, if it came meanwhile."""
         callbacks, self._callbacks = self._callbacks, []
         self._ended.release()
-        for callback in callbacks:
-            callback(self)
+        interrupts = [call_back(callback, self) for callback in callbacks]
+        return next(filter(None, interrupts), None)
 
     def add_callback(self, callback: Callable[[Task], Any]) -> None:
         """Call `callback(task)` after the end. The caller holds the lock of the engine, and the task is not done."""
         self._callbacks.append(callback)
+
+
+def call_back(callback: Callable[[Task], Any], task: Task) -> KeyboardInterrupt | None:
+    """Call a callback and log what it raises, as concurrent.futures does. Return Ctrl-C on the main thread."""
+    try:
+        callback(task)
+    except BaseException as error:
+        if is_interrupt(error):
+            return error
+        _log.exception("%s: a done-callback has raised", task.model.name)
+    return None
+
+
+def is_interrupt(error: BaseException) -> TypeGuard[KeyboardInterrupt]:
+    """Return whether an exception is Ctrl-C, which Python raises on the main thread only."""
+    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()

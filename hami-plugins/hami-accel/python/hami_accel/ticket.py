@@ -62,28 +62,33 @@ class Ticket:
     async def _wait_async(self, loop: asyncio.AbstractEventLoop) -> Any:
         model, engine, task = self._model, self._model._engine, self._task
         model._slots.claim(self, model)
-        if model.device.clock is not None:  # virtual time passes while this thread waits
-            engine.wait(task, None)
-        ended: asyncio.Future[None] = loop.create_future()
-
-        def tell(_: Task) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop was closed
-                loop.call_soon_threadsafe(_complete, ended)
-
-        engine.add_callback(task, tell)
         timer = None
-        if task.deadline is not None:
-            timer = loop.call_later(task.deadline - engine.now(), engine.expire, task)
         try:
+            if model.device.clock is not None:  # virtual time passes while this thread waits
+                engine.wait(task, None)
+            ended: asyncio.Future[None] = loop.create_future()
+
+            def tell(_: Task) -> None:
+                with contextlib.suppress(RuntimeError):  # the loop was closed
+                    loop.call_soon_threadsafe(_complete, ended)
+
+            engine.add_callback(task, tell)
+            if task.deadline is not None:
+                timer = loop.call_later(task.deadline - engine.now(), engine.expire, task)
             await ended
-        except asyncio.CancelledError:
-            engine.cancel(task)
-            engine.add_callback(task, lambda _: self._discard())  # the buffers are in use until then
+        except BaseException:  # the task is cancelled, or its coroutine is closed
+            self._abandon()
             raise
         finally:
             if timer is not None:
                 timer.cancel()
         return model._slots.take(self)
+
+    def _abandon(self) -> None:
+        """Cancel the task, for which no caller waits any more, and free its slot when it has ended."""
+        engine = self._model._engine
+        engine.cancel(self._task)
+        engine.add_callback(self._task, lambda _: self._discard())  # the buffers are in use until then
 
     def _discard(self) -> None:
         with contextlib.suppress(Exception, CancelledError):

@@ -26,7 +26,8 @@ class VirtualEngine(Engine):
 
     def submit(self, task: Task, *, inline: bool = False) -> None:
         with self._lock:
-            self._admit(task)
+            if not self._admit(task):
+                return
             self._abort_for(task)
             if task.deadline is not None:
                 self._push(task.deadline, -1, None)
