@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -167,6 +168,67 @@ def test_a_file_that_cannot_be_written_is_an_error_of_the_start(path: str) -> No
         with pytest.raises(hami.ConfigError, match="cannot write the trace"):
             pipe.trace(path)
         assert pipe({"data": 1})["result"] == 1
+
+
+def test_a_fifo_without_a_reader_is_an_error_of_the_start(tmp_path: Path) -> None:
+    """Opening it would wait for a reader."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with hami.pipe("Identity") as pipe:
+        with pytest.raises(hami.ConfigError, match="it is a FIFO that no process reads; start the reader first"):
+            pipe.trace(fifo)
+        assert pipe({"data": 1})["result"] == 1
+
+
+def test_a_fifo_with_a_reader_gets_the_trace(tmp_path: Path) -> None:
+    """As a file, also what exceeds the 64 KiB that a FIFO holds."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with (
+        open(tmp_path / "read", "wb") as read,
+        subprocess.Popen(["cat", str(fifo)], stdout=read) as reader,
+        hami.pipe("Identity") as pipe,
+    ):
+        trace = start_when_read(pipe, fifo)
+        for _ in range(3000):
+            pipe({"data": 1})
+        trace.stop()
+        assert reader.wait(TIMEOUT) == 0
+    assert trace.error is None
+    assert (tmp_path / "read").stat().st_size == trace.written > 65536
+    assert read_trace(tmp_path / "read").of("request")
+
+
+def start_when_read(pipe: hami.Pipe, fifo: Path) -> Any:
+    """Start a trace as soon as the reader has opened the FIFO."""
+    deadline = time.monotonic() + TIMEOUT
+    while time.monotonic() < deadline:
+        try:
+            return pipe.trace(fifo)
+        except hami.ConfigError:
+            os.sched_yield()
+    raise AssertionError("nothing has opened the FIFO")
+
+
+@pytest.mark.parametrize("field", [b"\x40", b"\x0a", b""])
+def test_a_number_without_end_is_an_error_of_its_tenth_byte(field: bytes, tmp_path: Path) -> None:
+    """Each further byte would take as long as all bytes before it."""
+    endless = field + b"\xff" * 1_000_000
+    size, packet = len(endless), bytearray(b"\x0a")
+    while size > 0x7F:
+        packet.append(size & 0x7F | 0x80)
+        size >>= 7
+    (tmp_path / "t").write_bytes(bytes([*packet, size]) + endless)
+    with pytest.raises(hami.ConfigError, match="a number of more than 10 bytes"):
+        read_trace(tmp_path / "t")
+
+
+def test_only_a_regular_file_is_read_as_a_trace(tmp_path: Path) -> None:
+    """A FIFO would wait for a writer, and a device may have no end."""
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path / "fifo", Path("/dev/zero"), tmp_path):
+        with pytest.raises(hami.ConfigError, match="is not a file"):
+            read_trace(path)
 
 
 def test_a_closed_pipe_records_no_trace(tmp_path: Path) -> None:

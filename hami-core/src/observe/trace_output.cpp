@@ -2,6 +2,7 @@
 #include "observe/trace_output.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -21,6 +22,14 @@ constexpr std::size_t kMaxKept = 1 << 20;   // events that `last` keeps, 56 MB
 constexpr std::size_t kMaxWrite = 1 << 18;  // bytes that are collected before they are written
 
 Error cannot_write(const std::string& path, int reason) {
+  if (reason == ENXIO)
+    return Error(ErrorCode::kConfig, "cannot write the trace to \"" + path +
+                                         "\": it is a FIFO that no process reads; start the reader first, or give the "
+                                         "path of a file");
+  if (reason == ETIMEDOUT)
+    return Error(ErrorCode::kConfig,
+                 "cannot write the trace to \"" + path +
+                     "\": its reader has not read for 5 s; let it read, or give the path of a file");
   return Error(ErrorCode::kConfig, "cannot write the trace to \"" + path +
                                        "\": " + std::generic_category().message(reason) +
                                        "; give the path of a file in a folder that exists and can be written");
@@ -39,7 +48,7 @@ class File {
   void write(const std::string& packets) {
     for (std::size_t done = 0; done < packets.size();) {
       const ssize_t count = ::write(file_, packets.data() + done, packets.size() - done);
-      if (count < 0 && errno == EINTR) continue;
+      if (count < 0 && (errno == EINTR || (errno == EAGAIN && wait_for_reader()))) continue;
       if (count <= 0) {
         const int reason = count < 0 ? errno : ENOSPC;
         if (ftruncate(file_, size_) != 0) {  // a device: nothing to take back
@@ -53,7 +62,18 @@ class File {
   std::uint64_t size() const noexcept { return static_cast<std::uint64_t>(size_); }
 
  private:
-  static constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
+  // Opening a FIFO fails if no process reads it; otherwise it would wait for one. Regular files ignore O_NONBLOCK.
+  static constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK;
+  static constexpr int kReaderTimeout = 5000;  // ms; stopping the trace waits as long
+
+  // False, with errno: the reader of a FIFO does not read.
+  bool wait_for_reader() const noexcept {
+    pollfd waited{file_, POLLOUT, 0};
+    const int ready = ::poll(&waited, 1, kReaderTimeout);
+    if (ready == 0) errno = ETIMEDOUT;
+    return ready > 0 || errno == EINTR;
+  }
+
   const std::string path_;
   const int file_;
   off_t size_ = 0;

@@ -17,6 +17,7 @@ from hami._text import printable
 PACKET = 1
 TIMESTAMP, TRACK_EVENT, INTERNED, DESCRIPTOR = 8, 11, 12, 60
 BEGIN, END, INSTANT = 1, 2, 3
+MAX_VARINT = 10  # bytes of a number of 64 bits; a longer one would take quadratic time
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 Fields = dict[int, list[int | bytes]]
@@ -62,9 +63,11 @@ def read_trace(path: str | Path) -> TraceFile:
     """Return the contents of a trace. A packet that a killed process wrote in part is ignored.
 
     Raises:
-        ConfigError: The file is not a trace.
+        ConfigError: The path is not that of a regular file, or the file is not a trace.
         OSError: The file cannot be read.
     """
+    if Path(path).exists() and not Path(path).is_file():  # a FIFO would wait, and a device may have no end
+        raise ConfigError(f'"{printable(str(path))}" is not a file; give the path of a file that hami has written')
     data = Path(path).read_bytes()
     try:
         return _Reader().read(data)
@@ -178,14 +181,14 @@ def fields_of(message: bytes) -> Fields:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
+    value = 0
+    for shift in range(0, 7 * MAX_VARINT, 7):
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, at
-        shift += 7
+    raise ValueError(f"a number of more than {MAX_VARINT} bytes at byte {at}")
 
 
 def _pair(entry: Fields) -> tuple[int, str]:
