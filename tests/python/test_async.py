@@ -59,10 +59,10 @@ def test_an_error_is_raised_in_its_task_and_the_next_request_succeeds() -> None:
             with pytest.raises(ValueError, match="below zero"):
                 await pipe.acall(request)
             assert "result" not in request
-            with pytest.raises(RuntimeError, match="a backend raised StopIteration"):
+            with pytest.raises(hami.BackendExit, match="the backend raised StopIteration"):
                 await pipe.acall({"data": 0})
             task = asyncio.create_task(pipe.acall({"data": 1}))
-            with pytest.raises(RuntimeError, match="a backend raised CancelledError"):
+            with pytest.raises(hami.BackendExit, match="the backend raised CancelledError"):
                 await task
             assert not task.cancelled()
             with pytest.raises(hami.DataTypeError, match=r"^acall takes one dict such as \{\"data\": …\}, got list$"):

@@ -133,7 +133,7 @@ def write_wrong_key(item: Any) -> None:
         (lambda item: None, hami.NoResult, "the pipeline left no `result`"),
         (lambda item: item.pop("data"), hami.NoResult, "the pipeline left no `result`"),
         (raise_no_exception, TypeError, "exceptions must derive from BaseException"),
-        (exit_process, hami.RequestError, "the backend raised SystemExit(3)"),
+        (exit_process, hami.BackendExit, "the backend raised SystemExit(3)"),
         (write_wrong_key, hami.DataTypeError, "the keys of a request must be str, got 5"),
         (
             lambda item: item.update({"\ud800": 1}),

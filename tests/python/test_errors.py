@@ -23,6 +23,7 @@ TREE = {
     "NotFound": "Error",
     "OutOfRange": "Error",
     "AlreadyExists": "Error",
+    "BackendExit": "RequestError",
 }
 ALSO = {
     "DataTypeError": TypeError,

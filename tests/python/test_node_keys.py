@@ -199,13 +199,13 @@ def test_a_batch_fails_as_a_whole_where_on_batch_error_is_fail() -> None:
     assert len(seen) == 1
 
 
-def test_a_keyboard_interrupt_in_a_backend_propagates() -> None:
+def test_a_keyboard_interrupt_that_a_backend_raises_is_an_error_of_the_request() -> None:
 
     def interrupt(_: Any) -> Any:
         raise KeyboardInterrupt("stop")
 
     each(interrupt, "Interrupts")
-    with hami.pipe("Interrupts") as pipe, pytest.raises(KeyboardInterrupt):
+    with hami.pipe("Interrupts") as pipe, pytest.raises(hami.BackendExit, match="KeyboardInterrupt"):
         pipe({"data": 1})
 
 

@@ -211,10 +211,10 @@ def test_one_request_can_be_failed_alone() -> None:
 @pytest.mark.parametrize(
     ("given", "raised_type", "text"),
     [
-        (KeyboardInterrupt("stop"), KeyboardInterrupt, "stop"),
+        (KeyboardInterrupt("stop"), hami.BackendExit, "the backend raised KeyboardInterrupt(stop)"),
         (MemoryError("full"), MemoryError, "full"),
-        (SystemExit(3), hami.RequestError, "the backend raised SystemExit(3)"),
-        (GeneratorExit("odd"), GeneratorExit, "odd"),
+        (SystemExit(3), hami.BackendExit, "the backend raised SystemExit(3)"),
+        (GeneratorExit("odd"), hami.BackendExit, "the backend raised GeneratorExit(odd)"),
     ],
 )
 def test_exceptions_that_do_not_derive_from_exception(

@@ -100,27 +100,6 @@ PyObject* cancelled_error() noexcept {
   return found;
 }
 
-// Steals `error`. Returns a RuntimeError caused by it if raising it in a task would be misread: StopIteration ends a
-// coroutine and CancelledError reports a cancellation that did not happen; MemoryError if that cannot be allocated.
-// Returns `error` otherwise.
-PyObject* raisable(PyObject* error) noexcept {
-  PyObject* const cancelled = cancelled_error();
-  if (!cancelled) PyErr_Clear();
-  const bool misread = PyErr_GivenExceptionMatches(error, PyExc_StopIteration) ||
-                       (cancelled && PyErr_GivenExceptionMatches(error, cancelled));
-  Py_XDECREF(cancelled);
-  if (!misread) return error;
-  PyObject* const text = PyUnicode_FromFormat("a backend raised %s", Py_TYPE(error)->tp_name);
-  PyObject* const reason = text ? PyObject_CallOneArg(PyExc_RuntimeError, text) : nullptr;
-  Py_XDECREF(text);
-  if (!reason) {
-    Py_DECREF(error);
-    return memory_error().release().ptr();
-  }
-  PyException_SetCause(reason, error);
-  return reason;
-}
-
 PyObject* settle_self(PyObject* self, PyObject*) {
   Awaitable& awaitable = of(self);
   PyObject* const outcome = std::exchange(awaitable.outcome, nullptr);
@@ -135,7 +114,7 @@ PyObject* settle_self(PyObject* self, PyObject*) {
     if (Py_IsNone(outcome))
       Py_DECREF(outcome);
     else
-      awaitable.error = raisable(outcome);
+      awaitable.error = outcome;
   }
   if (!awaitable.wakeup) Py_RETURN_NONE;  // the task does not await yet, or was cancelled
   PyObject* const wakeup = std::exchange(awaitable.wakeup, nullptr);

@@ -115,7 +115,7 @@ py::object config_error(const PlanProblems& found) {
 
 std::string text_of(const py::object& exception) {
   try {
-    return py::str(exception);
+    return py::str(call_python(reinterpret_cast<PyObject*>(&PyUnicode_Type), exception));
   } catch (py::error_already_set&) {  // __str__ failed; the type's name is enough
     return "";
   }
@@ -131,12 +131,37 @@ Error wrap_exception(py::object exception) {
   return Error(ErrorCode::kForeign, text.empty() ? type : type + ": " + text, opaque(std::move(exception)), is_final);
 }
 
+// Whether it is an instance of a class of a module that the program may not have imported.
+bool is_of(const py::object& exception, const char* module, const char* name) {
+  const auto imported = py::reinterpret_steal<py::object>(PyImport_GetModule(py::str(module).ptr()));
+  if (!imported) {
+    PyErr_Clear();
+    return false;
+  }
+  return PyErr_GivenExceptionMatches(exception.ptr(), py::object(imported.attr(name)).ptr());
+}
+
+// Whether the exception steers the code that it passes: it ends a thread, a loop, a generator or a task. The caller of a request
+// has none of them to end.
+bool steers(const py::object& exception) {
+  PyObject* const raw = exception.ptr();
+  if (!PyErr_GivenExceptionMatches(raw, PyExc_Exception))
+    return !(PyErr_GivenExceptionMatches(raw, PyExc_KeyboardInterrupt) && runs_signal_handlers());  // Ctrl-C
+  return PyErr_GivenExceptionMatches(raw, PyExc_StopIteration) ||
+         PyErr_GivenExceptionMatches(raw, PyExc_StopAsyncIteration) ||
+         is_of(exception, "concurrent.futures._base", "CancelledError");
+}
+
 }  // namespace
 
 Error from_exception(py::object exception) {
-  if (PyErr_GivenExceptionMatches(exception.ptr(), PyExc_SystemExit))
-    return Error(ErrorCode::kRequest, "the backend raised SystemExit(" + text_of(exception) + ")");
-  return wrap_exception(std::move(exception));
+  if (!steers(exception)) return wrap_exception(std::move(exception));
+  const std::string message = "the backend raised " +
+                              std::string(py::str(py::type::handle_of(exception).attr("__name__"))) + "(" +
+                              text_of(exception) + ")";
+  py::object exit = construct("hami._errors", "BackendExit", message);
+  PyException_SetCause(exit.ptr(), exception.release().ptr());
+  return Error(ErrorCode::kForeign, message, opaque(std::move(exit)));
 }
 
 bool is_out_of_memory() {

@@ -1,6 +1,10 @@
 // Generators: they are driven and closed on the thread of the backend.
 #include "generator.hpp"
 
+#include <optional>
+
+#include "base/clock.hpp"
+#include "errors.hpp"
 #include "values.hpp"
 
 namespace hami::bind {
@@ -9,8 +13,10 @@ namespace {
 // Runs its `finally` blocks now.
 void close_generator(const py::object& generator) noexcept {
   try {
-    generator.attr("close")();
+    call_python(generator.attr("close"));
   } catch (py::error_already_set& raised) {
+    const bool may_be_of_signal_handler = !raised.matches(PyExc_Exception);
+    if (may_be_of_signal_handler && raise_later(raised)) return;
     raised.discard_as_unraisable("hami: closing the generator of a forward");
   } catch (const std::exception&) {  // no memory
     PyErr_NoMemory();
@@ -18,18 +24,48 @@ void close_generator(const py::object& generator) noexcept {
   }
 }
 
-// Delivers each yielded value. Returns what the generator returns.
-py::object deliver_parts(const py::object& generator, Request& request, py::list& untaken) {
+// What Python does between two instructions of a function, and not between two parts: `yield from iter(int, 1)` runs no instruction.
+// Signal handlers run, and other threads if this one has had the GIL for a while.
+class BetweenParts {
+ public:
+  void operator()() {
+    if (PyErr_CheckSignals() != 0) throw_python_error();
+    if (now() < until_) return;
+    {
+      const ReleaseGil released;
+    }
+    until_ = after(kGilShare);
+  }
+
+ private:
+  static constexpr Nanoseconds kGilShare = 1'000'000;  // 1 ms; Python's own switch interval is 5 ms
+  Nanoseconds until_ = after(kGilShare);
+};
+
+void emit_unless_cancelled(Request& request, Value part) {
+  try {
+    request.emit(std::move(part));
+  } catch (const Error&) {
+    if (!request.cancelled()) throw;
+  }
+}
+
+// Delivers each yielded value. Returns what the generator returns; nothing once the request is cancelled.
+std::optional<py::object> deliver_parts(const py::object& generator, Request& request, py::list& untaken) {
+  BetweenParts between_parts;
   for (;;) {
     PyObject* raw = nullptr;
-    const PySendResult state = PyIter_Send(generator.ptr(), Py_None, &raw);
-    if (state == PYGEN_ERROR) throw py::error_already_set();
-    py::object value = py::reinterpret_steal<py::object>(raw);
+    const PySendResult state = hami_resume(generator.ptr(), &raw);
+    if (state == PYGEN_ERROR) throw_python_error();
+    const py::object value = py::reinterpret_steal<py::object>(raw);
     if (state == PYGEN_RETURN) return value;
+    if (request.cancelled()) return std::nullopt;
     if (request.has_listener())
-      request.emit(to_value(value));
+      emit_unless_cancelled(request, to_value(value));
     else
       untaken.append(value);
+    between_parts();
+    if (request.cancelled()) return std::nullopt;
   }
 }
 
@@ -49,11 +85,15 @@ void run_generator(const py::object& generator, Batch batch, const std::string& 
   Request& request = batch[0];
   py::list untaken;
   try {
-    const py::object returned = deliver_parts(generator, request, untaken);
-    if (!returned.is_none())
-      request.dict.set(kResult, to_value(returned));
-    else if (!request.dict.contains(kResult))
+    const std::optional<py::object> returned = deliver_parts(generator, request, untaken);
+    if (!returned) {
+      close_generator(generator);
+      request.fail_if_cancelled();
+    } else if (!returned->is_none()) {
+      request.dict.set(kResult, to_value(*returned));
+    } else if (!request.dict.contains(kResult)) {
       request.dict.set(kResult, request.has_listener() ? Value() : to_value(untaken));
+    }
   } catch (...) {
     close_generator(generator);
     throw;

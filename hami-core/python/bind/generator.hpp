@@ -11,8 +11,8 @@ namespace hami::bind {
 bool is_generator_function(const py::object& method);
 
 // Runs the generator to its end: each value that it yields is a part. `result` is what it returns, else the list of the parts, or
-// None if the caller has taken them. Throws what it raises, and Error if the batch has several requests, or the request is
-// cancelled. `label`: of the backend.
+// None if the caller has taken them. A cancelled request fails, and the generator is closed after its next part. Throws what it raises,
+// and Error if the batch has several requests. `label`: of the backend.
 void run_generator(const py::object& generator, Batch batch, const std::string& label);
 
 }  // namespace hami::bind

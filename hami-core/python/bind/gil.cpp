@@ -37,6 +37,21 @@ namespace {
 // The main thread finalizes the interpreter and may use Python while it does.
 bool on_main_thread() noexcept { return syscall(SYS_gettid) == getpid(); }
 
+}  // namespace
+
+// After a fork the main thread may be another one.
+bool runs_signal_handlers() noexcept {
+  thread_local unsigned checked_generation = ~0u;
+  thread_local bool is_main = false;
+  if (const unsigned generation = fork_generation(); checked_generation != generation) {
+    checked_generation = generation;
+    is_main = on_main_thread();
+  }
+  return is_main;
+}
+
+namespace {
+
 void halt_if_finalizing() noexcept {
   if (finalizing() && !on_main_thread()) hami_halt_thread();
 }
@@ -165,17 +180,6 @@ class PluginGil {
 void* hold_for_plugin(const std::string& backend) { return new PluginGil(backend); }
 
 void release_plugin_gil(void* token) noexcept { delete static_cast<PluginGil*>(token); }
-
-// Whether Python runs signal handlers on this thread. Only the main thread does; after a fork it may be another thread.
-bool runs_signal_handlers() noexcept {
-  thread_local unsigned checked_generation = ~0u;
-  thread_local bool is_main = false;
-  if (const unsigned generation = fork_generation(); checked_generation != generation) {
-    checked_generation = generation;
-    is_main = on_main_thread();
-  }
-  return is_main;
-}
 
 void check_signals() {
   const HoldGil gil;

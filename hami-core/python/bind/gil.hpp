@@ -111,6 +111,9 @@ void run_pending_decrefs() noexcept;
 // threads, or if the exception cannot be scheduled.
 bool raise_later(const py::error_already_set& raised) noexcept;
 
+// Whether Python runs signal handlers on the calling thread: only on the main thread.
+bool runs_signal_handlers() noexcept;
+
 // Registers how the core acquires and releases the GIL, and how it notices Ctrl-C.
 void install_hooks();
 

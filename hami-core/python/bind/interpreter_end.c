@@ -33,6 +33,14 @@ PyObject* hami_call(PyObject* callable, PyObject* const* arguments, size_t count
   return result;
 }
 
+PySendResult hami_resume(PyObject* generator, PyObject** result) {
+  PySendResult state;
+  pthread_cleanup_push(halt, NULL);
+  state = PyIter_Send(generator, Py_None, result);
+  pthread_cleanup_pop(0);
+  return state;
+}
+
 void hami_decref(PyObject* object) {
   pthread_cleanup_push(halt, NULL);
   Py_DECREF(object);

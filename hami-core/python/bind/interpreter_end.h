@@ -19,6 +19,8 @@ PyGILState_STATE hami_ensure_gil(void);
 void hami_restore_thread(PyThreadState* state);
 // callable(*arguments). Runs user code, which may release and reacquire the GIL at any time.
 PyObject* hami_call(PyObject* callable, PyObject* const* arguments, size_t count);
+// PyIter_Send(generator, None, result): runs a generator up to its next value.
+PySendResult hami_resume(PyObject* generator, PyObject** result);
 // Py_DECREF, which may run a __del__.
 void hami_decref(PyObject* object);
 

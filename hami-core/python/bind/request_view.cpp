@@ -109,11 +109,21 @@ void fail(const RequestView& view, py::object exception) {
   view.with_request([&](Request& request) { request.fail(error); });
 }
 
-// The request may end while this waits, if another thread has made the call: then the reference keeps it.
+// The request may end while this waits, if another thread has made the call: then the reference keeps it. An exception would fail
+// the other requests of a batch too, which may have delivered parts and cannot run again.
 bool emit(const RequestView& view, py::handle part) {
   const Ref<Request> request = view.with_request([](Request& viewed) { return Ref<Request>(&viewed); });
-  return request->has_listener() && request->emit(to_value(part));
+  try {
+    if (request->cancelled()) throw request->cancellation();
+    return request->has_listener() && request->emit(to_value(part));
+  } catch (const Error&) {
+    if (view.has_neighbours() && request->cancelled()) return false;
+    throw;
+  }
 }
+
+// How many batches of several requests the Python backends of this thread run now, one inside the other.
+thread_local int shared_batches = 0;
 
 }  // namespace
 
@@ -166,12 +176,14 @@ BatchViews::BatchViews(Batch batch) : list_(batch.size()) {
   views_.reserve(batch.size());
   for (std::size_t i = 0; i < batch.size(); ++i) {
     views_.push_back(view_pool().take());
-    views_[i].first->attach(batch[i]);
+    views_[i].first->attach(batch[i], shared_batches > 0 || batch.size() > 1);
     list_[i] = views_[i].second;
   }
+  if (batch.size() > 1) ++shared_batches;
 }
 
 BatchViews::~BatchViews() {
+  if (views_.size() > 1) --shared_batches;
   for (const auto& [view, object] : views_) view->detach();  // a detached view cannot be borrowed
   const auto is_borrowed = [](const auto& view) { return view.first->borrow_count > 0; };
   const auto all_returned = [&] { return std::none_of(views_.begin(), views_.end(), is_borrowed); };
@@ -205,8 +217,9 @@ void register_views(py::module_& module) {
       .def(
           "emit", emit, py::arg("part"),
           "Deliver a part of the result to the caller of `pipe.stream`, `pipe.astream` or a request with the key "
-          "`parts`, and wait while the caller is behind. Returns False, and drops the part, if the caller takes no parts. Raises "
-          "CancelledError if the caller has left, DeadlineExceeded if the deadline passes.")
+          "`parts`, and wait while the caller is behind. Returns False, and drops the part, if the caller takes no parts. Once the "
+          "caller has left or the deadline has passed, raises CancelledError or DeadlineExceeded; returns False in a batch "
+          "of several requests.")
       .def_property_readonly("cancelled",
                              [](const RequestView& self) {
     return self.with_request([](const Request& request) { return request.cancelled(); });

@@ -50,11 +50,14 @@ class DictView {
 // hami.Request: the view of one request of a batch.
 class RequestView final : public DictView {
  public:
-  void attach(Request& request) noexcept {
+  void attach(Request& request, bool has_neighbours) noexcept {
     request_ = &request;
+    has_neighbours_ = has_neighbours;
     point_to(&request.dict);
   }
   void detach() noexcept { point_to(nullptr); }
+  // Whether an exception of the backend fails other requests too.
+  bool has_neighbours() const noexcept { return has_neighbours_; }
   std::atomic<unsigned> borrow_count{0};  // calls of children that use the request now
 
   // Runs use(request), like `with`.
@@ -65,6 +68,7 @@ class RequestView final : public DictView {
 
  private:
   Request* request_ = nullptr;
+  std::atomic<bool> has_neighbours_{false};
 };
 
 // Requests that a child's `forward` uses, on any thread. BatchViews waits for their return before the requests end.

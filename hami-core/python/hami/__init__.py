@@ -25,6 +25,7 @@ from hami._core import (
 )
 from hami._errors import (
     AlreadyExists,
+    BackendExit,
     BackendNotFound,
     BatchError,
     ConfigError,
@@ -63,6 +64,7 @@ __all__ = [
     "Alias",
     "AlreadyExists",
     "Backend",
+    "BackendExit",
     "BackendHandle",
     "BackendNotFound",
     "BatchError",

@@ -386,11 +386,12 @@ class Request(DictView):
             part: Any value.
 
         Returns:
-            False if the caller takes no parts; then this one is dropped.
+            False if the caller takes no parts, or if the request is cancelled and its batch has other requests, which
+            an exception would fail too. The part is dropped.
 
         Raises:
-            CancelledError: The caller has left.
-            DeadlineExceeded: The deadline of the request has passed.
+            CancelledError: The caller has left; in a batch of one request.
+            DeadlineExceeded: The deadline of the request has passed; in a batch of one request.
         """
 
     @property

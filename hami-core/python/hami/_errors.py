@@ -8,6 +8,7 @@ Error
 ├─ DataTypeError            a value has a type that is not accepted                   (also a TypeError)
 ├─ RequestError             one request failed; the pipe continues
 │  ├─ NoResult              the backend set no `result`
+│  ├─ BackendExit           the backend raised SystemExit, StopIteration or another exception that is not an error
 │  ├─ QueueFull             a queue is full
 │  ├─ DeadlineExceeded      the timeout or deadline passed, or an init_timeout        (also a TimeoutError)
 │  ├─ PipeClosed            the pipe was closed first
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 __all__ = [
     "AlreadyExists",
+    "BackendExit",
     "BackendNotFound",
     "BatchError",
     "ConfigError",
@@ -169,6 +171,26 @@ class NoResult(RequestError):
     ...     except hami.NoResult as error:
     ...         print(type(error).__name__)
     NoResult
+    """
+
+
+class BackendExit(RequestError):
+    """The backend raised an exception that is not an error of the request but steers the code that it passes.
+
+    >>> @hami.register
+    ... class Exits(hami.Backend):
+    ...     def forward(self, batch):
+    ...         raise SystemExit(3)
+    >>> with hami.pipe("Exits") as pipe:
+    ...     try:
+    ...         pipe({"data": 1})
+    ...     except hami.BackendExit as error:
+    ...         print(str(error).splitlines()[0], type(error.__cause__).__name__)
+    the backend raised SystemExit(3) SystemExit
+
+    It stands for StopIteration, StopAsyncIteration, CancelledError, and for every class that does not derive from
+    Exception, such as SystemExit, KeyboardInterrupt and GeneratorExit. In the caller, these would end a thread, a loop
+    or a task. The original exception is `__cause__`.
     """
 
 

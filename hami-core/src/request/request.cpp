@@ -37,7 +37,10 @@ bool Request::emit(Value part) {
   try {
     queue->push(std::move(part), deadline);
   } catch (const Error& failure) {
-    if (failure.code() == ErrorCode::kPipeClosed) throw Error::cancelled();  // the caller has left
+    if (failure.code() == ErrorCode::kPipeClosed) {  // the caller has left
+      caller.abandon();
+      throw cancellation();
+    }
     if (failure.code() == ErrorCode::kDeadlineExceeded) throw deadline_exceeded(*this, now());
     throw;
   }
@@ -45,9 +48,12 @@ bool Request::emit(Value part) {
 }
 
 void Request::fail_if_cancelled() noexcept {
-  if (!cancelled()) return;
+  if (cancelled()) error = cancellation();
+}
+
+Error Request::cancellation() const noexcept {
   const Nanoseconds moment = now();
-  error = deadline <= moment ? deadline_exceeded(*this, moment) : Error::cancelled();
+  return deadline <= moment ? deadline_exceeded(*this, moment) : Error::cancelled();
 }
 
 std::size_t Batch::items() const noexcept {

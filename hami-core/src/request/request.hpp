@@ -69,8 +69,10 @@ class Request : public Counted {
   bool cancelled() const noexcept;
   // Fails a cancelled request, also if a backend has left a result in it: with kDeadlineExceeded or kCancelled.
   void fail_if_cancelled() noexcept;
+  // The error of a cancelled request: kDeadlineExceeded or kCancelled.
+  Error cancellation() const noexcept;
   // Delivers a part of the result to the caller, and waits while the caller is behind. False: the caller takes no parts, and this one is
-  // dropped. After that the request does not run again. Error if it is cancelled, or its deadline passes.
+  // dropped. After that the request does not run again. Error if its deadline passes, or the caller has left: then it is abandoned.
   bool emit(Value part);
   bool has_listener() const noexcept { return bool(root().parts); }
   bool has_emitted() const noexcept { return root().emitted_.load(std::memory_order_relaxed); }
@@ -78,7 +80,7 @@ class Request : public Counted {
   void end_parts() noexcept {
     if (parts) parts->close();
   }
-  void abandon() noexcept { abandoned_.store(true, std::memory_order_relaxed); }
+  void abandon() const noexcept { abandoned_.store(true, std::memory_order_relaxed); }
 
   // The numbers in the timeline of the requests that callers made and this one works for.
   template <class Use>
@@ -100,7 +102,7 @@ class Request : public Counted {
 
   Request* next_ = nullptr;  // in the chain that owns this request
   LaneLinks links_;          // in the lane that owns this request
-  std::atomic<bool> abandoned_{false};
+  mutable std::atomic<bool> abandoned_{false};
   mutable std::atomic<bool> emitted_{false};
 };
 

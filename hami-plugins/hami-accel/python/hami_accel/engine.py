@@ -140,7 +140,7 @@ class Engine(abc.ABC):
         late = task.deadline is not None and self.now() > task.deadline
         lost: SlotLost | None = None
         if not answered:
-            task.unanswered = True  # whatever the caller gets, the slot is not used again
+            task.unanswered = True  # the slot is not used again, also if the caller gets another error
             lost = SlotLost(
                 f"{task.model.name}: the device {self.device.name} did not answer function-call {task.segment + 1} of "
                 f"{task.segments} within {self.call_timeout} s; the slot is lost, other slots can be used"

@@ -47,6 +47,7 @@ STATUSES: tuple[tuple[type[BaseException], Status], ...] = (  # the first class 
     (hami.QueueFull, Status(429, "RESOURCE_EXHAUSTED")),
     (hami.DeadlineExceeded, Status(504, "DEADLINE_EXCEEDED")),
     (hami.NoResult, Status(500, "INTERNAL")),
+    (hami.BackendExit, Status(500, "INTERNAL")),
     (hami.ReentrantCall, Status(500, "INTERNAL")),
     (hami.RequestError, Status(400, "INVALID_ARGUMENT")),
     (hami.DataTypeError, Status(400, "INVALID_ARGUMENT")),
