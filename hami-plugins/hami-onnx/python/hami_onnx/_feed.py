@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from hami_onnx._model import Model
 from hami_onnx._specs import TensorSpec
 
+_NOTHING: dict[str, Any] = {}
 _SMALL = 1 << 16  # bytes; larger arrays that all rows share are compared by their address
 
 
@@ -30,16 +31,9 @@ def read_feed(item: Any, model: Model, backend: str) -> Feed:
         raise hami.RequestError(f'{backend}: the request has no key "data"; its keys are {sorted(item.keys())}')
     values, given = _values(item["data"], model, backend)
     arrays = [_input(value, spec, backend) for spec, value in zip(model.inputs, values, strict=True)]
-    extra = {
-        spec.name: None if given[spec.name] is None else _input(given[spec.name], spec, backend)
-        for spec in model.optional
-        if spec.name in given
-    }
+    extra = _extra(given, model, backend) if model.optional else _NOTHING
     rows = model.rows
-    without_batch_axis = any(axis is not None for axis in rows.lone_axes) and all(
-        axis is None or (spec.shape and array.ndim == len(spec.shape) - 1)
-        for array, spec, axis in zip(arrays, model.inputs, rows.lone_axes, strict=True)
-    )
+    without_batch_axis = _is_without_batch_axis(arrays, model)
     if without_batch_axis:
         arrays = [
             array if axis is None else np.expand_dims(array, axis)
@@ -59,10 +53,32 @@ def read_feed(item: Any, model: Model, backend: str) -> Feed:
     return Feed(arrays, extra, count, without_batch_axis)
 
 
+def _extra(given: Mapping[str, Any], model: Model, backend: str) -> dict[str, Any]:
+    """Return the inputs that the request has although it might leave them out."""
+    return {
+        spec.name: None if given[spec.name] is None else _input(given[spec.name], spec, backend)
+        for spec in model.optional
+        if spec.name in given
+    }
+
+
+def _is_without_batch_axis(arrays: list[Any], model: Model) -> bool:
+    """Return whether all arrays with rows lack the axis of the rows."""
+    first = model.rows.first_lone
+    if first is None or arrays[first].ndim != len(model.inputs[first].shape) - 1:
+        return False
+    return all(
+        axis is None or (spec.shape and array.ndim == len(spec.shape) - 1)
+        for array, spec, axis in zip(arrays, model.inputs, model.rows.lone_axes, strict=True)
+    )
+
+
 def group_key(feed: Feed, model: Model) -> Hashable:
     """Return what requests that may run together have in common: shapes, and the values of inputs that rows share."""
     if feed.extra or not model.rows.joins:
         return id(feed)  # an input that others leave out, or another value of an initializer: alone
+    if model.rows.only_first_axes:
+        return tuple([array.shape[1:] for array in feed.arrays])
     return tuple(
         array.shape[:axis] + array.shape[axis + 1 :] if axis is not None else _content(array)
         for array, axis in zip(feed.arrays, model.rows.input_axes, strict=True)
@@ -84,9 +100,8 @@ def _axis_text(model: Model) -> str:
 
 def _rows_of(arrays: list[Any], model: Model, backend: str) -> int:
     counts = set()
-    for array, axis in zip(arrays, model.rows.input_axes, strict=True):
-        if axis is None:
-            continue
+    for index, axis in model.rows.row_inputs:
+        array = arrays[index]
         if array.ndim <= axis:
             raise hami.RequestError(
                 f"{backend}: the rows of the data are its axis {axis}, got {array.dtype} {list(array.shape)}"
@@ -210,10 +225,12 @@ def _strings(array: NDArray[Any], spec: TensorSpec, backend: str) -> NDArray[np.
 def _check_shape(array: Any, spec: TensorSpec, row_axis: int | None, model: Model, backend: str) -> None:
     if not spec.shape or spec.is_sequence:  # a scalar, or the model does not state the rank
         return
-    fits = array.ndim == len(spec.shape) and all(
-        size == expected or expected is None or axis == row_axis  # run_batch pads a short batch
-        for axis, (size, expected) in enumerate(zip(array.shape, spec.shape, strict=True))
-    )
+    shape = array.shape
+    fits = len(shape) == len(spec.shape)
+    if fits:
+        for axis, expected in enumerate(spec.shape):
+            if expected is not None and shape[axis] != expected and axis != row_axis:  # run_batch pads a short batch
+                fits = False
     if not fits:
         text = f'{backend}: input "{spec.name}" expects {spec}, got {array.dtype} {list(array.shape)}'
         raise hami.RequestError(text + _why_not_padded(array, spec, model))

@@ -17,8 +17,8 @@ def own_part(output: Any, axis: int | None, start: int, stop: int, rows: int) ->
     memory. Everything else is copied. An output without rows (`axis` None) is copied too, because each caller may
     change its result.
     """
-    if isinstance(output, list):
-        return output if axis is None else output[start:stop]
+    if axis == 0 and isinstance(output, list):
+        return output[start:stop]
     if axis is None:
         return output.copy() if isinstance(output, np.ndarray) else output
     if axis:

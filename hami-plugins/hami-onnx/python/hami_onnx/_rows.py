@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import hami
 from hami_model_check.joining import Axes, Joining
@@ -29,6 +30,21 @@ class Rows:
     output_axes: AxisList
     fixed: int | None
     lone_axes: AxisList
+
+    @cached_property
+    def first_lone(self) -> int | None:
+        """The first input whose axis data may leave out; None: data has all axes."""
+        return next((index for index, axis in enumerate(self.lone_axes) if axis is not None), None)
+
+    @cached_property
+    def row_inputs(self) -> tuple[tuple[int, int], ...]:
+        """The inputs with rows: index and axis."""
+        return tuple((index, axis) for index, axis in enumerate(self.input_axes) if axis is not None)
+
+    @cached_property
+    def only_first_axes(self) -> bool:
+        """Whether axis 0 is the axis of the rows in all inputs."""
+        return all(axis == 0 for axis in self.input_axes)
 
     @classmethod
     def none(cls, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> Rows:
