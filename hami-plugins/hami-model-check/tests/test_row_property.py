@@ -14,8 +14,12 @@ from random_models import ROWS, RandomModel
 from row_runs import axes_to_try, difference, session, with_rows
 
 from hami_model_check import rows
+from hami_model_check._rows import size
+from hami_model_check._rows.guess import input_values
 from hami_model_check._rows.model import load
 from hami_model_check._rows.operators import NEWEST, OPERATORS
+from hami_model_check._rows.value import Unknown, Value
+from hami_model_check._rows.walk import Walk
 
 _CONTROL = {"Constant", "If", "Loop", "Scan", "SequenceMap"}  # without an entry in the table
 
@@ -98,6 +102,54 @@ def test_with_a_fixed_number_of_rows_other_rows_and_the_place_change_nothing(see
         if not all(np.allclose(last, row, 1e-4, tolerance, equal_nan=True) for row in same):
             wrong.append(5000 + 1000 * seed + at)
     assert wrong == []
+
+
+def test_the_shapes_that_the_proof_assumes_are_those_of_the_results(cases) -> None:
+    """A wrong number of axes would align the batch axis of one tensor with another axis of the next."""
+    wrong = []
+    compared = 0
+    for case in cases:
+        names = [given.name for given in case.model.graph.input]
+        feeds = {
+            name: np.asarray(feed) for name, feed in zip(names, case.data_sets[0][0], strict=False) if is_array(feed)
+        }
+        for axes in axes_to_try(feeds):
+            model = with_rows(case.model, feeds, axes)
+            if model is None:
+                continue
+            chosen = {name: axis for name, axis in axes.items() if axis is not None}
+            ((name, axis), *_) = chosen.items()
+            found = assumed(model, chosen)
+            for value, result in zip(found, case.data_sets[0][1], strict=False):
+                if isinstance(value, Value) and value.shape is not None and isinstance(result, np.ndarray):
+                    compared += 1
+                    wrong += [] if fits(value, result, feeds[name].shape[axis]) else [f"{case.name} {chosen}: {value}"]
+    assert wrong == []
+    assert compared > 2000
+
+
+def assumed(model, axes) -> list:
+    loaded = load(model.SerializeToString(), 1_000_000)
+    try:
+        return next(Walk(loaded, "onnx", 100_000).outputs(input_values(loaded, axes)))
+    except Unknown:
+        return []
+
+
+def fits(value: Value, result: np.ndarray, rows: int) -> bool:
+    """Return whether the result has the axes and elements that are known of the value."""
+    assert value.shape is not None
+    if len(value.shape) != result.ndim:
+        return False
+    known = [length if isinstance(length, int) else size.per_row(length) for length in value.shape]
+    for length, part, actual in zip(value.shape, known, result.shape, strict=True):
+        if isinstance(part, int) and actual != (part if isinstance(length, int) else part * rows):
+            return False
+    elements = [np.nan if isinstance(element, size.Sum) else element for element in value.elements or ()]
+    if not elements or result.dtype.kind not in "biuf":
+        return True
+    seen = np.asarray(elements, np.float64)
+    return np.allclose(np.where(np.isnan(seen), result.ravel(), seen), result.ravel(), 1e-4, equal_nan=True)
 
 
 def test_the_table_has_each_operator_of_onnx_with_its_attributes() -> None:

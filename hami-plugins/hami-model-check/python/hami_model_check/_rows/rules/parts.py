@@ -194,7 +194,7 @@ def gather(call: Call) -> list[Value]:
         return [rows_of(shape, data.batch._replace(axis=data.batch.axis + shift))]
     if indices.batch is not None:
         if data.of_size:
-            raise Mixes("may use the number of rows as a number")
+            raise Unknown("may use the number of rows as a number")
         return [rows_of(shape, indices.batch._replace(axis=indices.batch.axis + axis))]
     if data.elements is not None and len(own) == 1:
         numbers = indices.integers()

@@ -330,7 +330,7 @@ def channels_mixed(call: Call) -> list[Value]:
     """Combine places or channels within each image."""
     batch = _images(call, weights=range(1, len(call.inputs)))
     data = call.input(0)
-    if data.shape is None:
+    if data.shape is None or call.operator == "Col2Im":
         return [Value(None, batch)]
     if call.operator in ("LRN", "InstanceNormalization", "GroupNormalization", "GroupNorm"):
         return [Value(data.shape, batch)]
