@@ -75,6 +75,12 @@ def test_an_input_that_only_empty_data_fit_is_refused(pipe, tmp_path):
     assert 'has an input "x" with an axis of length 0, which only empty data fit' in text
 
 
+def test_an_axis_of_length_0_is_no_obstacle_for_other_operators(pipe, tmp_path):
+    ports = {"x": (TensorProto.FLOAT, [2, 0])}, {"y": (TensorProto.FLOAT, [2, 0])}
+    model = pipe(model=str(save(tmp_path / "m.onnx", [helper.make_node("Add", ["x", "x"], ["y"])], *ports)))
+    assert values(model({"data": np.zeros((2, 0), np.float32)})) == [[], []]
+
+
 @pytest.mark.parametrize("limit", ["max_nodes", "max_graph_depth", "max_call_depth"])
 def test_a_limit_is_a_parameter(pipe, models, limit):
     pipe(model=str(models.double()), **{limit: 1})

@@ -11,6 +11,7 @@ import onnx
 import openvino
 import pytest
 from conftest import array, floats, message, save, values
+from hami_model_check.graph import read_graph
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
@@ -209,6 +210,21 @@ def test_all_differences_of_a_model_are_named(pipe, tmp_path):
     with pytest.raises(hami.ConfigError, match="Tile"):
         pipe(model=str(path), accept_differences=["ReduceL1"])
     pipe(model=str(path), accept_differences=["ReduceL1", "Tile"])
+
+
+def test_the_number_of_axes_is_also_known_from_what_the_file_declares_at_the_end(tmp_path):
+    """As in a classifier of PaddleOCR, whose Reshape takes a shape that is computed."""
+    nodes = [
+        helper.make_node("Reshape", ["x", "shape"], ["r"]),
+        helper.make_node("Softmax", ["r"], ["s"], axis=1),
+        helper.make_node("Identity", ["s"], ["y"]),
+    ]
+    inputs = {"x": (TensorProto.FLOAT, [-1, 4]), "shape": (TensorProto.INT64, [None])}
+    path = save(tmp_path / "m.onnx", nodes, inputs, {"y": (TensorProto.FLOAT, [-1, 2])}, opset=11)
+    assert not any(each.refused for each in find_differences(path))
+    assert read_graph(path).main.inputs[0].shape == (None, 4)
+    path = save(tmp_path / "m.onnx", nodes, inputs, {"y": (TensorProto.FLOAT, [-1, 2, 3])}, opset=11)
+    assert [each.operator for each in find_differences(path) if each.refused] == ["Softmax"]
 
 
 def test_a_difference_in_a_subgraph_is_found(tmp_path):

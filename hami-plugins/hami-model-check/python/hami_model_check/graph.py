@@ -324,12 +324,15 @@ class _Decoder:
             data_type = value
         for number, start, stop in self._reader.fields(begin, end):
             if number == 2:
-                return data_type, tuple(
-                    next((value for _, value in self._reader.numbers(first, last, 1)), None)
-                    for kind, first, last in self._reader.fields(start, stop)
-                    if kind == 1
-                )
+                dims = (field[1:] for field in self._reader.fields(start, stop) if field[0] == 1)
+                return data_type, tuple(self._length(first, last) for first, last in dims)
         return data_type, None
+
+    def _length(self, begin: int, end: int) -> int | None:
+        """Return the length of an axis; some exporters write -1 for a free one."""
+        for _, value in self._reader.numbers(begin, end, 1):
+            return _signed(value) if _signed(value) >= 0 else None
+        return None
 
     def _text(self, begin: int, end: int) -> str:
         return self._data[begin:end].decode("utf-8", "backslashreplace")

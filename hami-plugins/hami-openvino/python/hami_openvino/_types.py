@@ -70,6 +70,9 @@ class Types:
             self._set(name, constant.data_type, len(constant.shape))
         for node in body.own_nodes:
             self._node(node)
+        for node in reversed(body.own_nodes):  # a file may declare its outputs only
+            if node.op_type in _SAME and not node.domain and node.outputs:
+                self._set(node.input(0), 0, self._ranks.get(node.outputs[0]))
 
     def dtype(self, name: str) -> int:
         """Return the TensorProto.DataType of a tensor, 0 if it is not known."""

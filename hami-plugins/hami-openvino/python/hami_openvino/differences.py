@@ -88,7 +88,8 @@ def _reduces_some_axes(node: Node, types: Types) -> bool:
 
 
 def _axis_is_not_last(node: Node, types: Types) -> bool:
-    axis, rank = node.integer("axis", 1), types.rank(node.input(0))
+    ranks = (types.rank(name) for name in (node.input(0), *node.outputs[:1]))  # they are equal
+    axis, rank = node.integer("axis", 1), next((each for each in ranks if each is not None), None)
     return axis != -1 and (rank is None or axis % rank != rank - 1)
 
 
