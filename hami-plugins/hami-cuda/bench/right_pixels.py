@@ -1,6 +1,8 @@
 """Check the pixels of DecodeTensor: each of about 140 files alone, then in mixed lists and from 64 callers.
 
 A result in a list or from a caller must be bit-equal to that of the file alone, and that within a bound of OpenCV.
+Damaged files are among them as neighbors. Their own pixels are not compared: the hardware decodes some of them without
+an error, and not always the same.
 """
 
 from __future__ import annotations
@@ -27,9 +29,9 @@ from _workload import log, result
 REQUESTS = int(os.environ.get("HAMI_PIXELS_REQUESTS", "20000"))  # in lists, and again from callers
 CALLERS = 64
 SUBSAMPLINGS = {"4:2:0": 0x221111, "4:2:2": 0x211111, "4:4:0": 0x121111, "4:4:4": 0x111111, "4:1:1": 0x411111}
-# The largest difference to OpenCV. libjpeg-turbo repeats chroma of 4:1:1.
-BOUNDS = {"4:1:1": 255, "other formats and coding": 0}
-BOUND = 3
+BOUND = 3  # the largest difference to OpenCV
+BOUNDS = {"other formats and coding": 0}  # which OpenCV decodes
+DAMAGED = "damaged"
 SIZES = [(1, 1), (2, 3), (8, 8), (17, 33), (33, 17), (64, 64), (100, 75), (255, 257), (640, 480), (1920, 1080)]
 LARGE = 3000, 2000
 CONFIGS: dict[str, dict[str, Any]] = {
@@ -107,10 +109,10 @@ def files() -> list[File]:
     for progressive in (False, True):
         whole = by_pillow("JPEG", picture(200, 150), progressive=progressive)
         middle = len(whole) // 2
-        add("damaged", (200, 150), whole[:200])
-        add("damaged", (200, 150), whole[:-3000])
-        add("damaged", (200, 150), whole[:middle] + bytes(500) + whole[middle + 500 :])
-        add("damaged", (200, 150), whole[:middle] + whole[-2:])
+        add(DAMAGED, (200, 150), whole[:200])
+        add(DAMAGED, (200, 150), whole[:-3000])
+        add(DAMAGED, (200, 150), whole[:middle] + bytes(500) + whole[middle + 500 :])
+        add(DAMAGED, (200, 150), whole[:middle] + whole[-2:])
     for progressive in (0, 1):
         data = by_opencv(".jpg", picture(*LARGE), *sampled(0x221111, cv2.IMWRITE_JPEG_PROGRESSIVE, progressive))
         add("4:2:0", LARGE, data)
@@ -133,7 +135,7 @@ def decode_alone(given: list[File]) -> list[Any]:
                 pipe(request)
             tensor = tensor_of(request)
             alone.append(tensor if tensor is None else tensor.clone())
-            if tensor is None or file.kind == "damaged":
+            if tensor is None or file.kind == DAMAGED:
                 continue
             expected = cv2.imdecode(np.frombuffer(file.data, np.uint8), cv2.IMREAD_COLOR_RGB).transpose(2, 0, 1)
             off = np.abs(tensor.cpu().numpy()[0].astype(int) - expected)
@@ -146,7 +148,9 @@ def decode_alone(given: list[File]) -> list[Any]:
     return alone
 
 
-def is_wrong(request: dict[str, Any], expected: Any) -> bool:
+def is_wrong(request: dict[str, Any], file: File, expected: Any) -> bool:
+    if file.kind == DAMAGED:
+        return False
     tensor = tensor_of(request)
     if tensor is None or expected is None:
         return tensor is not expected
@@ -168,7 +172,9 @@ def in_lists(pipe: Any, given: list[File], alone: list[Any], count: int, random:
         requests: list[dict[str, Any]] = [{"data": given[index].data} for index in chosen]
         with contextlib.suppress(hami.BatchError):
             pipe(requests)
-        wrong.update(given[i].kind for i, request in zip(chosen, requests, strict=True) if is_wrong(request, alone[i]))
+        wrong.update(
+            given[i].kind for i, request in zip(chosen, requests, strict=True) if is_wrong(request, given[i], alone[i])
+        )
         done += len(requests)
     return wrong
 
@@ -188,7 +194,7 @@ def by_callers(pipe: Any, given: list[File], alone: list[Any], count: int, rando
             request: dict[str, Any] = {"data": given[index].data}
             with contextlib.suppress(hami.Error):
                 pipe(request)
-            if is_wrong(request, alone[index]):
+            if is_wrong(request, given[index], alone[index]):
                 with lock:
                     wrong[given[index].kind] += 1
 

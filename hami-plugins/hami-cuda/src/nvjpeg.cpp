@@ -19,7 +19,6 @@ constexpr nvjpegStatus kAllocatorFailure = 5;
 constexpr int kThreads = 1;                          // of the CPU, for one batch
 constexpr unsigned kInterpolateChroma = 32;          // NVJPEG_FLAGS_UPSAMPLING_WITH_INTERPOLATION
 constexpr std::pair<int, int> kInterpolates{12, 1};  // the first version that has it
-constexpr std::size_t kSingleStates = 4;             // of a decoder: as many single files are in progress at once
 constexpr int kMaxDecoders = 4;  // three keep the hardware of an H100 busy, and eight are slower (decision 0026)
 
 }  // namespace
@@ -32,6 +31,7 @@ JpegDecoder::JpegDecoder(const NvjpegApi& api, const Device& device, const std::
   check_created(status);
   check_created(api.parser_create(handle_, &parser_));
   batch_state_ = new_state();
+  single_state_ = new_state();
 }
 
 std::unique_ptr<JpegState> JpegDecoder::new_state() const {
@@ -98,13 +98,9 @@ void JpegDecoder::decode_together(JpegFile* const* first, JpegFile* const* last,
 }
 
 void JpegDecoder::decode_alone(JpegFile& file, JpegColor color, CUstream stream) {
-  if (single_states_.size() < kSingleStates && next_single_ == single_states_.size())
-    single_states_.push_back(new_state());
-  JpegState& used = *single_states_[next_single_];
-  next_single_ = (next_single_ + 1) % kSingleStates;
   nvjpegImage image = image_of(file, color);
   const auto* const data = reinterpret_cast<const unsigned char*>(file.encoded.data());
-  file.is_decoded = succeeds(used, stream, [&](nvjpegState state) {
+  file.is_decoded = succeeds(*single_state_, stream, [&](nvjpegState state) {
     return api_.decode_one(handle_, state, data, file.encoded.size(), static_cast<int>(color), &image, stream);
   });
 }

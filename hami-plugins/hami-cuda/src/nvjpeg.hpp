@@ -120,8 +120,7 @@ class JpegDecoder {
   // With one state for batches and single files, nvJPEG 13.0 occasionally failed with ALLOCATOR_FAILURE (decision
   // 0026).
   std::unique_ptr<JpegState> batch_state_;
-  std::vector<std::unique_ptr<JpegState>> single_states_;  // used in turn; created when they are first needed
-  std::size_t next_single_ = 0;
+  std::unique_ptr<JpegState> single_state_;  // a second one made lists of single files no faster (measured-once.md)
 };
 
 // The decoders of one device, which all instances share. They are kept: creating one takes a fifth of a second.

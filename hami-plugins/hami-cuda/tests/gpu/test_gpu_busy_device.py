@@ -1,4 +1,4 @@
-"""DecodeTensor while the device has other work: what is still in use is not overwritten."""
+"""DecodeTensor while the device has other work: memory that is still in use is not overwritten."""
 
 from __future__ import annotations
 
