@@ -26,6 +26,7 @@ OUTSIDE = (
     ("tests/gpu/results.md", "benchmarks/gpu.md"),
     ("tests/gpu/measured-once.md", "benchmarks/gpu-measured-once.md"),
     ("tests/wheels/results.md", "benchmarks/wheels.md"),
+    ("tests/reliability/results.md", "benchmarks/reliability.md"),
 )
 
 
