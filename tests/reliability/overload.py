@@ -1,6 +1,7 @@
 """Measure how many requests are answered in time when more arrive than a node can answer.
 
     python tests/reliability/overload.py                        HAMi and a worker behind a bounded queue.Queue
+    python tests/reliability/overload.py --shares               the shares of two callers, and the time afterwards
     python tests/reliability/overload.py --peers PYTHON         also mosec and LitServe, from the environment of PYTHON
 
 A request takes 20 ms, so that 50 per second are possible. Requests arrive at random moments; each is useful if its
@@ -162,28 +163,53 @@ def http_server(python: str, program: str, path: str, timeout: float, *flags: st
             server.wait(30)
 
 
-def useful(send: Send, rate: float, timeout: float, seconds: float, seed: int) -> float:
-    """Return the useful answers per second of one run."""
-    chance = random.Random(seed)
-    lock, count = threading.Lock(), 0
+def useful(
+    send: Send, rate: float, timeout: float, seconds: float, seed: int, callers: int = 1
+) -> tuple[list[float], int]:
+    """Return the useful answers per second of each caller, and how many requests were sent.
 
-    def request() -> None:
-        deadline = time.monotonic() + timeout
+    The callers ask equally often, on threads of their own.
+    """
+    lock, counts, sent = threading.Lock(), [0] * callers, [0] * callers
 
-        def answered() -> None:
-            nonlocal count
-            if time.monotonic() <= deadline:
-                with lock:
-                    count += 1
+    def call(caller: int) -> None:
+        chance = random.Random(1000 * seed + caller)
+        start = moment = time.monotonic()
+        while (moment := moment + chance.expovariate(rate / callers)) < start + seconds:
+            time.sleep(max(0.0, moment - time.monotonic()))
+            deadline = time.monotonic() + timeout
+            sent[caller] += 1
 
-        send(timeout, answered)
+            def answered(deadline: float = deadline) -> None:
+                if time.monotonic() <= deadline:
+                    with lock:
+                        counts[caller] += 1
 
-    start = moment = time.monotonic()
-    while (moment := moment + chance.expovariate(rate)) < start + seconds:
-        time.sleep(max(0.0, moment - time.monotonic()))
-        request()
+            send(timeout, answered)
+
+    threads = [threading.Thread(target=call, args=[caller]) for caller in range(callers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     time.sleep(timeout + SERVICE_S)
-    return count / seconds
+    return [count / seconds for count in counts], sum(sent)
+
+
+def print_shares(options: argparse.Namespace) -> None:
+    """Print what two callers with the same timeout get, and how many requests end in time a second afterwards."""
+    print("| timeout, ms | requests/s | one caller | the other | in time afterwards |")
+    print("|---" * 5 + "|")
+    for multiple in options.timeouts:
+        timeout = multiple * SERVICE_S
+        for load in options.loads:
+            with hami_node(timeout) as send:
+                shares, _ = useful(send, load / SERVICE_S, timeout, options.seconds, 0, callers=2)
+                time.sleep(max(0.0, 1 - timeout - SERVICE_S))
+                [after], sent = useful(send, 10, timeout, options.seconds, 1)
+            part = f"{round(after * options.seconds)} of {sent}"
+            cells = [f"{timeout * 1000:.0f}", f"{load / SERVICE_S:.0f}", *(f"{each:.1f}" for each in shares), part]
+            print("| " + " | ".join(cells) + " |", flush=True)
 
 
 def main() -> None:
@@ -193,7 +219,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--timeouts", type=int, nargs="*", default=[2, 4, 20], help="in multiples of 20 ms")
     parser.add_argument("--loads", type=float, nargs="*", default=[1.5, 3, 10], help="in multiples of 50 per second")
+    parser.add_argument("--shares", action="store_true", help="of two callers of HAMi, and what it answers afterwards")
     options = parser.parse_args()
+    if options.shares:
+        return print_shares(options)
     systems: dict[str, Callable[[float], contextlib.AbstractContextManager[Send]]] = {
         "HAMi": hami_node,
         "queue.Queue": plain_queue,
@@ -212,7 +241,7 @@ def main() -> None:
             for seed in range(options.rounds):
                 for name, system in systems.items():
                     with system(timeout) as send:
-                        counts[name].append(useful(send, load / SERVICE_S, timeout, options.seconds, seed))
+                        counts[name].append(useful(send, load / SERVICE_S, timeout, options.seconds, seed)[0][0])
             cells = [f"{statistics.median(each):.1f}" for each in counts.values()]
             print(f"| {timeout * 1000:.0f} | {load / SERVICE_S:.0f} | " + " | ".join(cells) + " |", flush=True)
 
