@@ -14,8 +14,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import http.client
+import os
 import queue
 import random
+import signal
 import socket
 import statistics
 import subprocess
@@ -31,6 +33,7 @@ import hami
 
 SERVICE_S = 0.02
 QUEUE_SIZE = 64
+WARM_UP_S = 1.0
 Send = Callable[[float, Callable[[], None]], None]  # sends a request with this timeout; calls back when it is answered
 
 MOSEC = """
@@ -133,7 +136,11 @@ def http_server(python: str, program: str, path: str, timeout: float, *flags: st
         script.write_text(text, "utf-8")
         arguments = [flag.format(port=port, milliseconds=round(timeout * 1000)) for flag in flags]
         server = subprocess.Popen(
-            [python, str(script), *arguments], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [python, str(script), *arguments],
+            cwd=folder,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
         until = time.monotonic() + 60
         while True:
@@ -159,29 +166,32 @@ def http_server(python: str, program: str, path: str, timeout: float, *flags: st
             yield lambda timeout, answered: (pool.submit(one, answered), None)[1]
         finally:
             pool.shutdown(cancel_futures=True)
-            server.terminate()
+            os.killpg(server.pid, signal.SIGKILL)  # LitServe leaves processes behind when it is terminated
             server.wait(30)
 
 
 def useful(
     send: Send, rate: float, timeout: float, seconds: float, seed: int, callers: int = 1
 ) -> tuple[list[float], int]:
-    """Return the useful answers per second of each caller, and how many requests were sent.
+    """Return the useful answers per second of each caller, without the first second, and how many requests were sent.
 
     The callers ask equally often, on threads of their own.
     """
     lock, counts, sent = threading.Lock(), [0] * callers, [0] * callers
+    begin = time.monotonic() + WARM_UP_S
+    end = begin + seconds
 
     def call(caller: int) -> None:
         chance = random.Random(1000 * seed + caller)
-        start = moment = time.monotonic()
-        while (moment := moment + chance.expovariate(rate / callers)) < start + seconds:
+        moment = time.monotonic()
+        while (moment := moment + chance.expovariate(rate / callers)) < end:
             time.sleep(max(0.0, moment - time.monotonic()))
             deadline = time.monotonic() + timeout
-            sent[caller] += 1
+            sent[caller] += deadline >= begin and deadline < end
 
             def answered(deadline: float = deadline) -> None:
-                if time.monotonic() <= deadline:
+                moment = time.monotonic()
+                if moment <= deadline and begin <= moment < end:
                     with lock:
                         counts[caller] += 1
 
@@ -197,7 +207,7 @@ def useful(
 
 
 def print_shares(options: argparse.Namespace) -> None:
-    """Print what two callers with the same timeout get, and how many requests end in time a second afterwards."""
+    """Print what two callers with the same timeout get, and how many requests end in time a second later."""
     print("| timeout, ms | requests/s | one caller | the other | in time afterwards |")
     print("|---" * 5 + "|")
     for multiple in options.timeouts:
@@ -205,7 +215,6 @@ def print_shares(options: argparse.Namespace) -> None:
         for load in options.loads:
             with hami_node(timeout) as send:
                 shares, _ = useful(send, load / SERVICE_S, timeout, options.seconds, 0, callers=2)
-                time.sleep(max(0.0, 1 - timeout - SERVICE_S))
                 [after], sent = useful(send, 10, timeout, options.seconds, 1)
             part = f"{round(after * options.seconds)} of {sent}"
             cells = [f"{timeout * 1000:.0f}", f"{load / SERVICE_S:.0f}", *(f"{each:.1f}" for each in shares), part]
