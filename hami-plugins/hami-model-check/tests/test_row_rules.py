@@ -99,6 +99,18 @@ CASES = {
         [SHAPE_OF_X, op("Expand", "one shape", "e"), op("Concat", "x e", axis=1)],
         {"constants": {"one": floats(1, 4)}},
     ),
+    "expand to the larger of two shapes": (
+        INDEPENDENT,
+        0,
+        [SHAPE_OF_X, op("Max", "shape ones", "larger"), op("Expand", "x larger")],
+        {"inputs": SEQUENCES, "constants": {"ones": ints(1, 5, 1)}},
+    ),
+    "expand to a shape that may be larger": (
+        UNKNOWN,
+        None,
+        [SHAPE_OF_X, op("Max", "shape two", "larger"), op("Expand", "x larger")],
+        {"constants": {"two": ints(2, 4)}},
+    ),
     "tile": (UNKNOWN, None, [op("Tile", "x r")], {"constants": {"r": ints(2, 1)}}),
     "tile of features": (INDEPENDENT, 0, [op("Tile", "x r")], {"constants": {"r": ints(1, 2)}}),
     "pad": (INDEPENDENT, 0, [op("Pad", "x p")], {"constants": {"p": ints(0, 1, 0, 1)}}),

@@ -211,9 +211,9 @@ class Walk:
         condition = _uniform_input(inputs, 0, "chooses its branch")
         known = condition.elements if condition is not None else None
         branches = [attributes.get("then_branch"), attributes.get("else_branch")]
-        if known is not None and len(known) == 1:
-            if isinstance(known[0], sizes.Sum):
-                raise Unknown("chooses its branch by the number of rows")
+        if condition is not None and condition.of_size:
+            raise Unknown("chooses its branch by the number of rows")
+        if known is not None and len(known) == 1 and not isinstance(known[0], sizes.Sum):
             return self._inside(branches[0 if known[0] else 1], scope, frame, ())
         first, second = (self._inside(branch, scope, frame, ()) for branch in branches)
         if not self._loops and any(_differ(a, b) for a, b in zip(first, second, strict=True)):

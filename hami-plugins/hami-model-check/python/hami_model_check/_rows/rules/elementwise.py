@@ -80,9 +80,19 @@ def _elements(call: Call, values: Sequence[Value]) -> list[Element] | None:
     if len(full) > 1 or count > MAX_ELEMENTS or any(len(part) not in (1, count) for part in lists):
         return None
     try:
-        return [function(*(part[0 if len(part) == 1 else at] for part in lists)) for at in range(count)]
-    except (_Cannot, sizes.TooLarge, ArithmeticError, ValueError, TypeError):
+        return [_element(function, [part[0 if len(part) == 1 else at] for part in lists]) for at in range(count)]
+    except (_Cannot, ArithmeticError, ValueError, TypeError):
         return None
+
+
+def _element(function: _Function, values: Sequence[Element]) -> Element:
+    """Compute an element; if it does not depend on the number of rows, an unknown number is good enough."""
+    try:
+        return function(*values)
+    except (_Cannot, sizes.TooLarge):
+        if any(isinstance(value, Sum) and sizes.depends_on_batch(value) for value in values):
+            raise _Cannot from None
+        return sizes.fresh(size=False)
 
 
 def _integer(value: Element) -> sizes.Size:
@@ -163,6 +173,19 @@ def _not_negative(difference: sizes.Size) -> bool | None:
     return None if known is None else not known
 
 
+def _largest(*values: Element) -> Element:
+    """Return the largest value. There is at least one row, so that the number of rows is never less than 1."""
+    if not any(isinstance(value, Sum) for value in values):
+        return max(values)  # type: ignore[type-var]
+    different = set(map(_integer, values))
+    times = [sizes.per_row(value) for value in different]
+    if any(isinstance(number, int) and number >= 1 for number in times):
+        different.discard(1)
+    if len(different) > 1:
+        raise _Cannot
+    return different.pop()
+
+
 def _choose(condition: Element, a: Element, b: Element) -> Element:
     if isinstance(condition, Sum):
         raise _Cannot
@@ -189,7 +212,7 @@ _FUNCTIONS: dict[str, _Function] = {
     "Div": _divide,
     "Neg": _arithmetic(lambda a: -a, lambda a: sizes.multiply(-1, a)),
     "Min": _plain(min),
-    "Max": _plain(max),
+    "Max": _largest,
     "Abs": _plain(abs),
     "Floor": lambda a: a if isinstance(a, Sum) else float(math.floor(a)),
     "Ceil": lambda a: a if isinstance(a, Sum) else float(math.ceil(a)),
