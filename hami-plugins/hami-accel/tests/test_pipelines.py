@@ -116,3 +116,18 @@ def test_a_missing_model_is_a_configuration_error(net):
         hami.pipe({**net("net", 1), "model": "missing.json"})
     with pytest.raises(hami.ConfigError, match="no device"):
         hami.pipe({**net("net", 1), "device": "nope"})
+
+
+def test_a_slot_with_a_hung_call_is_lost_also_if_the_caller_of_its_request_has_left(monkeypatch, net):
+    runs = threading.Semaphore(0)
+    device = SimDevice(abort=False, hang_rate=1, on_call=lambda *_: runs.release())
+    monkeypatch.setitem(platforms._devices, "sim", device)
+    engine_of(device, call_timeout=0.1)
+    with hami.pipe(net("net", 1, n_task=2)) as pipe:
+        for _ in range(2):
+            future = pipe.submit({"data": x()})
+            assert runs.acquire(timeout=60)
+            future.cancel()
+        device.hang_rate = 0
+        with pytest.raises(SlotLost, match="all of them are lost"):
+            pipe({"data": x()})

@@ -116,7 +116,6 @@ class _Shared:
 
     def finish(self, item: Any, ticket: Ticket, row: bool) -> None:
         """Wait for a task and set the result of its request. A cancelled request cancels its task."""
-        lost = False
         try:
             while True:
                 try:
@@ -129,10 +128,9 @@ class _Shared:
         except CancelledError:  # the outcome of a cancelled request is fixed
             pass
         except Exception as error:
-            lost = isinstance(error, SlotLost)
             item.fail(error)
         finally:
-            if lost:
+            if ticket.lost:
                 self._usable -= 1
             else:
                 self._idle.release()

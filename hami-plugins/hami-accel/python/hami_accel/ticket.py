@@ -41,6 +41,11 @@ class Ticket:
         """Return whether the task has ended. Its slot is busy until a caller waits for it."""
         return self._task.done
 
+    @property
+    def lost(self) -> bool:
+        """Whether the device did not answer. The slot cannot be used again, whatever error the task has."""
+        return self._task.unanswered
+
     def cancel(self) -> bool:
         """Cancel the task: `wait` raises CancelledError. Return False if it has ended already.
 
