@@ -5,9 +5,12 @@ hami-cuda has the same rules.
 
 from __future__ import annotations
 
-_START_OF_IMAGE, _END_OF_IMAGE, _START_OF_SCAN = 0xD8, 0xD9, 0xDA
+import struct
+
+_END_OF_IMAGE, _START_OF_SCAN = 0xD9, 0xDA
 _JFIF_SEGMENT, _ADOBE_SEGMENT = 0xE0, 0xEE
 _JFIF_BYTES, _ADOBE_BYTES = 14, 12  # libjpeg ignores shorter segments
+_SEGMENT = struct.Struct(">BBH")  # 0xff, the marker, the length without these two
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _DECODED_FRAMES = frozenset([0xC0, 0xC1, 0xC2])  # baseline, extended sequential and progressive
 _WITHOUT_SEGMENT = frozenset([0x00, 0x01, *range(0xD0, 0xD9)])
@@ -30,29 +33,29 @@ def nvjpeg_decodes(encoded: bytes, interpolates: bool = True) -> bool:
     """
     frame_marker, frame = 0, b""
     is_jfif, adobe_transform = False, None
-    at, size = 0, len(encoded)
-    while (at := encoded.find(b"\xff", at)) >= 0:  # libjpeg skips other bytes too
-        while at < size and encoded[at] == 0xFF:
+    at, size = 2, len(encoded)
+    while at + _SEGMENT.size <= size:
+        start, marker, length = _SEGMENT.unpack_from(encoded, at)
+        if start != 0xFF:  # libjpeg skips other bytes
+            at = encoded.find(b"\xff", at)
+            if at < 0:
+                break
+        elif marker == 0xFF:
             at += 1
-        if at == size or encoded[at] in (_START_OF_SCAN, _END_OF_IMAGE):
+        elif marker in _WITHOUT_SEGMENT:
+            at += 2
+        elif marker in (_START_OF_SCAN, _END_OF_IMAGE) or length < 2 or at + 2 + length > size:
             break
-        marker = encoded[at]
-        at += 1
-        if marker in _WITHOUT_SEGMENT:
-            continue
-        length = int.from_bytes(encoded[at : at + 2], "big")
-        if length < 2 or at + length > size:
-            break
-        data_size = length - 2
-        if marker in _FRAMES and not frame:
-            frame_marker, frame = marker, encoded[at + 2 : at + length]
-            if is_jfif:
-                break  # the Adobe segment does not count beside it
-        elif marker == _JFIF_SEGMENT and data_size >= _JFIF_BYTES and encoded.startswith(b"JFIF\0", at + 2):
-            is_jfif = True
-        elif marker == _ADOBE_SEGMENT and data_size >= _ADOBE_BYTES and encoded.startswith(b"Adobe", at + 2):
-            adobe_transform = encoded[at + 1 + _ADOBE_BYTES]
-        at += length
+        else:
+            if marker in _FRAMES and not frame:
+                frame_marker, frame = marker, encoded[at + 4 : at + 2 + length]
+                if is_jfif:
+                    break  # the Adobe segment does not count beside it
+            elif marker == _JFIF_SEGMENT and length >= 2 + _JFIF_BYTES and encoded.startswith(b"JFIF\0", at + 4):
+                is_jfif = True
+            elif marker == _ADOBE_SEGMENT and length >= 2 + _ADOBE_BYTES and encoded.startswith(b"Adobe", at + 4):
+                adobe_transform = encoded[at + 3 + _ADOBE_BYTES]
+            at += 2 + length
     if len(frame) < 6 or len(frame) < 6 + 3 * frame[5]:
         return True
     names, factors = frame[6 : 6 + 3 * frame[5] : 3], frame[7 : 6 + 3 * frame[5] : 3]
