@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import socket
@@ -254,6 +255,70 @@ def test_a_model_with_an_input_named_state_is_served(clients_server):
     assert outputs(infer(clients_server, *given, model="vad")) == {"output": [11.0], "stateN": [15.0]}
     status, answer = clients_server.post("/v2/models/vad/generate", {"input": 1.0, "state": 10.0, "sr": 5.0})
     assert (status, answer["output"], answer["stateN"]) == (200, 11.0, 15.0)
+
+
+# ---- HTTP/1.1 as other clients speak it ----
+
+UPGRADES = {
+    "Java's HttpClient": "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAAA\r\n",
+    "curl --http2": "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQCAAAA\r\n",
+    "a WebSocket": "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n",
+    "another protocol": "connection: keep-alive, upgrade\r\nupgrade: TLS/1.0, IRC/6.9\r\n",
+}
+
+
+@contextlib.contextmanager
+def connected(server):
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client, client.makefile("rb") as stream:
+        yield client, stream
+
+
+def read_answer(stream) -> tuple[int, bytes]:
+    status = int(stream.readline().split()[1])
+    length = 0
+    while (line := stream.readline().strip()) != b"":
+        name, _, value = line.partition(b":")
+        if name.lower() == b"content-length":
+            length = int(value)
+    return status, stream.read(length)
+
+
+@pytest.mark.parametrize("headers", UPGRADES.values(), ids=UPGRADES)
+@pytest.mark.parametrize("framing", ["length", "chunks", "large", "byte by byte"])
+def test_an_upgrade_is_ignored_and_the_request_is_answered(clients_server, headers, framing):
+    values = [float(number) for number in range(40_000 if framing == "large" else 3)]
+    body = json.dumps({"inputs": [entry(values)]}).encode()
+    head = f"POST /v2/models/any/infer HTTP/1.1\r\nHost: x\r\n{headers}".encode()
+    if framing == "chunks":
+        data = head + b"Transfer-Encoding: chunked\r\n\r\n"
+        for start in range(0, len(body), 20):
+            data += b"%x\r\n%s\r\n" % (len(body[start : start + 20]), body[start : start + 20])
+        data += b"0\r\n\r\n"
+    else:
+        data = head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    with connected(clients_server) as (client, got):
+        for _ in range(2):  # the connection is usable afterwards
+            if framing == "byte by byte":
+                for index in range(len(data)):
+                    client.sendall(data[index : index + 1])
+            else:
+                client.sendall(data)
+            status, answer = read_answer(got)
+            assert status == 200, answer
+            assert json.loads(answer)["outputs"][0]["data"] == values
+
+
+def test_a_get_with_an_upgrade_is_answered(clients_server):
+    with connected(clients_server) as (client, got):
+        client.sendall(f"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n{UPGRADES['curl --http2']}\r\n".encode() * 2)
+        assert read_answer(got) == (200, b'{"live": true}')
+        assert read_answer(got) == (200, b'{"live": true}')
+
+
+def test_connect_is_refused(clients_server):
+    with socket.create_connection(("127.0.0.1", clients_server.port), timeout=60) as client:
+        client.sendall(b"CONNECT example.org:80 HTTP/1.1\r\nHost: example.org\r\n\r\n")
+        assert client.makefile("rb").readline().split()[1] in (b"400", b"405")
 
 
 # ---- strings in models of onnxruntime ----

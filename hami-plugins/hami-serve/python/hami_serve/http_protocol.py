@@ -1,33 +1,52 @@
-"""uvicorn's HTTP protocol, with fewer steps for a request, and limits for clients that send slowly or too much.
+"""A connection over HTTP/1.1: it reads one request at a time, and no more of it than the application asks for.
 
-uvicorn writes the head and the body of an answer separately. Each write of asyncio is a system call, and over loopback
-it wakes the client, which then waits for the rest. uvicorn wakes the application for each part of a body, stops reading
-above 64 KiB until the application runs, copies a body four times on its way to the application, and waits for the head
-of a request indefinitely.
+    idle ──> head ──> body ──> answer ──> idle
+                        └───────> rest ─────┘
+
+The parser of httptools sees heads, chunks, and small bodies. The rest of a large body does not pass the parser: the
+socket writes it to the memory where its tensors stay. What a client sends before its answer is complete is held, up to a
+limit, and read after the answer. The `rest` of a body that the application does not want is dropped.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
+import logging
 import threading
+import urllib.parse
+from enum import Enum
 from typing import Any
 
 import httptools
 import numpy as np
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 
-from hami_serve.http_body import EXTENSION
+from hami_serve.http_exchange import Exchange, answer_of
 from hami_serve.http_tensors import HEADER_LENGTH, JOINED
 
 IDLE_S = 75.0  # for the first byte of a connection, and between its requests
 HEAD_S = 30.0  # for the head of a request
 BODY_S = 60.0  # for the next part of a body
-MAX_HEAD = 1 << 16  # bytes
-RECEIVED = 1 << 16  # bytes that the parser gets at once
-DIRECT = 32 << 20  # bytes of a body that is read to its place; the address space is taken before a client sends it
+REST_S = 10.0  # for the rest of a body that nobody wants
+WRITE_S = 60.0  # for a client to take the next part of an answer
+RATE_AFTER_S, MIN_RATE = 20.0, 1 << 14  # bytes per second that a body must come with, on average after some seconds
+MIN_TAKEN = 1 << 16  # bytes of an answer that a client must take within WRITE_S
+MAX_HEAD = 1 << 16  # bytes of a head; of a chunk's extensions; of trailers
+RECEIVED = 1 << 16  # bytes that are read at once, and that are held for the next request
+DIRECT = 32 << 20  # bytes of a body that is read to its place
 ALIGNMENT = 64  # bytes; of the first tensor of a body, as vector instructions want it
-PIECE = 4 << 20  # bytes of another body that are collected before the application sees them
+END = b"\n\r\n"  # of a head, and of the trailers of a body in chunks
+UNTIL_END = 1 << 62  # bytes of a body in chunks, whose length is not known
+
+
+class Stage(Enum):
+    """What a connection reads."""
+
+    IDLE = "idle"
+    HEAD = "head"
+    BODY = "body"
+    ANSWER = "answer"
+    REST = "rest"
 
 
 class _Received(threading.local):
@@ -51,9 +70,11 @@ class JoiningTransport:
         self._loop = loop
         self._parts: list[bytes | memoryview] = []
         self._size = 0
+        self.written = 0  # bytes
 
     def write(self, data: bytes | memoryview) -> None:
         size = len(data)
+        self.written += size
         if self._size + size > JOINED:
             self._flush()
         if size > JOINED:
@@ -77,136 +98,355 @@ class JoiningTransport:
         return getattr(self._transport, name)
 
 
-class Protocol(HttpToolsProtocol, asyncio.BufferedProtocol):
-    """A connection.
+class Protocol(asyncio.BufferedProtocol):
+    """A connection of a uvicorn server. `close_if_overdue` is called from time to time."""
 
-    A body reaches the application in one piece, unless it is very large, and a small answer leaves in one write. A
-    client that keeps the server waiting for a request loses its connection: `close_if_overdue` is called from time to
-    time.
-
-    The part of a large body that comes after the first packet does not pass the parser: the socket writes it to the
-    memory where its tensors stay.
-    """
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._deadline: float | None = None  # of loop.time(), for the client to send more; None: it may be idle
-        self._in_head = False
-        self._body_begins = False
-        self._head_size = 0
-        self._parts: list[bytes] = []  # of the body
-        self._size = 0
+    def __init__(self, config: Any, server_state: Any, app_state: dict[str, Any], _loop: Any = None) -> None:
+        if not config.loaded:
+            config.load()
+        self._config = config
+        self._state = server_state
+        self._app_state = app_state
+        self.loop: asyncio.AbstractEventLoop = _loop or asyncio.get_running_loop()
+        self.transport: JoiningTransport = None  # type: ignore[assignment]
+        self._stage = Stage.IDLE
+        self._parser: httptools.HttpRequestParser = self._new_parser()
+        self._held = b""  # received, and not read yet
+        self._last = b""  # bytes before `_held` that the end of a head may begin with
+        self._scanned = 0  # bytes of a head, or of a body in chunks since its last data
+        self._deadline: float | None = self.loop.time() + IDLE_S  # for the client to send more; None: it may be idle
+        self._paused = False  # reading
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._taken, self._take_until = 0, 0.0  # bytes of answers that the client has taken, and the next check
+        self._scope: dict[str, Any] = {}
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._in_head = False  # the parser is in a head: other headers are trailers, which nobody needs
+        self._upgrade = False
+        self._exchange: Exchange | None = None
+        self._wanted = False  # the application has asked for the body
+        self._full = False  # the application has a part of the body to take
+        self._body_begun, self._body_size = 0.0, 0
         self._body: memoryview | None = None  # of a body that is read to its place
         self._rest: memoryview | None = None  # the part of it that has not come yet
-        self._extension: dict[object, Any] = {}  # what the application gets of the present request
+        self.body_left = 0  # bytes of the body that have not come yet
+
+    @property
+    def default_headers(self) -> list[tuple[bytes, bytes]]:
+        headers: list[tuple[bytes, bytes]] = self._state.default_headers
+        return headers
+
+    def _new_parser(self) -> httptools.HttpRequestParser:
+        parser = httptools.HttpRequestParser(self)
+        parser.set_dangerous_leniencies(lenient_data_after_close=True)  # such data is not read
+        return parser
+
+    # ---- the transport ----
 
     def connection_made(self, transport: Any) -> None:
-        super().connection_made(JoiningTransport(transport, self.loop))  # type: ignore[arg-type]
-        self._deadline = self.loop.time() + IDLE_S
+        self._state.connections.add(self)
+        self.transport = JoiningTransport(transport, self.loop)
+        self._server, self._client = get_local_addr(transport), get_remote_addr(transport)
+        self._scheme = "https" if is_ssl(transport) else "http"
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._state.connections.discard(self)
+        self._held = b""
+        self._body = self._rest = None
+        self._writable.set()
+        if self._exchange is not None:
+            self._exchange.disconnect()
+
+    def eof_received(self) -> None:
+        pass
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return _received.memory if self._rest is None else self._rest
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._rest is None:
-            self.data_received(_received.memory[:nbytes])
+            data = bytes(_received.memory[:nbytes])
+            self._held = self._held + data if self._held else data
+            self._read()
             return
         self._deadline = self.loop.time() + BODY_S
+        self.body_left -= nbytes
+        self._body_size += nbytes
         self._rest = self._rest[nbytes:]
         if not self._rest:
             self._rest = None
+            self._parser = self._new_parser()  # the old one waits for the rest of the body
             self.on_message_complete()
-            self.parser = httptools.HttpRequestParser(self)  # the old one waits for the rest of the body
-            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
 
-    def data_received(self, data: bytes | memoryview) -> None:
-        super().data_received(data)  # type: ignore[arg-type]
-        if self._in_head:
-            self._head_size += len(data)
-            if self._head_size > MAX_HEAD:
-                self._reject(431, f"the head of the request has more than {MAX_HEAD} bytes")
-        elif self._body_begins:
-            self._body_begins = False
-            self._read_directly()
+    def pause_writing(self) -> None:
+        self._writable.clear()
+        self._taken, self._take_until = self._count_taken(), self.loop.time() + WRITE_S
 
-    def on_message_begin(self) -> None:
-        self._in_head, self._head_size = True, 0
-        self._deadline = self.loop.time() + HEAD_S
-        super().on_message_begin()
+    def resume_writing(self) -> None:
+        self._writable.set()
 
-    def on_headers_complete(self) -> None:
-        self._in_head, self._body_begins = False, True
-        self._deadline = self.loop.time() + BODY_S
-        super().on_headers_complete()
-        self._extension = {}
-        self.cycle.scope["extensions"] = {EXTENSION: self._extension}
+    async def drain(self) -> None:
+        """Wait while the client takes answers too slowly."""
+        await self._writable.wait()
 
-    def on_body(self, body: bytes) -> None:
-        if self.cycle.response_complete:  # an error; the rest is not read
+    def abort(self) -> None:
+        self.transport.abort()
+
+    def shutdown(self) -> None:
+        """Close the connection after the present request."""
+        if self._exchange is None or self._exchange.complete:
+            self.transport.close()
+        else:
+            self._exchange.keep_alive = False
+
+    def _count_taken(self) -> int:
+        return int(self.transport.written - self.transport.get_write_buffer_size())
+
+    def close_if_overdue(self, now: float) -> None:
+        """End the connection if the client should have sent or taken more by now."""
+        if self.transport is None:
             return
+        if not self._writable.is_set() and now >= self._take_until:
+            taken = self._count_taken()
+            if taken - self._taken < MIN_TAKEN:
+                self.transport.abort()
+                return
+            self._taken, self._take_until = taken, now + WRITE_S
+        if self._paused or self.transport.is_closing():
+            return
+        if self._stage is Stage.BODY and self._is_slow(now):
+            self._reject(408, f"the body came with less than {MIN_RATE} bytes per second")
+        if self._deadline is None or now < self._deadline:
+            return
+        if self._stage in (Stage.IDLE, Stage.REST):
+            self.transport.close()
+        else:
+            limit = HEAD_S if self._stage is Stage.HEAD else BODY_S
+            self._reject(408, f"the request did not continue for {limit:g} s")
+
+    def _is_slow(self, now: float) -> bool:
+        seconds = now - self._body_begun - RATE_AFTER_S
+        return seconds > 0 and self._body_size < seconds * MIN_RATE
+
+    # ---- reading ----
+
+    def _read(self) -> None:
+        """Read what is held, as far as the stage allows."""
+        while self._held and self._may_read() and not self.transport.is_closing():
+            if self._stage is Stage.IDLE:
+                self._stage, self._scanned, self._last = Stage.HEAD, 0, b""
+                self._deadline = self.loop.time() + HEAD_S
+            elif self._stage is Stage.REST and self.body_left != UNTIL_END:
+                self._drop()
+                continue
+            piece = self._piece()
+            if self._stage is Stage.HEAD and self._scanned > MAX_HEAD:
+                self._reject(431, f"the head of the request has more than {MAX_HEAD} bytes")
+                return
+            try:
+                self._parse(piece)
+            except httptools.HttpParserError as error:
+                logging.getLogger("hami.serve").debug("a client sent what is not HTTP: %s", error)
+                self._reject(400, "the request is not valid HTTP/1.1")
+                return
+            if self._scanned > MAX_HEAD:
+                self._reject(431, f"the body has more than {MAX_HEAD} bytes of trailers, or of extensions of a chunk")
+                return
+        if len(self._held) >= RECEIVED or (self._stage is Stage.BODY and (self._full or not self._wanted)):
+            self._pause()
+        else:
+            self._resume()
+
+    def _may_read(self) -> bool:
+        """Return whether more of what is held may be read: nobody needs to wait for a body that is held completely."""
+        if self._stage is Stage.BODY:
+            return not self._full and (self._wanted or self.body_left <= len(self._held))
+        return self._stage is not Stage.ANSWER
+
+    def _parse(self, piece: bytes) -> None:
+        try:
+            self._parser.feed_data(piece)
+        except httptools.HttpParserUpgrade:
+            self._without_upgrade()
+
+    def _drop(self) -> None:
+        """Drop what is held of the rest of a body."""
+        size = min(self.body_left, len(self._held))
+        self._held = self._held[size:]
+        self.body_left -= size
+        if not self.body_left:
+            self._parser = self._new_parser()  # the old one waits for the rest of the body
+            self._next()
+
+    def _piece(self) -> bytes:
+        """Take the next bytes for the parser: they end where a request may end."""
+        is_counted = self._stage is Stage.HEAD or self.body_left == UNTIL_END
+        if not is_counted:
+            end = self.body_left
+        else:
+            found = (self._last + self._held).find(END)
+            end = len(self._held) if found < 0 else found + len(END) - len(self._last)
+        piece, self._held = self._held[:end], self._held[end:]
+        if is_counted:
+            self._scanned += len(piece)
+            self._last = (self._last + piece)[1 - len(END) :]
+        return piece
+
+    def _pause(self) -> None:
+        if not self._paused:
+            self._paused = True
+            self.transport.pause_reading()
+
+    def _resume(self) -> None:
+        if self._paused and not self.transport.is_closing():
+            self._paused = False
+            self.transport.resume_reading()
+
+    def read_body(self) -> None:
+        """Go on with the body, which the application waits for."""
+        if self._stage is not Stage.BODY:
+            return
+        self._full = False
+        if not self._wanted:
+            self._wanted = True
+            self._body_begun = self.loop.time()
+            self._read_directly()
         self._deadline = self.loop.time() + BODY_S
-        self._parts.append(body)
-        self._size += len(body)
-        if self._size > PIECE:
-            self._pass_on()
-            self.flow.pause_reading()  # until the application has taken it
-            self.cycle.message_event.set()
+        if self._held:
+            self.loop.call_soon(self._read)
+        else:
+            self._resume()
 
     def _read_directly(self) -> None:
         """Let the socket write the rest of a large body behind what has come of it."""
-        headers = dict(self.headers)
-        length = headers.get(b"content-length", b"0")  # a number, which the parser has checked
-        if b"transfer-encoding" in headers or not RECEIVED < int(length) <= DIRECT:
+        length = self.body_left
+        if not RECEIVED < length <= DIRECT:
             return
-        given = headers.get(HEADER_LENGTH.encode(), b"")
-        before = int(given) if given.isdigit() and len(given) <= len(length) else 0
-        memory = np.empty(int(length) + ALIGNMENT, np.uint8)
+        given = dict(self._headers).get(HEADER_LENGTH.encode(), b"")
+        before = int(given) if given.isdigit() and len(given) <= 8 else 0
+        memory = np.empty(length + ALIGNMENT, np.uint8)
         start = -(memory.ctypes.data + before) % ALIGNMENT
-        self._body = memory.data[start : start + int(length)]
-        self._body[: self._size] = b"".join(self._parts)
-        self._rest = self._body[self._size :]
-        self._parts.clear()
-        self._size = 0
+        self._body = memory.data[start : start + length]
+        first, self._held = self._held, b""
+        self._body[: len(first)] = first
+        self._rest = self._body[len(first) :]
+        self.body_left -= len(first)
+
+    # ---- the parser ----
+
+    def on_message_begin(self) -> None:
+        if self._exchange is not None and not self._exchange.complete:
+            raise ValueError("a request begins within another one")
+        self._in_head = True
+        self._url, self._headers = b"", []
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:
+            self._headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._upgrade = self._parser.should_upgrade()
+        if self._upgrade:
+            return
+        method, version = self._parser.get_method().decode("ascii"), self._parser.get_http_version()
+        url = httptools.parse_url(self._url)
+        path = url.path.decode("ascii")
+        self._scope = {
+            "type": "http",
+            "asgi": {"version": self._config.asgi_version, "spec_version": "2.3"},
+            "http_version": version,
+            "server": self._server,
+            "client": self._client,
+            "scheme": self._scheme,
+            "root_path": self._config.root_path,
+            "headers": self._headers,
+            "state": self._app_state.copy(),
+            "method": method,
+            "path": self._config.root_path + (urllib.parse.unquote(path) if "%" in path else path),
+            "raw_path": self._config.root_path.encode("ascii") + url.path,
+            "query_string": url.query or b"",
+        }
+        headers = dict(self._headers)
+        is_chunked = b"transfer-encoding" in headers
+        length = headers.get(b"content-length", b"0").lstrip(b"0") or b"0"  # a number, which the parser has checked
+        self.body_left = UNTIL_END if is_chunked else int(length)
+        self._stage, self._wanted, self._scanned, self._last = Stage.BODY, False, 0, b""
+        self._body_size, self._full = 0, False
+        self._deadline = self.loop.time() + BODY_S
+        self._exchange = Exchange(
+            self,
+            self._scope,
+            keep_alive=version != "1.0" and self._parser.should_keep_alive(),
+            expects_continue=headers.get(b"expect", b"").lower() == b"100-continue",
+        )
+        task = self.loop.create_task(self._exchange.run(self._config.loaded_app))
+        self._state.tasks.add(task)
+        task.add_done_callback(self._state.tasks.discard)
+
+    def _without_upgrade(self) -> None:
+        """Read a head again, without its wish for another protocol, which a server may ignore."""
+        method = self._parser.get_method()
+        version = self._parser.get_http_version().encode()
+        self._parser = self._new_parser()
+        if method == b"CONNECT":
+            self._reject(405, "this server is not a proxy")
+            return
+        lines = [b"%b %b HTTP/%b" % (method, self._url, version)]
+        lines += [b"%b: %b" % (name, value) for name, value in self._headers if name != b"upgrade"]
+        self._parser.feed_data(b"\r\n".join([*lines, b"", b""]))
+
+    def on_body(self, body: bytes) -> None:
+        self._scanned = 0
+        self._body_size += len(body)
+        if self.body_left != UNTIL_END:
+            self.body_left -= len(body)
+        if self._stage is not Stage.BODY or self._exchange is None or self._exchange.complete:
+            return
+        self._deadline = self.loop.time() + BODY_S
+        self._full = self._exchange.add(body)
 
     def on_message_complete(self) -> None:
-        self._deadline = self.loop.time() + IDLE_S if self.cycle.response_complete else None
-        self._body_begins = False
-        if self._body is None:
-            self._pass_on()
+        if self._upgrade:
+            return
+        assert self._exchange is not None
+        body, self._body = self._body, None
+        self.body_left = 0
+        if self._stage is Stage.REST or self._exchange.complete:
+            self._next()
+            return
+        self._stage, self._deadline = Stage.ANSWER, None
+        self._exchange.end_body(body)
+
+    # ---- the end of an answer ----
+
+    def end_exchange(self, exchange: Exchange) -> None:
+        """Go on after an answer: with the next request, or with the rest of a body that nobody wants."""
+        self._state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        if self._stage is Stage.BODY:
+            self._stage, self._deadline = Stage.REST, self.loop.time() + REST_S
+            self._body = self._rest = None
+            self.loop.call_soon(self._read)
         else:
-            self._extension["body"] = self._body
-            self._body = None
-        super().on_message_complete()
+            self._next()
 
-    def _pass_on(self) -> None:
-        """Give the application what has arrived. As `bytes`, it is not copied when the application takes it."""
-        if self.cycle.body:
-            self._parts.insert(0, bytes(self.cycle.body))
-        self.cycle.body = b"".join(self._parts)  # type: ignore[assignment]
-        self._parts.clear()
-        self._size = 0
-
-    def on_response_complete(self) -> None:
-        if self.pipeline or self.transport.is_closing():
-            super().on_response_complete()
-            return
-        self.server_state.total_requests += 1
-        self.flow.resume_reading()
-        self._deadline = self.loop.time() + IDLE_S  # without a timer for each request, as uvicorn has
-
-    def close_if_overdue(self, now: float) -> None:
-        """End the connection if the client should have sent more by now."""
-        if self._deadline is None or now < self._deadline or self.flow.read_paused or self.transport.is_closing():
-            return
-        if not self._in_head and (self.cycle is None or self.cycle.response_complete):  # it sends no request
+    def _next(self) -> None:
+        assert self._exchange is not None
+        if not self._exchange.keep_alive:
             self.transport.close()
-        else:
-            self._reject(408, f"the request did not continue for {HEAD_S if self._in_head else BODY_S:g} s")
+            return
+        self._stage, self._deadline = Stage.IDLE, self.loop.time() + IDLE_S
+        if self._held or self._paused:
+            self.loop.call_soon(self._read)
 
     def _reject(self, status: int, text: str) -> None:
         """Answer a request that is not complete, and close the connection."""
-        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
-            body = json.dumps({"error": text}).encode()
-            head = f"content-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
-            self.transport.write(STATUS_LINE[status] + head.encode() + body)
+        if self._exchange is None or self._exchange.complete or not self._exchange.started:
+            self.transport.write(answer_of(status, text))
         self.transport.close()

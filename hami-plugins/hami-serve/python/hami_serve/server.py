@@ -136,7 +136,7 @@ def run(arguments: argparse.Namespace, announce: Callable[[list[str]], None], pe
         RequireToken(made, token) if token else made,
         ssl_certfile=arguments.tls_cert,
         ssl_keyfile=arguments.tls_key,
-        http=Protocol,
+        http=Protocol,  # type: ignore[arg-type]  # a protocol with buffers has the same methods for uvicorn
         ws="none",
         proxy_headers=False,
         log_level="warning",
