@@ -26,6 +26,7 @@ from hami_serve.serving import Serving
 
 Method = Callable[[Any, Any], Awaitable[Any]]
 StreamResponse = message("ModelStreamInferResponse")
+MIN_PING_MS = 100  # between pings of a client; more of them end its connection
 MAX_RUNNING = 256  # requests of decoupled models of one stream
 
 
@@ -225,10 +226,8 @@ class _RequireToken(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         async def reject(_: Any, context: Any) -> Any:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, MISSING)
 
-        kind = (
-            grpc.stream_stream_rpc_method_handler if handler.response_streaming else grpc.unary_unary_rpc_method_handler
-        )
-        return kind(reject, handler.request_deserializer, handler.response_serializer)
+        # A handler of a stream begins before a message is read, which may be large; the client sees no difference.
+        return grpc.stream_stream_rpc_method_handler(reject)
 
 
 class GrpcServer:
@@ -248,6 +247,8 @@ class GrpcServer:
             ("grpc.max_receive_message_length", max_body),
             ("grpc.max_send_message_length", -1),
             ("grpc.so_reuseport", int(shared)),
+            ("grpc.http2.min_recv_ping_interval_without_data_ms", MIN_PING_MS),  # while a request runs for long
+            ("grpc.keepalive_permit_without_calls", 1),
         ]
         self._server = grpc.aio.server(interceptors=[_RequireToken(token)] if token else [], options=options)
         self._server.add_generic_rpc_handlers((handlers(serving),))

@@ -20,13 +20,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from hami_serve import describing, openapi
 from hami_serve.datatypes import array_of_bytes
 from hami_serve.errors import BadRequest, short, status_of, text_of
-from hami_serve.http_body import ClientLeft, UntilClientLeaves, read_body
+from hami_serve.http_body import SHORT, ClientLeft, UntilClientLeaves, off_loop, read_body
 from hami_serve.http_generate import EventStream, event, parse_generate, render_generated
 from hami_serve.http_tensors import (
     HEADER_LENGTH,
     HttpInference,
     TensorAnswer,
     header_length,
+    is_long_to_parse,
+    is_long_to_render,
     is_request,
     parse_json,
     parse_request,
@@ -141,9 +143,14 @@ class Handlers:
     async def infer(self, request: Request) -> TensorAnswer:
         headers = dict(request.scope["headers"])
         body = await read_body(request.scope, request.receive, headers, self._max_body)
-        call, inference = self._parse(request, headers, body)
+        if is_long_to_parse(headers, body):
+            call, inference = await off_loop(self._parse, request, headers, body)
+        else:
+            call, inference = self._parse(request, headers, body)
         async with UntilClientLeaves(request.receive):
             model, outputs = await run(self._serving.rounder, call)
+        if is_long_to_render(inference, outputs):
+            return TensorAnswer(await off_loop(render_answer, model, inference, outputs))
         return TensorAnswer(render_answer(model, inference, outputs))
 
     def _parse(
@@ -151,9 +158,8 @@ class Handlers:
     ) -> tuple[Call, HttpInference]:
         kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         given = headers.get(HEADER_LENGTH.encode())
-        is_text = kind.startswith(b"text/") and not (
-            given is None and is_request(body)
-        )  # fetch() calls JSON text/plain
+        # fetch() of a browser says text/plain for a string, also if it is a request in JSON
+        is_text = kind.startswith(b"text/") and not (given is None and is_request(body))
         if is_text or kind.startswith(b"image/") or given == b"0":
             return self._parse_raw(request, kind.decode("latin-1"), bytes(body))
         inference = parse_request(body, header_length(given, len(body)))
@@ -202,6 +208,11 @@ class Handlers:
 
     async def _parse_generate(self, request: Request) -> Call:
         body = await read_body(request.scope, request.receive, dict(request.scope["headers"]), self._max_body)
+        if len(body) > SHORT:
+            return await off_loop(self._call_of_generate, request, body)
+        return self._call_of_generate(request, body)
+
+    def _call_of_generate(self, request: Request, body: bytes | bytearray | memoryview) -> Call:
         given = parse_json(body, "the request")
         return call_of(parse_generate(given, self._model(request).version.inputs), *_place(request))
 

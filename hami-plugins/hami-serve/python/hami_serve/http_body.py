@@ -5,17 +5,28 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from hami_serve.errors import BadRequest, TooLarge, short
 
+T = TypeVar("T")
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Scope = MutableMapping[str, Any]
 Headers = Mapping[bytes, bytes]  # names in lower case
 EXTENSION = "hami_serve"  # of ASGI: the server takes views as parts of an answer, and gives a large body under `body`
-OFFLOAD = 1 << 18  # compressed bytes from which on they are expanded on another thread
+SHORT = 1 << 14  # bytes of JSON that are parsed on the loop
+THREADS = 2  # that expand and convert: others wait, so that few bodies are large in memory at a time
 WATCH_AFTER_S = 0.01  # most requests end before, and need no task that waits for the client to leave
+
+
+_threads = ThreadPoolExecutor(THREADS, "hami-serve-convert")
+
+
+async def off_loop(function: Callable[..., T], *arguments: Any) -> T:
+    """Run a function on another thread, so that the loop answers others meanwhile."""
+    return await asyncio.get_running_loop().run_in_executor(_threads, function, *arguments)
 
 
 class ClientLeft(Exception):
@@ -43,9 +54,7 @@ async def read_body(scope: Scope, receive: Receive, headers: Headers, limit: int
         return body
     if encoding not in ("gzip", "deflate"):
         raise BadRequest(f"the Content-Encoding is {short(encoding)}; this server accepts gzip and deflate")
-    if len(body) < OFFLOAD:
-        return expand(body, encoding, limit)
-    return await asyncio.to_thread(expand, body, encoding, limit)
+    return await off_loop(expand, body, encoding, limit)
 
 
 async def _part(receive: Receive) -> tuple[bytes | bytearray | memoryview, bool]:

@@ -4,8 +4,8 @@
                         └───────> rest ─────┘
 
 The parser of httptools sees heads, chunks, and small bodies. The rest of a large body does not pass the parser: the
-socket writes it to the memory where its tensors stay. What a client sends before its answer is complete is held, up to a
-limit, and read after the answer. The `rest` of a body that the application does not want is dropped.
+socket writes it to the memory where its tensors stay. What a client sends before its answer is complete is held up to
+a limit, and read after the answer. The `rest` of a body that the application does not want is dropped.
 """
 
 from __future__ import annotations

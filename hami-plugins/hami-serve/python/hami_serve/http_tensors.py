@@ -20,13 +20,14 @@ from hami_serve.datatypes import (
     json_of_array,
 )
 from hami_serve.errors import BadRequest, short
-from hami_serve.http_body import EXTENSION
+from hami_serve.http_body import EXTENSION, SHORT
 from hami_serve.inference import MAX_TENSORS, NO_CLASSIFICATION, Inference, Output
 from hami_serve.model import Model
 
 JOINED = 1 << 16  # bytes of an answer; above that, a copy costs more than a system call
 HEADER_LENGTH = "inference-header-content-length"
 REQUIRED = {"name", "datatype"}  # keys of an input
+MANY = 1 << 12  # elements of an output: JSON of more is made on another thread
 MAX_DIGITS = 19  # of a number in a header
 Parameters = Mapping[str, Any]
 DECODER = json.JSONDecoder(parse_constant=CONSTANTS.__getitem__)  # so that Infinity differs from a number out of range
@@ -65,6 +66,24 @@ def is_request(body: bytes | bytearray | memoryview) -> bool:
         return False
     return isinstance(inputs, list) and all(
         isinstance(each, dict) and {"name", "datatype"} <= each.keys() for each in inputs
+    )
+
+
+def is_long_to_parse(headers: Mapping[bytes, bytes], body: bytes | bytearray | memoryview) -> bool:
+    """Return whether a request is worth another thread: its JSON is long, or it has many strings."""
+    if len(body) <= SHORT:
+        return False
+    given = headers.get(HEADER_LENGTH.encode())
+    if given is None or not given.isdigit() or len(given) > MAX_DIGITS or int(given) > SHORT:
+        return True
+    return b'"BYTES"' in bytes(body[: int(given)])
+
+
+def is_long_to_render(inference: HttpInference, outputs: Sequence[Output]) -> bool:
+    return any(
+        output.array.size > MANY
+        and (output.datatype == "BYTES" or not inference.binary.get(output.name, inference.all_binary))
+        for output in outputs
     )
 
 

@@ -1,0 +1,187 @@
+"""What a connection can cost: heads, trailers, pipelined requests, bodies without a token, clients that never read."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from hami_serve.http_protocol import Protocol
+
+TOKEN = "secret"
+REQUEST = json.dumps({"inputs": [{"name": "x", "datatype": "INT8", "shape": [1], "data": [1]}]}).encode()
+LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
+CHUNKED = b"POST /v2/models/Identity/infer HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n"
+ALLOWED = b"Authorization: Bearer secret\r\n"
+BOUND = 24 << 20  # bytes by which the server may grow
+
+
+class Server:
+    """A server in a process of its own, whose memory can be read."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        (folder / "token").write_text(TOKEN)
+        command = [sys.executable, "-m", "hami", "serve", "Identity", "--http", "0", "--token-file", "token", *options]
+        self.process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True)
+        line = self.process.stdout.readline()
+        self.port = int(re.search(r"http://[^:]+:(\d+)", line)[1])
+        grpc = re.search(r"grpc://[^:]+:(\d+)", line)
+        self.grpc = int(grpc[1]) if grpc else None
+
+    def memory(self) -> int:
+        text = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(r"VmHWM:\s+(\d+)", text)[1]) << 10  # the most that it ever had
+
+    def status(self) -> int:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request("POST", "/v2/models/Identity/infer", REQUEST, {"Authorization": f"Bearer {TOKEN}"})
+        status = connection.getresponse().status
+        connection.close()
+        return status
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait(60)
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def limited(tmp_path):
+    server = Server(tmp_path)
+    assert server.status() == 200
+    yield server
+    assert server.status() == 200
+    server.close()
+
+
+def flood(server: Server, first: bytes, again: bytes, times: int) -> bytes:
+    """Send as long as the server reads; return what it answers."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
+        client.settimeout(3)
+        try:
+            client.sendall(first)
+            for _ in range(times):
+                client.sendall(again)
+        except OSError:  # it reads no more
+            pass
+        try:
+            return client.recv(1 << 16)
+        except OSError:
+            return b""
+
+
+@pytest.mark.parametrize("token", [ALLOWED, b""], ids=["with the token", "without it"])
+def test_trailers_are_bounded(limited, token):
+    before = limited.memory()
+    trailer = b"".join(b"X%d: %s\r\n" % (number, b"t" * 1000) for number in range(60))
+    flood(limited, CHUNKED + token + b"\r\n5\r\n[1,2]\r\n0\r\n", trailer, 1000)
+    assert limited.memory() - before < BOUND
+
+
+def test_extensions_of_a_chunk_are_bounded(limited):
+    before = limited.memory()
+    flood(limited, CHUNKED + ALLOWED + b"\r\n5;", b"x=" + b"y" * 60_000 + b";", 1000)
+    assert limited.memory() - before < BOUND
+
+
+def test_pipelined_requests_wait_unread(limited):
+    before = limited.memory()
+    flood(limited, b"", LIVE * 1500, 200)
+    assert limited.memory() - before < BOUND
+
+
+def test_all_pipelined_requests_are_answered(limited):
+    with socket.create_connection(("127.0.0.1", limited.port), timeout=60) as client, client.makefile("rb") as stream:
+        client.sendall(LIVE * 2000)
+        answers = 0
+        while answers < 2000 and (line := stream.readline()):
+            answers += b"HTTP/1.1 200" in line
+    assert answers == 2000
+
+
+def test_a_body_is_not_read_without_the_token(limited):
+    before = limited.memory()
+    size = 60 << 20
+    head = b"POST /v2/models/Identity/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size
+    answers = [flood(limited, head, b"\0" * (1 << 20), 60) for _ in range(5)]
+    assert all(answer.startswith(b"HTTP/1.1 401") for answer in answers)
+    assert limited.memory() - before < BOUND
+
+
+def test_a_head_of_one_packet_is_bounded(limited):
+    head = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 100_000 + b"\r\n\r\n"
+    assert flood(limited, head, b"", 0).startswith(b"HTTP/1.1 431")
+
+
+def test_a_client_that_takes_no_answer_loses_its_connection(start, monkeypatch):
+    lost, ends = threading.Event(), Protocol.connection_lost
+    monkeypatch.setattr(Protocol, "connection_lost", lambda self, error: (ends(self, error), lost.set()))
+    monkeypatch.setattr("hami_serve.http_protocol.WRITE_S", 0.01)
+    server = start({"any": "Identity"})
+    size = 24 << 20
+    entry = {"name": "x", "datatype": "INT8", "shape": [size], "parameters": {"binary_data_size": size}}
+    head = json.dumps({"inputs": [entry], "parameters": {"binary_data_output": True}}).encode()
+    lines = f"POST /v2/models/any/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(head) + size}\r\n"
+    lines += f"Inference-Header-Content-Length: {len(head)}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
+        client.sendall(lines.encode() + head + b"\0" * size)
+        assert lost.wait(60)
+
+
+def test_trailers_are_no_headers(start):
+    server = start({"any": "Identity"})
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
+        body = b"%x\r\n%b\r\n0\r\nInference-Header-Content-Length: 3\r\nX: y\r\n\r\n" % (len(REQUEST), REQUEST)
+        client.sendall(CHUNKED.replace(b"Identity", b"any") + b"\r\n" + body)
+        answer = http.client.HTTPResponse(client)
+        answer.begin()
+        assert answer.status == 200, answer.read()
+
+
+def test_a_call_without_the_token_is_rejected_before_its_message_is_read(tmp_path):
+    grpc = pytest.importorskip("grpc")
+    pytest.importorskip("grpc_health", reason="needs hami-serve[grpc]")
+    server = Server(tmp_path, "--grpc", "0")
+    try:
+        before = server.memory()
+        with grpc.insecure_channel(f"127.0.0.1:{server.grpc}") as channel:
+            infer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+            calls = [infer.future(b"\0" * (60 << 20), timeout=60) for _ in range(4)]
+            assert {call.code() for call in calls} == {grpc.StatusCode.UNAUTHENTICATED}
+        assert server.memory() - before < BOUND
+    finally:
+        server.close()
+
+
+def test_a_client_that_pings_during_a_long_request_is_answered(tmp_path):
+    grpc = pytest.importorskip("grpc")
+    pytest.importorskip("grpc_health", reason="needs hami-serve[grpc]")
+    from conftest import GATES, Gate, RunningGrpc
+
+    from hami_serve.grpc_messages import message
+
+    gate = GATES["pings"] = Gate()
+    server = RunningGrpc({"slow": {"backend": "TestGate", "gate": "pings"}})
+    options = [("grpc.keepalive_time_ms", 200), ("grpc.http2.max_pings_without_data", 0)]
+    given = {"name": "x", "datatype": "INT8", "shape": [1], "contents": {"int_contents": [1]}}
+    request = message("ModelInferRequest")(model_name="slow", inputs=[given])
+    try:
+        with grpc.insecure_channel(server.url, options) as channel:
+            infer = channel.unary_unary(
+                "/inference.GRPCInferenceService/ModelInfer", lambda each: each.SerializeToString()
+            )
+            call = infer.future(request, timeout=60)
+            with pytest.raises(grpc.FutureTimeoutError):
+                call.result(3)  # more than ten pings
+            gate.opened.set()
+            assert call.code() is grpc.StatusCode.OK
+    finally:
+        gate.opened.set()
+        server.close()
