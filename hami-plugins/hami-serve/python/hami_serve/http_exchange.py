@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hami_serve.http_protocol import Protocol
 
 PIECE = 1 << 20  # bytes of a body that are collected before the application sees them
-KEPT = 1 << 16  # bytes of a body that nobody wants, and that are read so that the connection can be used again
+KEPT = 1 << 16  # bytes of an unwanted body that are read so that the connection can be used again
 STATUS_LINES = {status: b"HTTP/1.1 %d %s\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
 
 

@@ -27,7 +27,7 @@ from hami_serve.http_tensors import HEADER_LENGTH, JOINED
 IDLE_S = 75.0  # for the first byte of a connection, and between its requests
 HEAD_S = 30.0  # for the head of a request
 BODY_S = 60.0  # for the next part of a body
-REST_S = 10.0  # for the rest of a body that nobody wants
+REST_S = 10.0  # for the rest of an unwanted body
 WRITE_S = 60.0  # for a client to take the next part of an answer
 RATE_AFTER_S, MIN_RATE = 20.0, 1 << 14  # bytes per second that a body must come with, on average after some seconds
 MIN_TAKEN = 1 << 16  # bytes of an answer that a client must take within WRITE_S
@@ -122,7 +122,7 @@ class Protocol(asyncio.BufferedProtocol):
         self._scope: dict[str, Any] = {}
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
-        self._in_head = False  # the parser is in a head: other headers are trailers, which nobody needs
+        self._in_head = False  # the parser is in a head: other headers are trailers, which are dropped
         self._upgrade = False
         self._exchange: Exchange | None = None
         self._wanted = False  # the application has asked for the body
@@ -259,7 +259,7 @@ class Protocol(asyncio.BufferedProtocol):
             self._resume()
 
     def _may_read(self) -> bool:
-        """Return whether more of what is held may be read: nobody needs to wait for a body that is held completely."""
+        """Return whether more of what is held may be read: a body that is held completely is read at once."""
         if self._stage is Stage.BODY:
             return not self._full and (self._wanted or self.body_left <= len(self._held))
         return self._stage is not Stage.ANSWER
@@ -425,7 +425,7 @@ class Protocol(asyncio.BufferedProtocol):
     # ---- the end of an answer ----
 
     def end_exchange(self, exchange: Exchange) -> None:
-        """Go on after an answer: with the next request, or with the rest of a body that nobody wants."""
+        """Go on after an answer: with the next request, or with the rest of an unwanted body."""
         self._state.total_requests += 1
         if self.transport.is_closing():
             return
