@@ -65,12 +65,22 @@ def test_a_failure_of_the_other_pipe_fails_the_comparison(capsys: pytest.Capture
     assert "failed with ZeroDivisionError" in out
 
 
+def test_results_of_which_none_exists_are_not_equal(capsys: pytest.CaptureFixture[str]) -> None:
+    each(lambda data: 1 / 0, "TestModesFailsToo")
+    arguments = ("TestModesFailsToo", "--compare", "TestModesFailsToo", "--data", "2", "--data", "3")
+    status, out, _ = run(capsys, *arguments, *FAST, "--rounds", "2")
+    assert status == 1
+    assert "0 of 2 results are equal, and 2 fail in both" in out
+    assert "input 1 fails in both: ZeroDivisionError: division by zero" in out
+
+
 def test_both_pipes_see_the_same_inputs_alternately(half: str) -> None:
     with hami.pipe(half) as one, hami.pipe(half) as other:
         ratio, first, second = compare_throughput((one, other), [{"data": 4}], Load(), 0.02, rounds=2)
         assert compare_results((one, other), [{"data": 4}, {"data": 6}]).as_dict() == {
             "inputs": 2,
             "equal": 2,
+            "failed": 0,
             "largest": 0.0,
             "other": [],
         }

@@ -15,6 +15,7 @@ from hami.observe.bench.point import Point, measure, merged
 # Two-sided 95 % quantiles of Student's t distribution, by degrees of freedom from 1 on.
 T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.16, 2.145, 2.131)
 MAX_DIFFERENCES = 3  # that are described
+MAX_ERROR = 160  # characters of an exception in a description
 MAX_TEXT = 40  # characters of a result in a description
 
 
@@ -38,6 +39,8 @@ class Difference:
 
     inputs: int = 0
     equal: int = 0
+    failed: int = 0
+    """Inputs that fail in both pipes: nothing is compared."""
     largest: float = 0.0
     """Of the absolute differences of numbers."""
     other: list[str] = field(default_factory=list)
@@ -96,6 +99,12 @@ def compare_results(pipes: tuple[Pipe, Pipe], inputs: Sequence[Mapping[str, Any]
     for number, request in enumerate(inputs):
         one, other = (_result(pipe, request) for pipe in pipes)
         difference.inputs += 1
+        if isinstance(one, BaseException) and isinstance(other, BaseException):
+            difference.failed += 1
+            if len(difference.other) < MAX_DIFFERENCES:
+                shown = [f"{type(error).__name__}: {error}".partition("\n")[0][:MAX_ERROR] for error in (one, other)]
+                difference.other.append(f"input {number + 1} fails in both: {' and '.join(dict.fromkeys(shown))}")
+            continue
         largest, reason = difference_of(one, other)
         difference.largest = max(difference.largest, largest)
         difference.equal += largest == 0 and not reason

@@ -77,6 +77,8 @@ def comparison_lines(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {entry['load']}: {figure(entry['ratio'])} ({interval})"
     difference = found["difference"]
     text = f"{difference['equal']} of {difference['inputs']} results are equal"
+    if difference["failed"]:
+        text += f", and {difference['failed']} fail in both"
     if difference["largest"]:
         text += f"; numbers differ by at most {figure(difference['largest'])}"
     yield text
