@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import signal
 import socket
@@ -358,3 +359,36 @@ def test_sequences_of_one_id_have_one_replica():
     for replica in replicas.all:
         replicas.begin(replica)
     assert replicas.choose(0.0, sequence=7) is replicas.choose(0.0, sequence="7")
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_an_answer_without_end_is_not_read(monkeypatch, announced):
+    monkeypatch.setattr("hami_serve.remote.http_transport.MAX_ANSWER", 1 << 20)
+    metadata = b'{"name":"m","inputs":[{"name":"x","datatype":"INT8","shape":[1]}]}'
+    ended = threading.Event()
+
+    def answer(connection):
+        with contextlib.suppress(OSError), connection:
+            while connection.recv(1 << 16).startswith(b"GET"):
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(metadata), metadata))
+            length = b"Content-Length: 99999999999\r\n" if announced else b""
+            connection.sendall(b"HTTP/1.1 200 OK\r\n%b\r\n" % length)
+            while not ended.is_set():
+                connection.sendall(b"{" * (1 << 16))
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(60)
+
+        def serve():
+            with contextlib.suppress(OSError):
+                while True:
+                    threading.Thread(target=answer, args=(listening.accept()[0],), daemon=True).start()
+
+        threading.Thread(target=serve, daemon=True).start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        with (
+            hami.pipe({"backend": "Remote", "url": [url], "model": "m"}) as pipe,
+            pytest.raises(Exception, match="more than 1048576 bytes"),
+        ):
+            pipe({"data": np.zeros(1, np.int8)}, timeout=60)
+        ended.set()

@@ -32,7 +32,9 @@ class Remote(hami.Backend):
     version: Annotated[str, "version of the model; by default the choice of the server"] = ""
     attempts: Annotated[int, "how many times a request is sent, if replicas fail or their queues are full"] = 2
     connect_timeout: Annotated[hami.Duration, "limit for a connection"] = 1.0
-    attempt_timeout: Annotated[hami.Duration | None, "limit for an answer, after which another replica is tried"] = None
+    attempt_timeout: Annotated[hami.Duration | None, "limit for an answer, after which another replica is tried"] = (
+        300.0
+    )
     recovery: Annotated[hami.Duration, "time without requests for a replica that has failed three times in a row"] = 5.0
     parts: Annotated[bool, "the model answers in parts, which are passed on; needs grpc:// or grpcs://"] = False
     token_file: Annotated[hami.FilePath | None, "file with the token of the server"] = None

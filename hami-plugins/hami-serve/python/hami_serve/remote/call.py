@@ -16,6 +16,8 @@ from hami_serve.errors import RemoteFailed, TooLarge, short
 from hami_serve.inference import Output
 from hami_serve.model import TensorSpec
 
+MAX_ANSWER = 1 << 30  # bytes of an answer: more of it is not read
+
 
 class Parts:
     """Takes the parts of an answer, on the thread that reads them. An answer that has begun is not asked for again."""

@@ -19,7 +19,7 @@ from hami_serve.errors import BadRequest, RemoteFailed, short
 from hami_serve.grpc_messages import SERVICE, message, methods
 from hami_serve.grpc_tensors import FINAL, WITH_EMPTY_FINAL, array_of_contents
 from hami_serve.model import TensorSpec
-from hami_serve.remote.call import Parts, RemoteCall, ReplicaFailed, error_of, specs_of
+from hami_serve.remote.call import MAX_ANSWER, Parts, RemoteCall, ReplicaFailed, error_of, specs_of
 
 STATUSES = {
     grpc.StatusCode.INVALID_ARGUMENT: 400,
@@ -40,7 +40,7 @@ class GrpcTransport:
     ) -> None:
         scheme, _, target = url.rstrip("/").partition("://")
         options = [
-            ("grpc.max_receive_message_length", -1),
+            ("grpc.max_receive_message_length", MAX_ANSWER),
             ("grpc.max_send_message_length", -1),
             ("grpc.enable_retries", 0),
             ("grpc.min_reconnect_backoff_ms", int(connect_timeout * 1000)),

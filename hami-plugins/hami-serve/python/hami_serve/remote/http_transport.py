@@ -12,9 +12,9 @@ import aiohttp
 
 from hami_serve.datatypes import Array, array_of_bytes, array_of_json, bytes_of_array, checked_datatype, checked_shape
 from hami_serve.errors import BadRequest, RemoteFailed, short
-from hami_serve.http_tensors import HEADER_LENGTH
+from hami_serve.http_tensors import HEADER_LENGTH, header_length
 from hami_serve.model import TensorSpec
-from hami_serve.remote.call import RemoteCall, ReplicaFailed, error_of, specs_of
+from hami_serve.remote.call import MAX_ANSWER, RemoteCall, ReplicaFailed, error_of, specs_of
 
 
 class HttpTransport:
@@ -36,7 +36,8 @@ class HttpTransport:
             self._made = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, ssl=self._ssl),
                 timeout=aiohttp.ClientTimeout(total=None, connect=self._connect_timeout),
-                headers=self._headers,
+                headers={**self._headers, "Accept-Encoding": "identity"},  # an answer must not become larger
+                auto_decompress=False,
             )
         return self._made
 
@@ -69,7 +70,7 @@ class HttpTransport:
         """Return the JSON of the answer, and the bytes after it."""
         try:
             async with self._session().request(method, url, data=body, headers=headers, allow_redirects=False) as got:
-                content = await got.read()
+                content = await _content(got)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise ReplicaFailed(_reason(error), may_have_run=False) from error
         except aiohttp.ClientError as error:
@@ -77,9 +78,9 @@ class HttpTransport:
         if got.status != 200:
             raise error_of(got.status, _error_text(content))
         try:
-            length = int(got.headers.get(HEADER_LENGTH, len(content)))
+            length = header_length(got.headers.get(HEADER_LENGTH, str(len(content))).encode(), len(content))
             head = json.loads(content[:length])
-        except (ValueError, RecursionError):
+        except (BadRequest, ValueError, RecursionError):
             raise RemoteFailed(f"the remote server sent no JSON: {short(content[:80])}") from None
         if not isinstance(head, dict):
             raise RemoteFailed(f"the remote server sent no JSON object: {short(head)}")
@@ -88,6 +89,19 @@ class HttpTransport:
     async def close(self) -> None:
         if self._made is not None:
             await self._made.close()
+
+
+async def _content(got: aiohttp.ClientResponse) -> bytes:
+    """Return the body of an answer, as long as it is not larger than any answer should be."""
+    found = bytearray()
+    if got.content_length is None or got.content_length <= MAX_ANSWER:
+        async for part in got.content.iter_any():
+            found += part
+            if len(found) > MAX_ANSWER:
+                break
+        else:
+            return bytes(found)
+    raise RemoteFailed(f"the answer of the remote server has more than {MAX_ANSWER} bytes, which is the limit")
 
 
 def _outputs(answer: Mapping[str, Any], tail: memoryview) -> dict[str, Array]:
