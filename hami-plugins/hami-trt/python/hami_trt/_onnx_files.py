@@ -16,7 +16,7 @@ _CHUNK = 1 << 22  # bytes to read at a time while hashing
 def hash_model(model: Path, owner: str, limits: Mapping[str, int] = MappingProxyType({})) -> str:
     """Return a SHA-256 hash of a model and of all files with its weights; `limits` are those of read_onnx."""
     digest = hashlib.sha256(_hash_file(model))
-    for location in read_onnx(model, backend=owner, **limits).external_files:
+    for location in read_onnx(model, backend=owner, empty_inputs=False, **limits).external_files:
         path = model.parent / location
         if not path.is_file():
             raise hami.ConfigError(
