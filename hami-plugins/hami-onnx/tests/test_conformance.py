@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import warnings
 from collections import Counter
@@ -75,6 +76,15 @@ def from_callers(pipe: hami.Pipe, requests: list[dict[str, Any]]) -> None:
         thread.join()
 
 
+def from_tasks(pipe: hami.Pipe, requests: list[dict[str, Any]]) -> None:
+    """Run each request in a task of one event loop."""
+
+    async def call() -> None:
+        await asyncio.gather(*(pipe.acall(request) for request in requests))
+
+    asyncio.run(call())
+
+
 def array_of(value: Any) -> Any:
     """Return a value of a case as arrays: a TensorProto holds types that NumPy has with ml_dtypes only."""
     if isinstance(value, list):
@@ -109,7 +119,7 @@ def outcome(case: Any, path: Path, instances: int) -> str:
             other = pipe({"data": others})["result"]
         except hami.Error:  # the operator does not take such values
             others, other = feeds, alone
-        for run in (hami.Pipe.__call__, from_callers):
+        for run in (hami.Pipe.__call__, from_callers, from_tasks):
             requests = [{"data": data} for data in (feeds, others, feeds, others, others)]
             run(pipe, requests)
             results = [request["result"] for request in requests]

@@ -258,3 +258,27 @@ def test_inputs_that_choose_an_axis_are_not_trusted_to_a_test(pipe, tmp_path):
     running(requests)
     for request, scale in zip(requests, (1, 2, 3), strict=True):
         np.testing.assert_allclose(request["result"], np.log(np.full(5, 12 * scale)), rtol=1e-5)
+
+
+def test_max_on_a_model_with_a_fixed_batch_size_of_one_says_what_to_export(models):
+    with pytest.raises(hami.ConfigError) as error:
+        hami.pipe({"backend": "OnnxTensor", "model": str(models.double(rows=1)), "max": 8})
+    assert (
+        "OnnxTensor runs rows one by one: the batch axis of the model has the fixed length 1; export it with a dynamic "
+        "batch axis"
+    ) in str(error.value)
+
+
+def test_a_batch_axis_that_an_output_lacks_is_no_reason_to_mix_callers(pipe, tmp_path):
+    """Each caller may change its result, also one that all rows share."""
+    nodes = [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("Identity", ["table"], ["shared"])]
+    ports = {"x": (FLOAT, ["n", 2])}, {"y": (FLOAT, ["n", 2]), "shared": (FLOAT, [2])}
+    path = save(tmp_path / "shared.onnx", nodes, *ports, {"table": np.float32([1, 2])})
+    running = pipe(model=str(path), max=4)
+    requests = [{"data": np.full((1, 2), i, np.float32)} for i in range(4)]
+    running(requests)
+    assert running.stats()["default"].counters["groups"] == 1
+    requests[0]["result"]["shared"][:] = 9
+    requests[0]["result"]["y"][:] = 9
+    assert [request["result"]["shared"].tolist() for request in requests[1:]] == [[1, 2]] * 3
+    assert [request["result"]["y"].tolist() for request in requests[1:]] == [[[i, i]] for i in (1, 2, 3)]
