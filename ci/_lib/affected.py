@@ -177,6 +177,7 @@ TABLE: tuple[tuple[str, tuple[Effect, ...]], ...] = (
     ("tests/reliability/*", (nothing,)),
     ("tests/gpu/*", (nothing,)),
     ("tests/*.md", (nothing,)),
+    ("findings/*", (nothing,)),
     ("ci/requirements/serving-*", (configurations, serving)),
     ("ci/requirements/*", (configurations,)),
     ("ci/*", (command,)),

@@ -187,7 +187,7 @@ def test_one_exit_does_not_fail_its_neighbours_in_a_generator_or_by_fail(raised:
 
 @pytest.mark.parametrize("raised", RAISED)
 def test_it_is_the_error_of_the_construction(raised: str) -> None:
-    """Of a pipe, and of the one that shall replace it, which goes on."""
+    """Of a pipe, and of a new definition; the pipe that it should replace goes on."""
 
     class Init(hami.Backend):
         def init(self, options: Any) -> None:
@@ -207,7 +207,7 @@ def test_it_is_the_error_of_the_construction(raised: str) -> None:
 
 @pytest.mark.parametrize("raised", RAISED)
 def test_it_is_reported_once_in_close(raised: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pipe is closed all the same."""
+    """The pipe is closed nevertheless."""
     reported: list[BaseException | None] = []
     monkeypatch.setattr("sys.unraisablehook", lambda each: reported.append(each.exc_value))
 

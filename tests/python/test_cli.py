@@ -443,7 +443,12 @@ def test_ctrl_c_cancels_the_requests_of_a_run(starts: Any) -> None:
 def test_check_finds_nothing_wrong(call: Any, tmp_path: Path) -> None:
     (tmp_path / "good.toml").write_text('[a]\nbackend = "Identity"\n')
     assert call("check", "good.toml") == (0, "good.toml: no problems, 1 node\n", "")
-    assert json.loads(call("check", "Identity", "--json")[1]) == {"source": "Identity", "nodes": 1, "problems": []}
+    assert json.loads(call("check", "Identity", "--json")[1]) == {
+        "source": "Identity",
+        "nodes": 1,
+        "problems": [],
+        "findings": [],
+    }
 
 
 def test_check_lists_every_problem_and_fails(call: Any, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A generator `forward` ends with its request, whoever called it, and never keeps the process from running."""
+"""A generator `forward` ends with its request, for every way to call, and never keeps the process from running."""
 
 from __future__ import annotations
 

@@ -308,7 +308,7 @@ def test_what_a_device_raises_is_the_error_of_its_task(raised, inline, model_of)
 
 
 def leave_both(model):
-    """Run a task in each slot: the one that Ctrl-C left is then idle."""
+    """Run a task in each slot: a slot that Ctrl-C left is then idle."""
     for number in range(2):
         for _ in range(100_000):
             try:

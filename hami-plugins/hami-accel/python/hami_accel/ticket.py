@@ -43,7 +43,7 @@ class Ticket:
 
     @property
     def lost(self) -> bool:
-        """Whether the device did not answer. The slot cannot be used again, whatever error the task has."""
+        """Whether the device did not answer. The slot cannot be used again, with any error of the task."""
         return self._task.unanswered
 
     def cancel(self) -> bool:
