@@ -138,9 +138,10 @@ def exportable(value: object) -> object:
     numpy = sys.modules.get("numpy")
     if numpy is None or not isinstance(value, numpy.ndarray):
         return None
-    if value.dtype.name == "bfloat16":
-        return bfloat16_of_bits(value.view(numpy.uint16))
-    return None if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))
+    array: Any = value
+    if array.dtype.name == "bfloat16":
+        return bfloat16_of_bits(array.view(numpy.uint16))
+    return None if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def as_array(tensor: Tensor, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:

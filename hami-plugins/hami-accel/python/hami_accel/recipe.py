@@ -159,7 +159,7 @@ def _whole(file: Path, where: str) -> bytes:
     if not external:
         return file.read_bytes()
     try:
-        return onnx.load(file).SerializeToString()
+        return bytes(onnx.load(file).SerializeToString())
     except (
         Exception
     ) as error:  # a file is missing or too short, or the model exceeds 2 GiB; onnx has no common base class

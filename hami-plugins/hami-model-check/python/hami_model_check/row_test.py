@@ -189,7 +189,7 @@ class _Comparison:
                     return values
                 if time.monotonic() > self._end:
                     raise _NotRun(f"the model ran on none of the values that were tried in time: {failure}")
-            if not any(values.is_free):
+            if not any(map(_is_free, self._inputs)):
                 break
         raise _NotRun(f"the model ran on none of the values that were tried: {failure}")
 
@@ -322,26 +322,23 @@ def _shown(value: Any) -> str:
     return f"{float(value):.6g}" if isinstance(value, np.floating) else str(value)
 
 
+def _is_free(each: RowInput) -> bool:
+    """Return whether an axis beside that of the rows has no fixed length."""
+    return any(not isinstance(size, int) for axis, size in enumerate(each.shape) if axis != each.axis)
+
+
 class _Values:
     """Makes rows for the inputs of a model."""
 
     def __init__(self, inputs: list[RowInput], lengths: tuple[int, ...], integers: tuple[int, int]) -> None:
         self._inputs, self._lengths, self._integers = inputs, lengths, integers
-        self.is_free = [
-            any(not isinstance(size, int) for axis, size in enumerate(each.shape) if axis != each.axis)
-            for each in inputs
-        ]
 
     @property
     def elements_of_a_row(self) -> int:
         """The largest number of elements that an input with free axes has in one row."""
         longest = max(self._lengths)
         return max(
-            (
-                math.prod(self._shape(each, longest))
-                for each, is_free in zip(self._inputs, self.is_free, strict=True)
-                if is_free
-            ),
+            (math.prod(self._shape(each, longest)) for each in self._inputs if _is_free(each)),
             default=0,
         )
 

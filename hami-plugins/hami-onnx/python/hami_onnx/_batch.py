@@ -41,7 +41,7 @@ def _run_group(members: list[Member], model: Model, backend: str, count: Callabl
     rows = sum(feed.rows for _, feed in members)
     try:
         arrays = [
-            _concatenate(parts, axis) if len(parts) > 1 and axis is not None else parts[0]
+            parts[0] if axis is None or len(parts) == 1 else _concatenate(parts, axis)
             for parts, axis in zip(
                 zip(*(feed.arrays for _, feed in members), strict=True), model.rows.input_axes, strict=True
             )

@@ -162,7 +162,7 @@ def _array(value: Any, spec: TensorSpec, backend: str) -> NDArray[Any]:
     if isinstance(value, (str, bytes)) and spec.dtype is not None and spec.dtype.hasobject:
         value = np.full((1,) * len(spec.shape), value, np.object_)  # a tensor of one string
     if not isinstance(value, (np.ndarray, np.generic)):
-        if not hasattr(value, "__dlpack__"):
+        if isinstance(value, (str, bytes)) or not hasattr(value, "__dlpack__"):
             raise hami.DataTypeError(
                 f'{backend}: input "{spec.name}" must be an array ({spec}), got {type(value).__name__}'
             )

@@ -93,7 +93,7 @@ class CheckModel(OnnxLimits):
 
     def _precision(self) -> str:
         """Return what the settings say about the arithmetic of float32 models."""
-        properties = dict(text.partition("=")[::2] for text in self.properties)
+        properties = {name: value for name, _, value in (text.partition("=") for text in self.properties)}
         for name in ("INFERENCE_PRECISION_HINT", "EXECUTION_MODE_HINT"):
             if name in properties and (name == "INFERENCE_PRECISION_HINT" or self.precision is None):
                 return f"what {name} = {properties[name]} says"

@@ -213,7 +213,7 @@ _FUNCTIONS: dict[str, _Function] = {
     "Neg": _arithmetic(lambda a: -a, lambda a: sizes.multiply(-1, a)),
     "Min": _plain(min),
     "Max": _largest,
-    "Abs": _plain(abs),
+    "Abs": _plain(lambda a: abs(a)),
     "Floor": lambda a: a if isinstance(a, Sum) else float(math.floor(a)),
     "Ceil": lambda a: a if isinstance(a, Sum) else float(math.ceil(a)),
     "Sqrt": _plain(math.sqrt),
