@@ -10,6 +10,15 @@ from hami_serve import AllRounder
 from hami_serve.source import read_components
 
 
+@hami.register
+class TestVersion(hami.Backend):
+    version: int
+
+    def forward(self, batch):
+        for item in batch:
+            item["result"] = self.version
+
+
 def test_a_file_extends_base_configurations(tmp_path):
     (tmp_path / "common").mkdir()
     (tmp_path / "common" / "say.toml").write_text('[say]\nbackend = "TestSay"\nword = "base"\n')
@@ -57,6 +66,34 @@ def test_a_folder_is_a_repository(tmp_path):
 def test_mistakes_are_named(source, message):
     with pytest.raises(hami.ConfigError, match=message):
         AllRounder(source)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("warmup", "3"),
+        ("version", '"2"'),
+        ("inputs", '[{name = "x", datatype = "FP32", shape = [-1, 4]}]'),
+        ("memory", "5"),
+        ("aliases", '["b"]'),
+        ("weights", "{1 = 1}"),
+    ],
+)
+def test_a_key_of_a_component_among_those_of_its_pipeline_is_named_with_its_place(tmp_path, key, value):
+    (tmp_path / "models.toml").write_text(f'[a]\nbackend = "Identity"\n{key} = {value}\n')
+    with pytest.raises(hami.ConfigError) as caught:
+        AllRounder(tmp_path)
+    first = str(caught.value).splitlines()[0]
+    assert first.startswith(f'component "a": "{key}" is a key of the component')
+    assert f'source = {{backend = "…"}}, and "{key}" beside source' in first
+    (tmp_path / "models.toml").write_text(f'[a]\nsource = {{backend = "Identity"}}\n{key} = {value}\n')
+    AllRounder(tmp_path).close()
+
+
+def test_a_parameter_of_a_backend_may_have_the_name_of_a_key_of_a_component():
+    with pytest.raises(hami.ConfigError) as caught:
+        AllRounder({"a": {"backend": "TestVersion", "version": 2, "wrong": 1}})
+    assert str(caught.value).startswith('nothing uses the key "wrong"')
 
 
 def test_a_file_that_extends_itself_is_an_error(tmp_path):

@@ -9,6 +9,7 @@ import numpy as np
 
 from hami_serve.datatypes import DATATYPES
 from hami_serve.model import Model, TensorSpec
+from hami_serve.source import misplaced
 
 RESERVED = {  # keys of a request that the core, its containers or this server give a meaning
     *("result", "node_name", "request_size", "tensor_rows", "timeout", "deadline", "priority", "req_id", "state"),
@@ -19,7 +20,15 @@ RESERVED = {  # keys of a request that the core, its containers or this server g
 def build(model: Model) -> None:
     """Build the pipe and warm it up. If that fails, no pipe is left."""
     version = model.version
-    pipe = hami.pipe(version.source)
+    try:
+        pipe = hami.pipe(version.source)
+    except hami.ConfigError as error:
+        if key := misplaced(version.source, error):
+            raise hami.ConfigError(
+                f'component "{model.handle.component}": "{key}" is a key of the component, and here it is a key of its '
+                f'pipeline; write the pipeline as source = {{backend = "…"}}, and "{key}" beside source\n{error}'
+            ) from None
+        raise
     try:
         for _ in range(version.warmup):
             pipe(request_of({spec.name: _zeros(spec) for spec in version.inputs}))

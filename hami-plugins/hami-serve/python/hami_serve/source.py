@@ -141,8 +141,7 @@ def component_of(name: str, value: Any, folder: Path = Path()) -> ComponentSpec:
         return value
     if not (isinstance(value, Mapping) and ("source" in value or "versions" in value)):
         return ComponentSpec({"1": version_of(name, value, folder)})
-    if unknown := [key for key in value if key not in COMPONENT_KEYS]:
-        raise hami.ConfigError(f'component "{name}": unknown key "{unknown[0]}"; known: {", ".join(COMPONENT_KEYS)}')
+    check_keys(name, value, COMPONENT_KEYS)
     table = dict(value)
     shared = {key: table[key] for key in VERSION_KEYS if key in table and key != "source"}
     if "versions" in table:
@@ -174,8 +173,7 @@ def version_of(name: str, value: Any, folder: Path = Path(), shared: Mapping[str
     """Return one version; `shared` are the options of its component."""
     table = {"source": value}
     if isinstance(value, Mapping) and "source" in value:
-        if unknown := [key for key in value if key not in VERSION_KEYS]:
-            raise hami.ConfigError(f'component "{name}": unknown key "{unknown[0]}"; known: {", ".join(VERSION_KEYS)}')
+        check_keys(name, value, VERSION_KEYS)
         table = dict(value)
     table = {**(shared or {}), **table}
     source = _absolute(table["source"], folder)
@@ -188,6 +186,25 @@ def version_of(name: str, value: Any, folder: Path = Path(), shared: Mapping[str
         warmup=_count(name, "warmup", table.get("warmup", 0)),
         decoupled=_flag(name, "decoupled", table.get("decoupled", False)),
     )
+
+
+def check_keys(name: str, table: Mapping[str, Any], known: Sequence[str]) -> None:
+    if unknown := [key for key in table if key not in known]:
+        raise hami.ConfigError(
+            f'component "{name}": unknown key "{unknown[0]}"; known: {", ".join(known)}; '
+            'the keys of a pipeline are in a table of their own: source = {backend = "…"}'
+        )
+
+
+def misplaced(source: Any, error: hami.ConfigError) -> str | None:
+    """Return the key of a component that is among those of its pipeline, if that is the mistake that an error names.
+
+    A backend may have a parameter with such a name.
+    """
+    if not isinstance(source, Mapping):
+        return None
+    text = str(error)
+    return next((key for key in COMPONENT_KEYS if key in source and (f'"{key}"' in text or f"[{key}]" in text)), None)
 
 
 def _stamp(source: Any) -> str:
