@@ -118,9 +118,8 @@ def run_job(job: Job) -> Outcome:
             check=False,
         )
         counts, durations = read_report(report, job)
-    return Outcome(
-        job, done.returncode == 0 or (done.returncode == 5 and bool(job.options)), done.stdout, counts, durations
-    )
+    empty = done.returncode == 5 and bool(job.options or counts["skipped"])  # files that are skipped as a whole
+    return Outcome(job, done.returncode == 0 or empty, done.stdout, counts, durations)
 
 
 def read_report(report: Path, job: Job) -> tuple[dict[str, int], dict[str, float]]:

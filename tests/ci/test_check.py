@@ -212,6 +212,12 @@ def test_only_a_job_that_fails_is_shown(jobs: Path, capsys: pytest.CaptureFixtur
     assert sorted(pytest_jobs.known_durations()) == files
 
 
+def test_files_that_are_skipped_as_a_whole_have_not_failed(jobs: Path) -> None:
+    (jobs / "tests" / "test_peers.py").write_text("import pytest\npytest.importorskip('absent_package')\n")
+    (outcome,) = pytest_jobs.run_jobs([pytest_jobs.Job(Path(sys.executable), jobs, ["tests/test_peers.py"])])
+    assert (outcome.passed, outcome.counts) == (True, {"passed": 0, "failed": 0, "skipped": 1})
+
+
 # ---- the development build ----
 
 
