@@ -126,6 +126,7 @@ def cuda(monkeypatch):
             fake.current = self.before
 
     fake = Fake()
+    monkeypatch.setattr(FakeTensor, "log", fake.log, raising=False)  # also of tensors that are made from one
     monkeypatch.setattr(torch.cuda, "Stream", fake.stream)
     monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
     monkeypatch.setattr(torch.cuda, "stream", Using)

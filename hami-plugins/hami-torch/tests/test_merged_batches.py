@@ -86,7 +86,7 @@ def test_a_batch_goes_from_model_to_model_without_a_copy(pipe, calls):
         (lambda index, tensor: tensor.double() if index == 1 else tensor, [[0], [4, 8], [12]]),
         (lambda index, tensor: tensor.numpy() if index == 1 else tensor, [[0], [4, 8], [12]]),
         (lambda index, tensor: tensor.unsqueeze_(2) if index == 1 else tensor, [[0], [4, 8], [12]]),
-        (lambda index, tensor: tensor.as_strided_((1, 1), (1, 1), 0) if index == 2 else tensor, [[0], [4, 8], [0]]),
+        (lambda index, tensor: tensor.as_strided_((1, 1), (1, 1), 0) if index == 2 else tensor, [[0], [4, 8], [12]]),
     ],
 )
 def test_changes_that_a_backend_between_makes_to_a_row_are_kept(pipe, monkeypatch, change, expected):

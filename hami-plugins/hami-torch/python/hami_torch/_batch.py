@@ -9,6 +9,7 @@ import hami
 from hami.batching import fail_request
 
 from hami_torch._program import InputSpec, first_line
+from hami_torch._rows import own_rows
 from hami_torch._tensor import (
     Structure,
     TensorBackend,
@@ -154,8 +155,7 @@ def run_together(items: Batch, inputs: BatchInput, rows: list[int], call: Call, 
     elif isinstance(output, torch.Tensor):
         backend.give_rows(items, output, rows)
     else:
-        # One split for all requests: each call into torch releases the GIL, for which many callers wait.
-        parts = map_tensors(output, lambda tensor: torch.split(tensor, rows))
+        parts = map_tensors(output, lambda tensor: own_rows(tensor, rows))
         for index, item in enumerate(items):
             backend.give(item, _part(parts, index))
 

@@ -20,6 +20,7 @@ import hami
 
 from hami_torch._compiled import CompiledModule, is_compiled, reject_own_cuda_graphs
 from hami_torch._device import synchronize
+from hami_torch._rows import owned
 from hami_torch._tensor import map_tensors
 from hami_torch._torch import torch, torch_untyped
 from hami_torch._weights import load_weights
@@ -79,7 +80,7 @@ class Program:
         self._last_storages: list[Any] = []  # weak references to the memory of the last run's outputs
 
     def own_outputs(self, output: Any) -> Any:
-        """Return outputs that callers may modify: a copy where the program keeps the memory, or rows share it.
+        """Return outputs that callers may modify and keep: a copy where the program keeps the memory, or rows share it.
 
         A program keeps the memory of its weights, and memory that it returned in two successive runs.
         """
@@ -96,7 +97,7 @@ class Program:
         rows_share_memory = output.ndim > 0 and output.shape[0] > 1 and output.stride(0) == 0
         if output.requires_grad or rows_share_memory or _storage_address(output) in self._held_addresses:
             return output.detach().clone()
-        return output
+        return owned(output)
 
 
 def _storage_address(tensor: torch.Tensor) -> int | None:

@@ -13,7 +13,9 @@ from hami_torch._types import Batch
 
 
 class Rows(Sequence[torch.Tensor]):
-    """The rows of each request in one tensor, for hami.scatter; the views are made when a request's rows are read.
+    """The rows of each request in one tensor, for hami.scatter; the parts are made when a request's rows are read.
+
+    A part owns its memory, as `own_rows` says. The next backend gets the whole tensor, without parts.
 
     `counts` is the number of rows of each request. `stream_handle` is the stream that the tensor was made on, as
     _streams.mark_stream notes it for a single tensor; 0 outside a guard.
@@ -23,23 +25,24 @@ class Rows(Sequence[torch.Tensor]):
         self.tensor = tensor.detach() if tensor.requires_grad else tensor
         self.counts = counts
         self.stream_handle = stream_handle
-        self._views: tuple[torch.Tensor, ...] = ()
+        self._parts: tuple[torch.Tensor, ...] = ()
 
     def __len__(self) -> int:
         return len(self.counts)
 
     def __getitem__(self, index: Any) -> Any:
-        return self.views()[index]
+        return self.parts()[index]
 
-    def views(self) -> tuple[torch.Tensor, ...]:
-        """Return the rows of each request. One call makes all views, because each call into torch releases the GIL."""
-        if not self._views:
-            views = torch.split(self.tensor, self.counts)
+    def parts(self) -> tuple[torch.Tensor, ...]:
+        """Return the rows of each request, copied on the stream that the tensor is ordered with."""
+        if not self._parts:
+            with _streams.use_stream_of(self.tensor.device, self.stream_handle):
+                parts = own_rows(self.tensor, self.counts)
             if self.stream_handle:
-                for view in views:
-                    _streams.mark_stream(view, self.stream_handle)
-            self._views = tuple(views)
-        return self._views
+                for part in parts:
+                    _streams.mark_stream(part, self.stream_handle)
+            self._parts = parts
+        return self._parts
 
     def wait_for_inputs(self, device: torch.device) -> None:
         """Make the current stream wait for the tensor if it was made on another stream."""
@@ -49,8 +52,8 @@ class Rows(Sequence[torch.Tensor]):
     def clear_stream_mark(self) -> None:
         """Note that the tensor is ordered with the default stream from now on."""
         self.stream_handle = 0
-        for view in self._views:
-            _streams.clear_stream_mark(view)
+        for part in self._parts:
+            _streams.clear_stream_mark(part)
 
 
 def rows_of_batch(batch: Batch, key: str = "data") -> Rows | None:
@@ -59,10 +62,28 @@ def rows_of_batch(batch: Batch, key: str = "data") -> Rows | None:
     return rows if isinstance(rows, Rows) else None
 
 
+def own_rows(tensor: torch.Tensor, counts: list[int]) -> tuple[torch.Tensor, ...]:
+    """Return the rows of each request: copies, or views of at least half of the memory.
+
+    A kept row then keeps little more than itself. One call makes all copies if it can, because each call into torch
+    releases the GIL.
+    """
+    if 2 * max(counts) < sum(counts) and tensor.is_contiguous():
+        return tuple(torch.split_with_sizes_copy(tensor, counts))
+    return tuple(owned(part) for part in torch.split(tensor, counts))
+
+
+def owned(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor, or a copy if it is less than half of the memory that it keeps."""
+    if tensor.layout != torch.strided or 2 * tensor.nbytes >= tensor.untyped_storage().nbytes():
+        return tensor
+    return tensor.clone()
+
+
 def merged(parts: Sequence[torch.Tensor]) -> torch.Tensor | None:
     """Return one tensor over the memory of all parts if they are consecutive rows of the same tensor, else None.
 
-    The results of a batch are such rows, so the next backend gets the whole tensor without a copy.
+    Rows that a caller or a backend made by slicing one tensor are such parts.
     """
     first = parts[0]
     if len(parts) == 1:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import hami
-
 from hami_torch._rows import rows_of_batch
 from hami_torch._streams import (
     clear_stream_mark,
@@ -73,9 +71,12 @@ def hand_off_results(
         results = [tensor for item in batch for tensor in cuda_tensors_in(item.get("result"))]
     else:
         results = list(cuda_tensors_in(rows.tensor))
+        if host_wait:  # the parts are made while the GPU works: after the wait, callers would wait for them
+            with use_stream(stream):
+                rows.wait_for_inputs(stream.device)
+                rows.stream_handle = int(stream.cuda_stream)
+                results += cuda_tensors_in(rows.parts())
         rows.clear_stream_mark()
-        if host_wait:
-            hami.scatter(batch, rows.views())  # split while the GPU works: after the wait, callers would wait for it
     for tensor in results:
         clear_stream_mark(tensor)
     record_use(results, outer)

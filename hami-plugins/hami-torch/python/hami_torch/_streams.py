@@ -135,6 +135,17 @@ class use_stream:
 
 
 @contextmanager
+def use_stream_of(device: torch.device, handle: int) -> Iterator[None]:
+    """Work on the stream with this handle, which is the current one as a rule; nothing on the CPU."""
+    if device.type != "cuda" or current_handle(device) == handle:
+        yield
+        return
+    stream = _known_streams.get((device, handle)) if handle else default_stream(device)
+    with use_stream(torch_untyped.cuda.ExternalStream(handle, device) if stream is None else stream):
+        yield
+
+
+@contextmanager
 def use_default_stream(device: torch.device) -> Iterator[None]:
     """Work on the default stream, ordered after earlier and before later work on the caller's stream."""
     callers, default = current_stream(device), default_stream(device)

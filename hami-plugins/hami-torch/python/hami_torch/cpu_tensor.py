@@ -18,8 +18,8 @@ class CpuTensor(hami.Backend):
     """Copy `data`, a tensor or a list or dict of tensors, to CPU memory; tensors that are there pass unchanged.
 
     Shape and dtype stay. All copies of a batch run together, and the CPU waits for them once. The result is a torch
-    tensor in pinned memory; hami.to_numpy(result) is a NumPy array over the same memory. If the batch was one tensor,
-    all results are views of one copy, and keeping one of them keeps the memory of all.
+    tensor; hami.to_numpy(result) is a NumPy array over the same memory. A batch that is one tensor is copied once, into
+    pinned memory, and each result owns a copy of its rows.
     """
 
     max = "auto"

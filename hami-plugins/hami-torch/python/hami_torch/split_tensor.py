@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from operator import itemgetter
 from typing import Annotated, Any
 
 import hami
 
+from hami_torch._rows import owned
 from hami_torch._tensor import (
     TENSOR_ROWS,
     WITHOUT_BATCH_AXIS,
@@ -24,7 +24,7 @@ from hami_torch._types import Batch, Request
 
 
 class SplitTensor(TensorBackend):
-    """Give each request of a batch its rows of the tensor that all of them hold in `data`, as a view without a copy.
+    """Give each request of a batch its rows of the tensor that all of them hold in `data`; they own their memory.
 
     A request gets as many rows as it gave to CatTensor, else `request_size` rows (1 if absent), in the order of the
     batch. If FixTensor added the batch axis, the result has none. `data` is a tensor on the device, or a
@@ -42,7 +42,7 @@ class SplitTensor(TensorBackend):
             rows = slice(start, start + count_rows(item))
             is_row = self.stack or item.get(TENSOR_ROWS, None) == WITHOUT_BATCH_AXIS
             for _, value in self.read([item], lambda item: self._whole(item, total)):
-                self.give(item, map_tensors(value, itemgetter(rows.start if is_row else rows)))
+                self.give(item, map_tensors(value, lambda tensor, at=rows.start if is_row else rows: owned(tensor[at])))
                 set_tensor_rows(item, None)
             start = rows.stop
 
