@@ -235,7 +235,7 @@ def test_a_plugin_without_its_requirements_is_left_out_with_the_reason() -> None
     installed = ["numpy", "opencv_python_headless", "pillow", "pytest", "scikit-image"]
     usable, left_out = in_place.usable_plugins(installed)
     assert [folder.name for folder in usable] == ["hami-cuda", "hami-image"]
-    assert left_out["hami-onnx"].startswith("onnx, onnxruntime not installed")
+    assert left_out["hami-onnx"].startswith("ml-dtypes, onnx, onnxruntime not installed")
 
 
 def test_a_module_is_replaced_only_where_it_is_new(tmp_path: Path) -> None:
