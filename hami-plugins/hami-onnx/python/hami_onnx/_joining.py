@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import hami
@@ -58,26 +58,69 @@ def join_rows(
         hami.ConfigError: `batch_axes` or `batched` does not fit the model.
     """
     named = read_batch_axes(batch_axes, model.inputs, model.outputs, backend)
-    opened, stamps = find_files(path, limits, backend)
-    nodes = read_model(opened, limits, backend).nodes
     axes = named or first_axes(model.inputs, model.outputs)
-    joining = decide_joining(
-        opened,
-        backend=backend,
-        engine=engine_name(),
-        files=[stamp.path for stamp in stamps],
+    joining = _decide(
+        path,
         batched=batched if not batched or axes else None,  # without axes, the proof or the test must find them
-        batch_axes=named,
-        measure=lambda: _measure(model, named, nodes),
+        named=named,
+        measure=lambda nodes: _measure(model, named, nodes),
         settings=settings,
         limits=limits,
+        backend=backend,
     )
     if batched and (joining.source == "declared" or not joining.joins):
         joining = _declared(joining, model, axes, path, backend)
     model.joining = joining
     model.rows = Rows.of(joining, model.inputs, model.outputs, batched)
     if model.rows.joins and not (joining.source == "declared" and joining.verdict == "mixes"):
+        nodes = read_model(path, limits, backend).nodes
         model.watch = _watch(session, path, nodes, backend, stops=joining.source != "declared")
+
+
+def prove_ahead(
+    *,
+    path: str,
+    batched: bool | None,
+    batch_axes: Sequence[str],
+    settings: object,
+    limits: Mapping[str, int],
+    backend: str,
+) -> Callable[[], object] | None:
+    """Return what finds the proof that join_rows needs, so that it may run before the session exists; or None.
+
+    The proof is then in memory. Axes that the user names are checked with the session first.
+    """
+    if batched is False or batch_axes:
+        return None
+    return lambda: _decide(
+        path, batched=None, named={}, measure=None, settings=settings, limits=limits, backend=backend
+    )
+
+
+def _decide(
+    path: str,
+    *,
+    batched: bool | None,
+    named: Axes,
+    measure: Callable[[int], Measurement] | None,
+    settings: object,
+    limits: Mapping[str, int],
+    backend: str,
+) -> Joining:
+    """Decide with the test `measure`, which takes the number of nodes."""
+    opened, stamps = find_files(path, limits, backend)
+    nodes = read_model(opened, limits, backend).nodes
+    return decide_joining(
+        opened,
+        backend=backend,
+        engine=engine_name(),
+        files=[stamp.path for stamp in stamps],
+        batched=batched,
+        batch_axes=named,
+        measure=None if measure is None else lambda: measure(nodes),
+        settings=settings,
+        limits=limits,
+    )
 
 
 def _declared(joining: Joining, model: Model, axes: Axes | None, path: str, backend: str) -> Joining:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from hami import FilePath
 from hami_model_check.onnx import OnnxLimits
 
-from hami_onnx._joining import join_rows
+from hami_onnx._joining import join_rows, prove_ahead
 from hami_onnx._model import Model
 from hami_onnx.session import open_session
 
@@ -38,6 +38,8 @@ class OnnxModelBackend(OnnxLimits):
 
     def open_model(self, options: Any) -> Model:
         backend = type(self).__name__
+        path = os.path.abspath(self.model)
+        settings = [self.provider, self.provider_options, self.custom_operators]
         session = open_session(
             self.model,
             provider=self.provider,
@@ -48,15 +50,23 @@ class OnnxModelBackend(OnnxLimits):
             isolate_load=self.isolate_load,
             init_event=options.get("init_event"),
             backend=backend,
+            meanwhile=prove_ahead(
+                path=path,
+                batched=self.batched,
+                batch_axes=self.batch_axes,
+                settings=settings,
+                limits=self.onnx_limits(),
+                backend=backend,
+            ),
         )
         model = Model(session, backend)
         join_rows(
             model,
             session,
-            os.path.abspath(self.model),
+            path,
             batched=self.batched,
             batch_axes=self.batch_axes,
-            settings=[self.provider, self.provider_options, self.custom_operators],
+            settings=settings,
             limits=self.onnx_limits(),
             backend=backend,
         )

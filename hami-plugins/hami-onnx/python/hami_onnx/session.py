@@ -8,11 +8,12 @@ threads of a pool sleep and do not spin, so that the pools of several models do 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import hami
 import onnxruntime
@@ -56,6 +57,7 @@ def open_session(
     isolate_load: bool = False,
     init_event: hami.Event | None = None,
     backend: str = "open_session",
+    meanwhile: Callable[[], object] | None = None,
 ) -> onnxruntime.InferenceSession:
     """Open an ONNX model, or return its session if the model is already open with the same settings.
 
@@ -73,6 +75,7 @@ def open_session(
         isolate_load: load the model in a child process first; for the backends OnnxTensor and LoadOnnx.
         init_event: `options["init_event"]` of the backend; if it completes, the child process is killed.
         backend: name of the calling backend, for error messages.
+        meanwhile: runs in a thread while onnxruntime creates the session without the GIL; its errors are dropped.
 
     Raises:
         hami.ConfigError: the model cannot be read or loaded, exceeds a limit, or ended the child process; or the
@@ -109,8 +112,29 @@ def open_session(
                     init_event=init_event,
                     libraries=[*libraries, *libraries_in(options.values())],
                 )
-            session = _sessions[key] = _create_session(path, name, options, threads, libraries, backend)
+            with _beside(meanwhile):
+                session = _sessions[key] = _create_session(path, name, options, threads, libraries, backend)
     return session
+
+
+@contextlib.contextmanager
+def _beside(work: Callable[[], object] | None) -> Iterator[None]:
+    """Run `work` in a thread beside the body."""
+
+    def run() -> None:
+        assert work is not None
+        with contextlib.suppress(Exception):
+            work()
+
+    if work is None:
+        yield
+        return
+    thread = threading.Thread(target=run, name="hami-onnx beside")
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
 
 
 def _allowed_library(library: str | os.PathLike[str], backend: str) -> str:
