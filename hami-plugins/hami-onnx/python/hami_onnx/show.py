@@ -79,4 +79,4 @@ def findings_of(params: dict[str, Any]) -> list[str]:
     )
     what = "requests are joined" if joining.joins else "requests run one by one"
     advice = f"; {joining.advice}" if joining.advice else ""
-    return [f'"{path}": {what}: {joining.reason}{advice}']
+    return [f'"{os.path.basename(path)}": {what}: {joining.reason}{advice}']

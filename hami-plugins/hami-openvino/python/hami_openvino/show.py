@@ -46,10 +46,10 @@ def findings_of(params: dict[str, Any]) -> list[str]:
     texts = []
     for each in differences:
         refused = each.refused and each.operator not in accepted
-        texts.append(f'"{path}": {"is refused" if refused else "OpenVINO differs from ONNX"}: {each}')
+        texts.append(f'"{path.name}": {"is refused" if refused else "OpenVINO differs from ONNX"}: {each}')
     if params.get("batched") is None and joining.verdict != "unknown":
         what = "requests are joined" if joining.joins else "requests run one by one"
-        texts.append(f'"{path}": {what}: {joining.reason}{f"; {joining.advice}" if joining.advice else ""}')
+        texts.append(f'"{path.name}": {what}: {joining.reason}{f"; {joining.advice}" if joining.advice else ""}')
     return texts
 
 
