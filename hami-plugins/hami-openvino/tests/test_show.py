@@ -50,7 +50,7 @@ def test_check_lists_the_findings_of_each_node(tmp_path, capsys):
     main(["check", str(config)])
     out = capsys.readouterr().out
     assert f'"{model.name}": is refused: ReduceL1 (node "size", opset 13): ' in out
-    assert f'"{model}": OpenVINO differs from ONNX: Relu (node "last", opset 13): ' in out
+    assert f'"{model.name}": OpenVINO differs from ONNX: Relu (node "last", opset 13): ' in out
     assert f'"{model.name}": requests run one by one: rows influence each other: ReduceL1' in out
     config.write_text(config.read_text() + 'accept_differences = ["ReduceL1"]\n')
     main(["check", str(config)])
