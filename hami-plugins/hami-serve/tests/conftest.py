@@ -143,6 +143,11 @@ class Running:
     def _run(self) -> None:
         asyncio.run(self._server.serve([self._listening]))
 
+    def stop(self) -> None:
+        """Begin to stop, as on SIGTERM."""
+        self.serving.drain(30)
+        self._server.should_exit = True
+
     def close(self) -> None:
         self._server.should_exit = True
         self._thread.join(30)

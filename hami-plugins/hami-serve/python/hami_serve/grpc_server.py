@@ -27,6 +27,9 @@ from hami_serve.serving import Serving
 Method = Callable[[Any, Any], Awaitable[Any]]
 StreamResponse = message("ModelStreamInferResponse")
 MIN_PING_MS = 100  # between pings of a client; more of them end its connection
+LAST_CALLS_S = 1.0  # for calls to come that were sent before the server says that it stops
+QUIET_S = 0.1  # without a new call: all have come
+GOAWAY_S = 0.02  # for this message to be written before the answers
 MAX_RUNNING = 256  # requests of decoupled models of one stream
 
 
@@ -179,21 +182,58 @@ class Stream:
             await self._context.write(response)
 
 
-def _unary(method: Method, answer: Any) -> Method:
+class LastCalls:
+    """Loses no call that clients have sent before they see that the server stops.
+
+    gRPC cancels the calls that come after `stop`, and those that wait to be accepted. So the server first accepts what
+    comes, and holds the answers: the clients that wait for them send nothing else. Then it says that it stops (GOAWAY),
+    and sends the answers.
+    """
+
+    def __init__(self) -> None:
+        self._begun = 0
+        self._released = asyncio.Event()
+        self._released.set()
+
+    def begin(self) -> None:
+        self._begun += 1
+
+    async def before_answer(self) -> None:
+        await self._released.wait()
+
+    async def collect(self, limit: float) -> None:
+        """Hold answers until no new calls come."""
+        self._released.clear()
+        loop = asyncio.get_running_loop()
+        until, seen = loop.time() + limit, -1
+        while seen != self._begun and loop.time() < until:
+            seen = self._begun
+            await asyncio.sleep(QUIET_S)
+
+    def release(self) -> None:
+        self._released.set()
+
+
+def _unary(method: Method, answer: Any, last: LastCalls) -> Method:
     """Let a method answer with a dict, and turn exceptions into statuses."""
 
     async def call(request: Any, context: Any) -> Any:
+        last.begin()
+        code, text, value = None, "", None
         try:
             value = await method(request, context)
-            return json_format.ParseDict(value, answer()) if isinstance(value, dict) else value
+            value = json_format.ParseDict(value, answer()) if isinstance(value, dict) else value
         except Exception as error:
             code, text = getattr(grpc.StatusCode, status_of(error).grpc), text_of(error)
+        await last.before_answer()
+        if code is None:
+            return value
         await context.abort(code, text)
 
     return call
 
 
-def handlers(serving: Serving) -> Any:
+def handlers(serving: Serving, last: LastCalls) -> Any:
     """Return the handlers of the service for a server of gRPC."""
     service = Service(serving)
     found = {}
@@ -204,9 +244,9 @@ def handlers(serving: Serving) -> Any:
         if method.name == "ModelStreamInfer":
             found[method.name] = grpc.stream_stream_rpc_method_handler(function, **coders)
         elif method.name == "ModelInfer":
-            found[method.name] = grpc.unary_unary_rpc_method_handler(_unary(function, answer), split, joined)
+            found[method.name] = grpc.unary_unary_rpc_method_handler(_unary(function, answer, last), split, joined)
         else:
-            found[method.name] = grpc.unary_unary_rpc_method_handler(_unary(function, answer), **coders)
+            found[method.name] = grpc.unary_unary_rpc_method_handler(_unary(function, answer, last), **coders)
     return grpc.method_handlers_generic_handler(SERVICE, found)
 
 
@@ -251,7 +291,8 @@ class GrpcServer:
             ("grpc.keepalive_permit_without_calls", 1),
         ]
         self._server = grpc.aio.server(interceptors=[_RequireToken(token)] if token else [], options=options)
-        self._server.add_generic_rpc_handlers((handlers(serving),))
+        self._last = LastCalls()
+        self._server.add_generic_rpc_handlers((handlers(serving, self._last),))
         self._health = health.aio.HealthServicer()  # pyright: ignore[reportAttributeAccessIssue]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         POOL.AddSerializedFile(health_pb2.DESCRIPTOR.serialized_pb)
@@ -273,6 +314,12 @@ class GrpcServer:
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
 
     async def stop(self, grace: float) -> None:
-        """Answer open requests, at most for `grace` seconds."""
+        """Answer what clients have sent, at most for `grace` seconds."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + grace
         await self._health.enter_graceful_shutdown()
-        await self._server.stop(grace)
+        await self._last.collect(min(grace, LAST_CALLS_S))
+        stopping = loop.create_task(self._server.stop(max(0.0, until - loop.time())))
+        await asyncio.sleep(GOAWAY_S)
+        self._last.release()
+        await stopping

@@ -130,6 +130,8 @@ class Exchange:
         lines = [STATUS_LINES[status] if status else b"HTTP/1.1 %d \r\n" % message["status"]]
         if self._expects_continue or (self.more_body and self._connection.body_left > KEPT):
             self.keep_alive = False  # the rest of the body is not read as another request
+        if self._connection.stopping and not self.more_body and self._connection.is_read:
+            self.keep_alive = False
         for given, value in headers:
             name = given.lower()
             if b"\n" in value or b"\r" in value or b"\n" in name or b"\r" in name:

@@ -1,11 +1,14 @@
 """A connection over HTTP/1.1: it reads one request at a time, and no more of it than the application asks for.
 
-    idle ──> head ──> body ──> answer ──> idle
+    idle ──> head ──> body ──> answer ──> idle ──> closing
                         └───────> rest ─────┘
 
 The parser of httptools sees heads, chunks, and small bodies. The rest of a large body does not pass the parser: the
 socket writes it to the memory where its tensors stay. What a client sends before its answer is complete is held up to
 a limit, and read after the answer. The `rest` of a body that the application does not want is dropped.
+
+A connection that is `closing` has sent its end, and drops what still comes. The kernel would reset a connection that
+is closed with unread data, and the client could lose the answer by that.
 """
 
 from __future__ import annotations
@@ -30,6 +33,9 @@ BODY_S = 60.0  # for the next part of a body
 REST_S = 10.0  # for the rest of an unwanted body
 WRITE_S = 60.0  # for a client to take the next part of an answer
 RATE_AFTER_S, MIN_RATE = 20.0, 1 << 14  # bytes per second that a body must come with, on average after some seconds
+LAST_REQUEST_S = 0.5  # for the next request of an idle connection when the server stops
+LINGER_S = 5.0  # for the end of a client whose connection is closing
+HALF_CLOSED_S = 1.0  # for an answer to begin after the end of a client: it has left, or takes answers but sends no more
 MIN_TAKEN = 1 << 16  # bytes of an answer that a client must take within WRITE_S
 MAX_HEAD = 1 << 16  # bytes of a head; of a chunk's extensions; of trailers
 RECEIVED = 1 << 16  # bytes that are read at once, and that are held for the next request
@@ -47,6 +53,7 @@ class Stage(Enum):
     BODY = "body"
     ANSWER = "answer"
     REST = "rest"
+    CLOSING = "closing"
 
 
 class _Received(threading.local):
@@ -90,6 +97,10 @@ class JoiningTransport:
             parts, self._parts, self._size = self._parts, [], 0
             self._transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
 
+    def write_eof(self) -> None:
+        self._flush()
+        self._transport.write_eof()
+
     def close(self) -> None:
         self._flush()
         self._transport.close()
@@ -116,6 +127,8 @@ class Protocol(asyncio.BufferedProtocol):
         self._scanned = 0  # bytes of a head, or of a body in chunks since its last data
         self._deadline: float | None = self.loop.time() + IDLE_S  # for the client to send more; None: it may be idle
         self._paused = False  # reading
+        self._ended = False  # the client sends no more
+        self.stopping = False  # the server ends
         self._writable = asyncio.Event()
         self._writable.set()
         self._taken, self._take_until = 0, 0.0  # bytes of answers that the client has taken, and the next check
@@ -158,13 +171,29 @@ class Protocol(asyncio.BufferedProtocol):
         if self._exchange is not None:
             self._exchange.disconnect()
 
-    def eof_received(self) -> None:
-        pass
+    def eof_received(self) -> bool:
+        """Return whether the connection stays: a client that sends no more may still wait for answers."""
+        self._ended = True
+        if self._scheme == "https" or self._stage is Stage.CLOSING or not (self._held or self._stage is Stage.ANSWER):
+            return False
+        self._expect_answer()
+        return True
+
+    def _expect_answer(self) -> None:
+        """End the connection if the answer does not begin soon: a client that has left looks like one that waits."""
+        if exchange := self._exchange:
+            self.loop.call_later(HALF_CLOSED_S, self._end_unless_begun, exchange)
+
+    def _end_unless_begun(self, exchange: Exchange) -> None:
+        if exchange is self._exchange and not exchange.started:
+            self.transport.close()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return _received.memory if self._rest is None else self._rest
 
     def buffer_updated(self, nbytes: int) -> None:
+        if self._stage is Stage.CLOSING:
+            return
         if self._rest is None:
             data = bytes(_received.memory[:nbytes])
             self._held = self._held + data if self._held else data
@@ -194,11 +223,34 @@ class Protocol(asyncio.BufferedProtocol):
         self.transport.abort()
 
     def shutdown(self) -> None:
-        """Close the connection after the present request."""
-        if self._exchange is None or self._exchange.complete:
+        """Close the connection after the present request, or after the next one if that comes soon."""
+        self.stopping = True
+        if self._stage is Stage.IDLE:
+            self._expect_last_request()
+
+    def _expect_last_request(self) -> None:
+        self._deadline = self.loop.time() + LAST_REQUEST_S
+
+    @property
+    def is_read(self) -> bool:
+        """Whether nothing of another request has come."""
+        return not self._held and not self._paused
+
+    def _close(self) -> None:
+        """Send the end of the connection, and wait for that of the client."""
+        if self._stage is Stage.CLOSING or self.transport.is_closing():
+            return
+        self._stage, self._held = Stage.CLOSING, b""
+        self._body = self._rest = None
+        if self._exchange is not None and not self._exchange.complete:
+            self._exchange.disconnect()
+        if self._ended or not self.transport.can_write_eof():  # TLS
             self.transport.close()
-        else:
-            self._exchange.keep_alive = False
+            return
+        self.transport.write_eof()
+        limit = LAST_REQUEST_S if self.stopping else LINGER_S
+        self._deadline = self.loop.time() + (WRITE_S if self.transport.get_write_buffer_size() else limit)
+        self._resume()
 
     def _count_taken(self) -> int:
         return int(self.transport.written - self.transport.get_write_buffer_size())
@@ -219,8 +271,10 @@ class Protocol(asyncio.BufferedProtocol):
             self._reject(408, f"the body came with less than {MIN_RATE} bytes per second")
         if self._deadline is None or now < self._deadline:
             return
-        if self._stage in (Stage.IDLE, Stage.REST):
-            self.transport.close()
+        if self._stage is Stage.CLOSING:
+            self.transport.abort()
+        elif self._stage in (Stage.IDLE, Stage.REST):
+            self._close()
         else:
             limit = HEAD_S if self._stage is Stage.HEAD else BODY_S
             self._reject(408, f"the request did not continue for {limit:g} s")
@@ -253,7 +307,9 @@ class Protocol(asyncio.BufferedProtocol):
             if self._scanned > MAX_HEAD:
                 self._reject(431, f"the body has more than {MAX_HEAD} bytes of trailers, or of extensions of a chunk")
                 return
-        if len(self._held) >= RECEIVED or (self._stage is Stage.BODY and (self._full or not self._wanted)):
+        if self._ended and self._stage is not Stage.ANSWER and not self._held:
+            self._close()  # what the client has begun does not go on
+        elif len(self._held) >= RECEIVED or (self._stage is Stage.BODY and (self._full or not self._wanted)):
             self._pause()
         else:
             self._resume()
@@ -262,7 +318,7 @@ class Protocol(asyncio.BufferedProtocol):
         """Return whether more of what is held may be read: a body that is held completely is read at once."""
         if self._stage is Stage.BODY:
             return not self._full and (self._wanted or self.body_left <= len(self._held))
-        return self._stage is not Stage.ANSWER
+        return self._stage not in (Stage.ANSWER, Stage.CLOSING)
 
     def _parse(self, piece: bytes) -> None:
         try:
@@ -294,7 +350,7 @@ class Protocol(asyncio.BufferedProtocol):
         return piece
 
     def _pause(self) -> None:
-        if not self._paused:
+        if not self._paused and not self._ended:
             self._paused = True
             self.transport.pause_reading()
 
@@ -384,6 +440,8 @@ class Protocol(asyncio.BufferedProtocol):
             keep_alive=version != "1.0" and self._parser.should_keep_alive(),
             expects_continue=headers.get(b"expect", b"").lower() == b"100-continue",
         )
+        if self._ended:
+            self._expect_answer()
         task = self.loop.create_task(self._exchange.run(self._config.loaded_app))
         self._state.tasks.add(task)
         task.add_done_callback(self._state.tasks.discard)
@@ -427,7 +485,7 @@ class Protocol(asyncio.BufferedProtocol):
     def end_exchange(self, exchange: Exchange) -> None:
         """Go on after an answer: with the next request, or with the rest of an unwanted body."""
         self._state.total_requests += 1
-        if self.transport.is_closing():
+        if self.transport.is_closing() or self._stage is Stage.CLOSING:
             return
         if self._stage is Stage.BODY:
             self._stage, self._deadline = Stage.REST, self.loop.time() + REST_S
@@ -438,10 +496,12 @@ class Protocol(asyncio.BufferedProtocol):
 
     def _next(self) -> None:
         assert self._exchange is not None
-        if not self._exchange.keep_alive:
-            self.transport.close()
+        if not self._exchange.keep_alive or (self._ended and not self._held):
+            self._close()
             return
         self._stage, self._deadline = Stage.IDLE, self.loop.time() + IDLE_S
+        if self.stopping:
+            self._expect_last_request()
         if self._held or self._paused:
             self.loop.call_soon(self._read)
 
@@ -449,4 +509,4 @@ class Protocol(asyncio.BufferedProtocol):
         """Answer a request that is not complete, and close the connection."""
         if self._exchange is None or self._exchange.complete or not self._exchange.started:
             self.transport.write(answer_of(status, text))
-        self.transport.close()
+        self._close()

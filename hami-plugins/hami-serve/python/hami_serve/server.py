@@ -24,6 +24,7 @@ import uvicorn
 from hami_serve.access import RequireToken, read, read_token
 from hami_serve.http_app import Direct, application
 from hami_serve.http_protocol import Protocol
+from hami_serve.listener import Listener
 from hami_serve.peers import Peers
 from hami_serve.serving import Serving
 from hami_serve.watching import Watcher
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 BACKLOG = 2048
 MAX_FILES = 1 << 16
+STOPPING_TICK_S = 0.05  # between looks at the connections while the server stops
+LAST_ANSWERS_S = 1.0  # for the answers to requests that did not end in time
 MAX_KEPT = 32 << 20  # bytes of an allocation that is kept when it is freed; the largest value that glibc takes
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 
@@ -44,6 +47,7 @@ class HttpServer(uvicorn.Server):
         super().__init__(config)
         self._serving = serving
         self._drain = drain
+        self._listeners: list[Listener] = []
         self.beside: Coroutine[Any, Any, None] | None = None  # ends another server while this one drains
 
     @contextlib.contextmanager
@@ -55,21 +59,53 @@ class HttpServer(uvicorn.Server):
             for number, handler in before.items():
                 signal.signal(number, handler)
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup([])
+        self._listeners = [Listener(each, self._connection, self.config.ssl) for each in sockets or ()]
+
+    def _connection(self) -> asyncio.BufferedProtocol:
+        return Protocol(self.config, self.server_state, self.lifespan.state)
+
     async def on_tick(self, counter: int) -> bool:
         if counter % 10 == 0:  # once a second
-            now = asyncio.get_running_loop().time()
-            for connection in list(self.server_state.connections):
-                if isinstance(connection, Protocol):
-                    connection.close_if_overdue(now)
+            self._close_overdue()
         return await super().on_tick(counter)
 
+    def _announce_end(self) -> None:
+        for connection in self._connections():
+            if not connection.stopping:
+                connection.shutdown()
+
+    def _close_overdue(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for connection in self._connections():
+            connection.close_if_overdue(now)
+
+    def _connections(self) -> list[Protocol]:
+        return [each for each in self.server_state.connections if isinstance(each, Protocol)]
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        for server in self.servers:  # no new connections
-            server.close()
-        if self.beside is not None:  # before the models are closed
-            await self.beside
-        self.config.timeout_graceful_shutdown = self._serving.drain_left()  # type: ignore[assignment]
-        await super().shutdown(sockets)
+        """Answer what clients have sent, at most until the end of the time to drain."""
+        loop = asyncio.get_running_loop()
+        left = self._serving.drain_left()
+        until = float("inf") if left is None else loop.time() + left
+        self._announce_end()
+        beside = loop.create_task(self.beside) if self.beside is not None else None
+        await asyncio.gather(*(listener.close() for listener in self._listeners))
+        while (self.server_state.connections or self.server_state.tasks) and loop.time() < until:
+            if self.force_exit:
+                break
+            self._announce_end()
+            self._close_overdue()
+            await asyncio.sleep(STOPPING_TICK_S)
+        if tasks := list(self.server_state.tasks):
+            for task in tasks:
+                task.cancel()  # it is answered with 503
+            await asyncio.wait(tasks, timeout=LAST_ANSWERS_S)
+        if beside is not None:  # before the models are closed
+            await beside
+        if not self.force_exit:
+            await self.lifespan.shutdown()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._serving.drain(self._drain)
