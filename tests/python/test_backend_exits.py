@@ -262,6 +262,47 @@ class ExitsGate(hami.Backend):
             item["result"] = item["data"]
 
 
+@pytest.mark.parametrize("method", ["__str__", "add_note"])
+@pytest.mark.parametrize("way", WAYS)
+def test_an_error_with_a_method_that_exits_reaches_its_caller(way: str, method: str) -> None:
+    """Of the class of the exception itself, which the core asks for its text and gives a note."""
+
+    def exits(*_: Any) -> Any:
+        raise SystemExit(3)
+
+    error = type("ExitsInMethod", (Exception,), {method: exits})
+
+    class Raises(hami.Backend):
+        thread = "dedicated"
+
+        def forward(self, batch: list[hami.Request]) -> None:
+            if batch[0]["data"] != "good":
+                raise error
+            batch[0]["result"] = 1
+
+    hami.register("ExitsInMethodOfError")(Raises)
+    with hami.pipe("ExitsInMethodOfError") as pipe:
+        with pytest.raises(error):
+            WAYS[way](pipe, "bad")
+        WAYS[way](pipe, "good")
+
+
+def test_a_list_with_an_error_without_text_raises_batch_error() -> None:
+    """Its summary names the class alone."""
+
+    class NoText(Exception):
+        def __str__(self) -> str:
+            raise AttributeError("given")
+
+    class Raises(hami.Backend):
+        def forward(self, batch: list[hami.Request]) -> None:
+            raise NoText
+
+    hami.register("ExitsNoText")(Raises)
+    with hami.pipe("ExitsNoText") as pipe, pytest.raises(hami.BatchError, match=r"^1 request failed at index 0: NoText"):
+        pipe([{"data": 1}])
+
+
 def test_ctrl_c_on_the_thread_of_the_caller_stays_ctrl_c() -> None:
     """A backend without a thread of its own runs on the main thread, where Ctrl-C interrupts it."""
     done = run_script("""

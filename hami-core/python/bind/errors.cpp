@@ -91,12 +91,17 @@ void append_note(py::object& exception, const std::string& note) {
   if (!notes.contains(note)) exception.attr("add_note")(note);
 }
 
+// For what a method of an exception raises, which must not replace that exception. Ctrl-C is raised once it has arrived.
+void ignore_unless_ctrl_c(const py::error_already_set& raised) noexcept {
+  if (raised.matches(PyExc_KeyboardInterrupt)) raise_later(raised);
+}
+
 // Omits the note if the class rejects it, as a frozen dataclass does.
 void add_note(py::object& exception, const std::string& note) {
   try {
     append_note(exception, note);
-  } catch (py::error_already_set& rejected) {
-    if (!rejected.matches(PyExc_Exception)) throw;  // from a signal handler, such as KeyboardInterrupt
+  } catch (const py::error_already_set& rejected) {
+    ignore_unless_ctrl_c(rejected);
   }
 }
 
@@ -116,7 +121,8 @@ py::object config_error(const PlanProblems& found) {
 std::string text_of(const py::object& exception) {
   try {
     return py::str(call_python(reinterpret_cast<PyObject*>(&PyUnicode_Type), exception));
-  } catch (py::error_already_set&) {  // __str__ failed; the type's name is enough
+  } catch (const py::error_already_set& failed) {  // the type's name is enough
+    ignore_unless_ctrl_c(failed);
     return "";
   }
 }

@@ -319,7 +319,13 @@ def _summary(errors: Sequence[tuple[int, BaseException]]) -> str:
         return ""
     index, first = errors[0]
     count = "1 request failed" if len(errors) == 1 else f"{len(errors)} requests failed, the first"
-    return f"{count} at index {index}: {type(first).__name__}: {first}"
+    try:
+        text = f": {first}"
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # from __str__ of its class; the errors themselves matter more
+        text = ""
+    return f"{count} at index {index}: {type(first).__name__}{text}"
 
 
 def _extra_state(error: Error, *constructed: str) -> dict[str, object]:
