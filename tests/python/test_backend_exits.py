@@ -299,7 +299,10 @@ def test_a_list_with_an_error_without_text_raises_batch_error() -> None:
             raise NoText
 
     hami.register("ExitsNoText")(Raises)
-    with hami.pipe("ExitsNoText") as pipe, pytest.raises(hami.BatchError, match=r"^1 request failed at index 0: NoText"):
+    with (
+        hami.pipe("ExitsNoText") as pipe,
+        pytest.raises(hami.BatchError, match=r"^1 request failed at index 0: NoText"),
+    ):
         pipe([{"data": 1}])
 
 
