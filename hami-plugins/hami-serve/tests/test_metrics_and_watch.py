@@ -4,12 +4,29 @@ from __future__ import annotations
 
 import logging
 import threading
+from pathlib import Path
 
+import hami
 from prometheus_client.parser import text_string_to_metric_families
 
 from hami_serve import AllRounder
 from hami_serve.serving import Serving
 from hami_serve.watching import Watcher
+
+
+@hami.register
+class TestReads(hami.Backend):
+    """Returns the text that a file had when it was loaded."""
+
+    word: str
+
+    def init(self, options):
+        self.text = Path(self.word).read_text()
+
+    def forward(self, batch):
+        for item in batch:
+            item["result"] = self.text
+
 
 LABELS = ("model", "version", "outcome", "node")
 
@@ -121,3 +138,17 @@ def test_update_rebuilds_a_model_whose_file_has_changed(tmp_path):
         write(tmp_path, "a", "two")
         rounder.update(tmp_path)
         assert answers(rounder) == {"a": "two on cpu"}
+
+
+def test_a_client_that_loads_a_model_gets_its_new_weights(start, tmp_path):
+    """The description has not changed; the file that it names has."""
+    (tmp_path / "weights").write_text("old")
+    write(tmp_path, "a", str(tmp_path / "weights"), backend="TestReads")
+    server = start(tmp_path, allow_control=True)
+    request = {"inputs": [{"name": "x", "datatype": "INT8", "shape": [1], "data": [1]}]}
+    found = []
+    for weights in ("old", "new"):
+        (tmp_path / "weights").write_text(weights)
+        assert server.post("/v2/repository/models/a/load", {}) == (200, {})
+        found.append(server.post("/v2/models/a/infer", request)[1]["outputs"][0]["data"])
+    assert found == [["old"], ["new"]]

@@ -1,89 +1,121 @@
-"""Changes of the models of an `AllRounder`: build first, switch in one step, drain and close the old pipes."""
+"""Changes of the models of an `AllRounder`: reserve, build, switch in one step, drain and close the old pipes."""
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 import hami
 
 from hami_serve.building import build
-from hami_serve.model import Model, State, Version
+from hami_serve.capacity import Limits
+from hami_serve.model import Model, Version
 from hami_serve.registry import Registry
+from hami_serve.source import ComponentSpec
+from hami_serve.threads import Threads
+
+MAX_LOADS = 32  # that requests have started, at a time; a load that hangs keeps its thread
+log = logging.getLogger("hami.serve")
 
 
 class Changes:
-    """Makes one change at a time. The caller holds `lock`; requests never take it, except to load a model again."""
+    """Builds and ends models. One change of a component is made at a time; those of others go on beside it.
 
-    def __init__(
-        self, registry: Registry, max_loaded: int | None, memory_budget: int | None, drain_timeout: float
-    ) -> None:
-        self.lock = threading.RLock()
-        self.closed = False
+    Requests never wait for a change. A request that loads its model makes no change: it builds beside the changes, and
+    its model becomes ready if no change has taken the place meanwhile.
+    """
+
+    def __init__(self, registry: Registry, limits: Limits, drain_timeout: float) -> None:
         self.drain_timeout = drain_timeout
         self._registry = registry
-        self._max_loaded = max_loaded
-        self._memory_budget = memory_budget
+        self._limits = limits
+        self._threads = Threads("hami-serve-load", MAX_LOADS)
+        self._free = threading.Condition()
+        self._changing: set[str] = set()  # names of components
 
-    def replace(self, places: Mapping[tuple[str, str], Version], removed: Iterable[Model] = ()) -> list[Model]:
-        """Build a model for each place, switch to all of them in one step, and end what they replace."""
-        if self.closed and places:
-            raise hami.PipeClosed("the AllRounder is closed")
-        models = [self._registry.new(component, version, what) for (component, version), what in places.items()]
-        removed = list(removed)
-        single = len(models) == 1
+    @contextmanager
+    def of(self, names: Callable[[], Collection[str]]) -> Iterator[None]:
+        """Wait for the changes of these components, and let others wait until the end of the block.
+
+        Args:
+            names: Returns the components; other changes can add some and remove some while this one waits.
+        """
+        with self._free:
+            while (wanted := set(names())) & self._changing:
+                self._free.wait()
+            self._changing |= wanted
         try:
-            for model in models:
-                self.make_space(model, [*models, *removed])
+            yield
+        finally:
+            with self._free:
+                self._changing -= wanted
+                self._free.notify_all()
+
+    def replace(
+        self,
+        places: Mapping[tuple[str, str], Version],
+        removed: Iterable[Model] = (),
+        routing: Mapping[str, ComponentSpec] | None = None,
+    ) -> list[Model]:
+        """Build a model for each place, switch to all of them in one step, and end what they replace.
+
+        Models that exceed the limits together are not built: their first request loads them.
+        """
+        removed = list(removed)
+        models = [self._registry.new(component, version, what) for (component, version), what in places.items()]
+        try:
+            self._limits.check(models)
+            loaded = self._limits.fitting(models)
+            if loaded:
+                self.end(self._registry.reserve(loaded, removed))
+            for model in loaded:
                 build(model)
+            described = [model for model in models if model not in loaded]
+            draining = self._registry.switch(loaded, removed, described=described, routing=routing)
         except BaseException as error:
             for model in models:
-                pipe, model.pipe = model.pipe, None
-                self._registry.fail(model, f"{type(error).__name__}: {error}".splitlines()[0])
-                if pipe is not None:
-                    pipe.close()
-                if not single:
-                    self._registry.restore(model)
+                self._failed(model, error, restore=len(models) > 1)
             raise
-        self.end(self._registry.switch(models, removed))
-        self.make_space(None, models)
+        self.end(draining)
         return models
 
-    def make_space(self, new: Model | None, keep: list[Model]) -> None:
-        """Unload models that were not used for long, until the limits hold with the new one."""
-        while self._over_limit(new):
-            victim = self._registry.least_recently_used(keep)
-            if victim is None:
-                return
-            self.end(self._registry.switch((), [victim], forget=False), on_demand=True)
+    def load(self, model: Model) -> None:
+        """Load a model that a request has made, on another thread; `loaded` of the model tells the outcome."""
+        try:
+            self._threads.start(self._load, model)
+        except BaseException as error:  # no thread can be started
+            self._registry.fail(model, error)
 
-    def _over_limit(self, new: Model | None) -> bool:
-        ready = [model for model in self._registry.models() if model.state is State.READY]
-        if new is not None:
-            place = (new.handle.component, new.handle.version)
-            ready = [model for model in ready if (model.handle.component, model.handle.version) != place] + [new]
-        if self._max_loaded is not None and len(ready) > self._max_loaded:
-            return True
-        return self._memory_budget is not None and sum(each.version.memory for each in ready) > self._memory_budget
+    def _load(self, model: Model) -> None:
+        try:
+            self.end(self._registry.reserve([model]))
+            build(model)
+            if not self._registry.become_ready(model):
+                raise hami.PipeClosed("the model was replaced or removed while it was loaded")
+        except BaseException as error:
+            if not isinstance(error, hami.PipeClosed):
+                log.error("%s is not loaded", model.handle, exc_info=error)
+            self._failed(model, error)
 
-    def end(self, models: Iterable[Model], *, on_demand: bool = False) -> None:
+    def _failed(self, model: Model, error: BaseException, *, restore: bool = False) -> None:
+        """End a load; the pipe is closed before its slot is free."""
+        pipe, model.pipe = model.pipe, None
+        try:
+            if pipe is not None:
+                pipe.close(self.drain_timeout)
+        finally:
+            self._registry.fail(model, error, restore=restore)
+
+    def end(self, models: Iterable[Model], timeout: float | None = None) -> None:
         """Wait for the requests of draining models, and close their pipes."""
-        deadline = time.monotonic() + self.drain_timeout
+        deadline = time.monotonic() + (self.drain_timeout if timeout is None else timeout)
         for model in models:
             self._registry.wait_idle(model, max(0.0, deadline - time.monotonic()))
-            pipe = self._registry.unloaded(model, on_demand=on_demand)
-            if pipe is not None:
-                pipe.close(max(0.0, deadline - time.monotonic()))
-
-    def load_again(self, model: Model) -> None:
-        """Load a model again that was unloaded for another one; a caller that comes second finds it loaded."""
-        with self.lock:
-            current = self._registry.find(model.handle.component, model.handle.version)
-            if current is model and model.on_demand:
-                self.replace({(model.handle.component, model.handle.version): model.version})
-
-
-def must_load(model: Model) -> bool:
-    """Return whether a model with an unchanged description is not running and should be."""
-    return model.state is not State.READY and not model.on_demand
+            try:
+                if model.pipe is not None:
+                    model.pipe.close(max(0.0, deadline - time.monotonic()))
+            finally:
+                self._registry.unloaded(model)

@@ -20,7 +20,7 @@ from hami_serve.errors import BadRequest, status_of, text_of
 from hami_serve.grpc_messages import POOL, SERVICE, message, methods
 from hami_serve.grpc_tensors import FINAL, WITH_EMPTY_FINAL, call_of_message, joined, render_answer, split
 from hami_serve.inference import run, stream
-from hami_serve.model import Model, State
+from hami_serve.model import Model
 from hami_serve.rounder import AllRounder
 from hami_serve.serving import Serving
 
@@ -57,7 +57,7 @@ class Service:
             model = self._model(request)
         except hami.NotFound:
             return {"ready": False}
-        return {"ready": model.state is State.READY or model.on_demand}
+        return {"ready": model.usable}
 
     async def ServerMetadata(self, request: Any, context: Any) -> dict[str, Any]:
         return describing.server_metadata()
@@ -83,11 +83,11 @@ class Service:
     async def RepositoryModelLoad(self, request: Any, context: Any) -> dict[str, Any]:
         if request.parameters:
             raise BadRequest("a client cannot change the configuration of a model; leave out the parameters")
-        await asyncio.to_thread(self._serving.load, request.model_name)
+        await self._serving.load(request.model_name)
         return {}
 
     async def RepositoryModelUnload(self, request: Any, context: Any) -> dict[str, Any]:
-        await asyncio.to_thread(self._serving.unload, request.model_name)
+        await self._serving.unload(request.model_name)
         return {}
 
     async def ModelInfer(self, request: Any, context: Any) -> Any:

@@ -36,7 +36,7 @@ from hami_serve.http_tensors import (
 )
 from hami_serve.inference import Call, Inference, Part, apply_parameters, call_of, run, stream
 from hami_serve.metrics import CONTENT_TYPE
-from hami_serve.model import Model, State
+from hami_serve.model import Model
 from hami_serve.serving import Serving
 
 MAX_BODY = 64 << 20  # bytes of a request, by default
@@ -47,7 +47,9 @@ STOPPING = "the server is stopping, and the request did not end in time; send it
 def app(source: Any, *, max_body: int = MAX_BODY, allow_control: bool = False, **options: Any) -> Starlette:
     """Return an ASGI application that serves models by the Open Inference Protocol.
 
-    The models are loaded when the application starts, and closed when it stops.
+    The models are loaded when the application starts, and closed when it stops. An application that is mounted in
+    another one has no start of its own: its first request loads the models. The other application starts and stops
+    them with `lifespan=models.router.lifespan_context`, where `models` is the result.
 
     Args:
         source: A folder with a model repository, a file, an expression, a mapping from component to what `hami.pipe`
@@ -64,7 +66,8 @@ def application(serving: Serving, max_body: int = MAX_BODY) -> Starlette:
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        await asyncio.to_thread(serving.start)
+        if not serving.begun:  # else requests wait for the models, and probes do not
+            await serving.started()
         try:
             yield
         finally:
@@ -138,7 +141,11 @@ class Handlers:
             ("POST", "/v2/repository/models/{name}/load", self.load),
             ("POST", "/v2/repository/models/{name}/unload", self.unload),
         ]
-        return [Route(path, Endpoint(self._serving, function), methods=[method]) for method, path, function in table]
+        probes = {self.live, self.ready, self.model_ready, self.metrics, self.openapi, self.server}
+        return [
+            Route(path, Endpoint(self._serving, function, waits=function not in probes), methods=[method])
+            for method, path, function in table
+        ]
 
     async def infer(self, request: Request) -> TensorAnswer:
         headers = dict(request.scope["headers"])
@@ -177,7 +184,7 @@ class Handlers:
             except UnicodeDecodeError as error:
                 raise BadRequest(f"the body is {kind}, and not valid UTF-8: {error}") from None
         component, version = _place(request)
-        model = self._serving.rounder.registry.find(component, version)
+        model = self._serving.rounder.registry.draw(component, version)
         keys: dict[str, Any] = {"data": data}
         if len(model.version.inputs) > 1:
             names = ", ".join(spec.name for spec in model.version.inputs)
@@ -190,7 +197,7 @@ class Handlers:
                 keys[spec.name] = array_of_bytes(spec.name, spec.datatype, shape, memoryview(body))
                 keys["data"] = keys[spec.name]
         timeout = apply_parameters(keys, inference.parameters)
-        return Call(inference, component, version, keys, timeout), inference
+        return Call(inference, component, version, keys, timeout, model.handle.version), inference
 
     async def generate(self, request: Request) -> Response:
         call = await self._parse_generate(request)
@@ -214,7 +221,10 @@ class Handlers:
 
     def _call_of_generate(self, request: Request, body: bytes | bytearray | memoryview) -> Call:
         given = parse_json(body, "the request")
-        return call_of(parse_generate(given, self._model(request).version.inputs), *_place(request))
+        model = self._serving.rounder.registry.draw(*_place(request))
+        call = call_of(parse_generate(given, model.version.inputs), *_place(request))
+        call.drawn = model.handle.version
+        return call
 
     async def metrics(self, request: Request) -> Response:
         return Response(await self._serving.metrics(), media_type=CONTENT_TYPE)
@@ -229,8 +239,12 @@ class Handlers:
         return _json({"live": True})
 
     async def ready(self, request: Request) -> Response:
-        ready = self._serving.ready
-        return _json({"ready": ready}, 200 if ready else 503)
+        """Answer whether requests are answered now, else with the names of the models that still load."""
+        if self._serving.ready:
+            return _json({"ready": True})
+        if not self._serving.draining:
+            self._serving.begin()  # nothing else may come before the server is ready
+        return _json({"ready": False, "loading": self._serving.loading()}, 503)
 
     async def metadata(self, request: Request) -> Response:
         return _json(describing.model_metadata(self._serving.rounder, self._model(request)))
@@ -240,7 +254,7 @@ class Handlers:
 
     async def model_ready(self, request: Request) -> Response:
         model = self._model(request)
-        ready = model.state is State.READY or model.on_demand
+        ready = model.usable
         answer = {"name": model.handle.component, "ready": ready}
         if not ready:
             answer["error"] = f"the model is {model.state}{f': {model.reason}' if model.reason else ''}"
@@ -271,12 +285,12 @@ class Handlers:
         options = await self._options(request)
         if options.get("parameters"):
             raise BadRequest("a client cannot change the configuration of a model; leave out the parameters")
-        await asyncio.to_thread(self._serving.load, request.path_params["name"])
+        await self._serving.load(request.path_params["name"])
         return _json({})
 
     async def unload(self, request: Request) -> Response:
         await self._options(request)
-        await asyncio.to_thread(self._serving.unload, request.path_params["name"])
+        await self._serving.unload(request.path_params["name"])
         return _json({})
 
     async def _options(self, request: Request) -> dict[str, Any]:
@@ -320,13 +334,18 @@ class Endpoint:
     A route that is given a function adds layers to it, which cost a tenth of a small request.
     """
 
-    def __init__(self, serving: Serving, function: Callable[[Request], Awaitable[ASGIApp]]) -> None:
+    def __init__(
+        self, serving: Serving, function: Callable[[Request], Awaitable[ASGIApp]], *, waits: bool = True
+    ) -> None:
         self._serving = serving
         self._function = function
+        self._waits = waits  # until the models are loaded
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         response: ASGIApp
         try:
+            if self._waits and not self._serving.loaded:
+                await self._serving.started_for_request()
             response = await self._function(Request(scope, receive))
         except ClientLeft:
             response = Response(status_code=CLIENT_LEFT)

@@ -57,6 +57,7 @@ class Call:
     version: str | None
     keys: dict[str, Any]
     timeout: float | None
+    drawn: str | None = None  # the version whose inputs the request was read for
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,8 @@ class Part:
 
 async def run(rounder: AllRounder, call: Call) -> tuple[Model, list[Output]]:
     """Run a request; return the model that ran it, and the outputs."""
-    model = _checked(rounder, await rounder.acquire_async(call.component, call.version), call)
-    request = await rounder.acall_model(model, call.keys, call.timeout)
+    model, left = await _acquired(rounder, call)
+    request = await rounder.acall_model(model, call.keys, left)
     return model, outputs_of(model, request, call.inference.outputs)
 
 
@@ -81,23 +82,24 @@ async def stream(rounder: AllRounder, call: Call) -> AsyncGenerator[Part, None]:
     A model that delivers no parts has one part, which is final.
     """
     outputs = call.inference.outputs
-    model = _checked(rounder, await rounder.acquire_async(call.component, call.version), call)
-    async with aclosing(rounder.astream_model(model, call.keys, call.timeout)) as parts:
+    model, left = await _acquired(rounder, call)
+    async with aclosing(rounder.astream_model(model, call.keys, left)) as parts:
         async for part in parts:
             yield Part(model, outputs_of(model, {"result": part}, outputs), final=False)
     ended = call.keys.get("result") is None
     yield Part(model, [] if ended else outputs_of(model, call.keys, outputs), final=True)
 
 
-def _checked(rounder: AllRounder, model: Model, call: Call) -> Model:
-    """Return a model that was acquired, if the inputs of the request fit it; else release it."""
+async def _acquired(rounder: AllRounder, call: Call) -> tuple[Model, float | None]:
+    """Return a model for one request, whose inputs fit it, and the rest of its timeout."""
+    model, left = await rounder.acquire_async(call.component, call.version, call.timeout, call.drawn)
     try:
         if model.version.inputs and call.inference.inputs:
             check_inputs(model, call.inference.inputs)
     except BaseException as error:
         rounder.registry.release(model, time.perf_counter(), error)
         raise
-    return model
+    return model, left
 
 
 def call_of(inference: Inference, component: str, version: str | None) -> Call:

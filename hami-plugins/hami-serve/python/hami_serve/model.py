@@ -1,11 +1,14 @@
 """One version of a model: its state, its pipe, and the requests that use the pipe now.
 
     loading ──> ready ──> draining ──> unloaded
-       └──────> failed
+       ├──────> failed
+       └──────> unloaded, if another model takes its place meanwhile
 
-`switch` of the registry makes a loading model ready, and the model that it replaces draining. A draining model receives
-no new request; its pipe is closed when the last request that had begun has ended. The registry guards every transition
-with its lock. An unloaded model that has `on_demand` is loaded again, as a new generation, by the next request for it.
+The registry guards every transition with its lock. A model that becomes ready makes the model that it replaces
+draining. A draining model receives no new request; its pipe is closed when the last request that had begun has ended.
+
+A model that has `on_demand` is loaded again, as a new generation, by the next request for it. This request and all that
+come while it loads are counted in `in_flight` at once, and wait for `loaded`.
 """
 
 from __future__ import annotations
@@ -13,11 +16,14 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 import hami
+
+from hami_serve.threads import uncancellable
 
 LATENCIES = 1024  # of the last requests; p50 and p99 are those of these requests
 
@@ -106,8 +112,21 @@ class Model:
     last_call: float = 0.0  # time.time()
     before: Model | None = None  # what its place showed, until it is ready
     used: int = 0  # ticks of the registry, for the least recently used
+    slot: object = field(default_factory=object)  # models of one slot count as one for the limits of loaded models
+    loaded: Future[bool] = field(default_factory=uncancellable)  # whether it became ready; False: choose a model again
+    again_at: float = 0.0  # time.monotonic() from which on a request loads it again after a failure
     latencies: deque[float] = field(default_factory=lambda: deque(maxlen=LATENCIES))
     description: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def usable(self) -> bool:
+        """Whether a request for it is answered: it is ready, or its first request loads it."""
+        return self.state is State.READY or (self.on_demand and self.state is not State.FAILED)
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether it is not built yet, by a change for which no request waits."""
+        return self.state is State.LOADING and self.pipe is None and not self.on_demand
 
     def running_pipe(self) -> hami.Pipe:
         """Return the pipe for a request that was counted."""

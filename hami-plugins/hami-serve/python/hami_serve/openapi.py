@@ -142,7 +142,7 @@ SCHEMAS: Json = {
     "IndexOptions": _object({}, {"ready": FLAG}),
     "LoadOptions": _object({}, {"parameters": PARAMETERS}),
     "Live": _object({"live": FLAG}),
-    "Ready": _object({"ready": FLAG}),
+    "Ready": _object({"ready": FLAG}, {"loading": _list(TEXT)}),
     "ServerMetadata": _object({"name": TEXT, "version": TEXT, "extensions": _list(TEXT)}),
     "ModelReady": _object({"name": NAME, "ready": FLAG}, {"error": TEXT}),
     "ModelMetadata": _object(

@@ -134,8 +134,10 @@ def multiplexed(models: int) -> type[AllRounder]:
     announce = serve.multiplexed(max_num_models_per_replica=models)(load)
 
     class Multiplexed(AllRounder):
-        async def acquire_async(self, component: str, version: str | None = None) -> Model:
+        async def acquire_async(
+            self, component: str, version: str | None = None, timeout: float | None = None, drawn: str | None = None
+        ) -> tuple[Model, float | None]:
             await announce(self.registry.component(component))
-            return await super().acquire_async(component, version)
+            return await super().acquire_async(component, version, timeout, drawn)
 
     return Multiplexed

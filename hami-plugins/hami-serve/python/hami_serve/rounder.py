@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
 import hami
 
-from hami_serve.changes import Changes, must_load
+from hami_serve.capacity import Limits
+from hami_serve.changes import Changes
 from hami_serve.component import Component
 from hami_serve.errors import ModelUnavailable, unknown_component
-from hami_serve.model import Handle, Model, ModelInfo, State, devices
-from hami_serve.registry import Registry
+from hami_serve.model import Handle, Model, ModelInfo, devices
+from hami_serve.registry import Registry, unavailable
 from hami_serve.source import (
     ComponentSpec,
     check_routing,
@@ -26,8 +27,11 @@ from hami_serve.source import (
     with_device,
 )
 from hami_serve.table import table_of
+from hami_serve.threads import wait_for
 
 DRAIN_S = 30.0  # time that the requests of a model have to end after it was replaced or removed
+
+EVERY = "*"  # not a name of a component: what changes all components takes it too
 
 
 class AllRounder:
@@ -38,8 +42,9 @@ class AllRounder:
     {'echo': {'data': 1, 'result': 1}}
 
     A component is a named model with one or more versions, each a pipe. Any number of threads may run requests and
-    change the models. Changes are made one at a time: each builds the new pipes first, then switches in one step, then
-    waits for the requests of the old pipes, then closes these. If a pipe cannot be built, nothing changes.
+    change the models. A change builds the new pipes first, then switches in one step, then waits for the requests of
+    the old pipes, then closes these. If a pipe cannot be built, nothing changes. The changes of one component are made
+    one at a time.
     """
 
     def __init__(
@@ -56,9 +61,10 @@ class AllRounder:
         Args:
             source: The path of a file such as "models.toml", the folder of a model repository, or a mapping from the
                 name of a component to what `hami.pipe` takes.
-            max_loaded: Maximum number of models that are ready at a time. The least recently used model is
-                unloaded for a new one, and loaded again by the next request for it.
-            memory_budget: Maximum sum of the `memory` of the ready models, in bytes, in the same way.
+            max_loaded: Maximum number of models that are loaded at a time. An idle model, the least recently used
+                one, is unloaded for a new one, and loaded again by the next request for it. Of more models in a source,
+                the first are loaded.
+            memory_budget: Maximum sum of the `memory` of the loaded models, in bytes, in the same way.
             drain_timeout: Time limit in seconds for the requests of a model that is replaced or removed.
             lazy: Load each model by the first request for it.
 
@@ -68,21 +74,28 @@ class AllRounder:
         """
         if max_loaded is not None and max_loaded < 1:
             raise hami.ConfigError(f"max_loaded is None or at least 1, got {max_loaded}")
-        self.registry = Registry()
-        self._changes = Changes(self.registry, max_loaded, memory_budget, drain_timeout)
+        limits = Limits(max_loaded, memory_budget)
+        self.registry = Registry(limits)
+        self._changes = Changes(self.registry, limits, drain_timeout)
+        self._lazy = lazy
         try:
-            (self._describe if lazy else self.update)(read_components(source))
+            self.fill(read_components(source))
         except BaseException:
             self.close()
             raise
 
-    def _describe(self, components: Mapping[str, ComponentSpec]) -> None:
-        """Show components whose models are unloaded, for the first request to load."""
+    def fill(self, components: Mapping[str, ComponentSpec]) -> None:
+        """Take the first components: load them, or only describe them if the AllRounder is lazy. For servers."""
+        if not self._lazy:
+            self.update(components)
+            return
         check_routing(components)
-        for name, spec in components.items():
-            for version, what in spec.versions.items():
-                self.registry.unloaded(self.registry.new(name, version, what), on_demand=True)
-            self._route(name, spec)
+        models = [
+            self.registry.new(name, version, what)
+            for name, spec in components.items()
+            for version, what in spec.versions.items()
+        ]
+        self.registry.switch((), described=models, routing=components)
 
     # ---- requests ----
 
@@ -113,22 +126,68 @@ class AllRounder:
             ModelUnavailable: A model is not ready.
             Exception: The exception of the first component that failed. The requests of the others are cancelled.
         """
-        names = self._active() if components is None else list(components)
+        until = _deadline(timeout)
+        if components is None:
+            joined = {name: self._loading(*counted) for name, counted in self.registry.acquire_usable().items()}
+        else:
+            joined = self._joined(components, version)
         started: dict[str, Future[dict[str, Any]]] = {}
+        names = list(joined)
         try:
-            for name in names:
-                started[name] = self.submit_request(name, dict(request), version=version, timeout=timeout)
-            return {name: _result(name, future) for name, future in started.items()}
+            # Ready models begin; then those that load, in the order in which they become ready: each may have to end
+            # and leave before the next one can load.
+            while joined:
+                loads = {joined[name].loaded for name in joined}
+                wait(loads, _left(until), FIRST_COMPLETED)
+                for name in [name for name, model in joined.items() if model.loaded.done() or _is_over(until)]:
+                    model = joined.pop(name)
+                    if self._is_ready(model):
+                        started[name] = self._submit(model, dict(request), _left(until))
+                        continue
+                    try:
+                        joined[name] = self._join(name, version)
+                    except hami.NotFound:  # it was removed meanwhile
+                        if components is not None:
+                            raise
+            return {name: _result(name, started[name]) for name in names if name in started}
         except BaseException:
+            for model in joined.values():
+                self.registry.leave(model)
             for future in started.values():
                 future.cancel()
             raise
 
+    def _joined(self, components: Iterable[str], version: str | None) -> dict[str, Model]:
+        joined: dict[str, Model] = {}
+        try:
+            for name in dict.fromkeys(components):
+                joined[name] = self._join(name, version)
+        except BaseException:
+            for model in joined.values():
+                self.registry.leave(model)
+            raise
+        return joined
+
     def submit_request(
         self, component: str, request: dict[str, Any], version: str | None = None, timeout: float | None = None
     ) -> Future[dict[str, Any]]:
-        """Start a request of one component; return a future of the completed request."""
-        model = self._acquire(component, version)
+        """Start a request of one component; return a future of the completed request.
+
+        This waits while the component must be loaded first, at most for `timeout`.
+        """
+        until = _deadline(timeout)
+        while True:
+            model = self._join(component, version)
+            try:
+                wait([model.loaded], _left(until))
+            except BaseException:  # a signal
+                self.registry.leave(model)
+                raise
+            if self._is_ready(model):
+                return self._submit(model, request, _left(until))
+
+    def _submit(self, model: Model, request: dict[str, Any], timeout: float | None) -> Future[dict[str, Any]]:
+        """Start a request of a model that was acquired; it is released at the end."""
         started = time.perf_counter()
         try:
             future = model.running_pipe().submit(request, timeout)
@@ -147,7 +206,8 @@ class AllRounder:
         self, component: str, request: dict[str, Any], version: str | None = None, timeout: float | None = None
     ) -> dict[str, Any]:
         """Run a request of one component from a task of an asyncio loop. Cancelling the task cancels the request."""
-        return await self.acall_model(await self.acquire_async(component, version), request, timeout)
+        model, left = await self.acquire_async(component, version, timeout)
+        return await self.acall_model(model, request, left)
 
     async def astream(
         self, component: str, request: dict[str, Any], version: str | None = None, timeout: float | None = None
@@ -156,20 +216,36 @@ class AllRounder:
 
         Cancelling the task, or leaving the loop and closing the iterator, cancels the request.
         """
-        async with aclosing(
-            self.astream_model(await self.acquire_async(component, version), request, timeout)
-        ) as parts:
+        model, left = await self.acquire_async(component, version, timeout)
+        async with aclosing(self.astream_model(model, request, left)) as parts:
             async for part in parts:
                 yield part
 
-    async def acquire_async(self, component: str, version: str | None = None) -> Model:
-        """Return a ready model for one request; load it again if it was unloaded for another one. For servers."""
-        try:
-            return self.registry.acquire(component, version)
-        except ModelUnavailable:
-            import asyncio
+    async def acquire_async(
+        self, component: str, version: str | None = None, timeout: float | None = None, drawn: str | None = None
+    ) -> tuple[Model, float | None]:
+        """Choose the model of one request, and wait while it is loaded. For servers.
 
-            return await asyncio.to_thread(self._acquire, component, version)
+        Args:
+            component: A component or an alias.
+            version: The version that the request asks for.
+            timeout: Time limit in seconds.
+            drawn: The version that `Registry.draw` has chosen.
+
+        Returns:
+            A ready model with one more request, which the caller must run or release; and the rest of `timeout`.
+        """
+        until = _deadline(timeout)
+        while True:
+            model = self._join(component, version, drawn)
+            if not model.loaded.done():
+                try:
+                    await wait_for(model.loaded, _left(until))
+                except BaseException:
+                    self.registry.leave(model)
+                    raise
+            if self._is_ready(model):
+                return model, _left(until)
 
     async def acall_model(self, model: Model, request: dict[str, Any], timeout: float | None) -> dict[str, Any]:
         """Run a request of a model that the caller has acquired, and release it."""
@@ -199,26 +275,33 @@ class AllRounder:
         finally:
             self.registry.release(model, started, failed)
 
-    def _acquire(self, component: str, version: str | None) -> Model:
-        while True:
-            try:
-                return self.registry.acquire(component, version)
-            except ModelUnavailable:
-                model = self.registry.find(component, version)
-                if not model.on_demand or self._changes.closed:
-                    raise
-                self._changes.load_again(model)
+    def _join(self, component: str, version: str | None, drawn: str | None = None) -> Model:
+        """Return the model of one request, which is counted; it is ready, or loads."""
+        return self._loading(*self.registry.acquire(component, version, drawn))
 
-    def _active(self) -> list[str]:
-        names = []
-        for name in self.registry.components():
-            try:
-                model = self.registry.find(name)
-            except hami.NotFound:  # removed in the meantime
-                continue
-            if model.state is State.READY or model.on_demand:
-                names.append(name)
-        return names
+    def _loading(self, model: Model, starts: bool) -> Model:
+        if starts:
+            self._changes.load(model)
+        return model
+
+    def _is_ready(self, model: Model) -> bool:
+        """Return whether a model that a request has waited for is ready; if not, the request leaves it.
+
+        Raises:
+            DeadlineExceeded: It still loads.
+            ModelUnavailable: It could not be loaded.
+        """
+        ready = False
+        try:
+            if not model.loaded.done():
+                raise hami.DeadlineExceeded(f'the request timed out while the model "{model.handle}" was loaded')
+            if error := model.loaded.exception():
+                raise unavailable(model) from error
+            ready = model.loaded.result()
+        finally:
+            if not ready:
+                self.registry.leave(model)
+        return ready
 
     # ---- changes ----
 
@@ -242,7 +325,7 @@ class AllRounder:
             Exception: As for `hami.pipe`, if the model cannot be built. What ran before runs on.
         """
         checked_name(component)
-        with self._changes.lock:
+        with self._changes.of(lambda: [component]):
             if version is None:
                 known = component in self.registry.components()
                 version = self.registry.default(component) if known else "1"
@@ -268,7 +351,7 @@ class AllRounder:
         """
         wanted = read_components(components)
         check_routing(wanted)
-        with self._changes.lock:
+        with self._changes.of(lambda: [*wanted, *self.registry.components(), EVERY]):
             current = {
                 (name, version): model
                 for name in self.registry.components()
@@ -278,32 +361,32 @@ class AllRounder:
             changed = {
                 place: what
                 for place, what in places.items()
-                if place not in current or current[place].version != what or must_load(current[place])
+                if place not in current or current[place].version != what or not current[place].usable
             }
             removed = [model for place, model in current.items() if place not in places]
-            self._changes.replace(changed, removed)
-            for name, spec in wanted.items():
-                self._route(name, spec)
+            self._changes.replace(changed, removed, wanted)
 
-    def _route(self, name: str, spec: ComponentSpec) -> None:
-        routing = self.registry.routing(name)
-        routing.default = spec.default
-        self.registry.route(name, weights=spec.weights, aliases=spec.aliases)
+    def apply(self, component: str, value: Any, *, build: bool = False) -> None:
+        """Make one component exactly what `value` describes, with all its versions; the others stay as they are.
 
-    def apply(self, component: str, value: Any) -> None:
-        """Make one component exactly what `value` describes, with all its versions; the others stay as they are."""
+        Args:
+            component: The name of the component.
+            value: What describes it.
+            build: Build also what has not changed.
+        """
         spec = component_of(checked_name(component), value)
         check_routing({component: spec})
-        with self._changes.lock:
+        with self._changes.of(lambda: [component]):
+            self.registry.check_aliases(component, spec.aliases)
             known = component in self.registry.components()
             current = self.registry.versions(component) if known else {}
             changed = {
                 (component, key): what
                 for key, what in spec.versions.items()
-                if key not in current or current[key].version != what or must_load(current[key])
+                if build or key not in current or current[key].version != what or not current[key].usable
             }
-            self._changes.replace(changed, [model for key, model in current.items() if key not in spec.versions])
-            self._route(component, spec)
+            removed = [model for key, model in current.items() if key not in spec.versions]
+            self._changes.replace(changed, removed, {component: spec})
 
     def remove(self, component: str, version: str | None = None) -> None:
         """Remove a component, or one version of it: new requests fail, those that run end, then its pipe is closed.
@@ -315,17 +398,17 @@ class AllRounder:
         Raises:
             NotFound: There is no such component or version.
         """
-        with self._changes.lock:
+        with self._changes.of(lambda: [self.registry.component(component)]):
             self._changes.end(self.registry.switch((), self._models(component, version)))
 
     def unload(self, component: str, version: str | None = None) -> None:
         """Close the pipes of a component, or of one version, and keep its description: `load` builds them again."""
-        with self._changes.lock:
+        with self._changes.of(lambda: [self.registry.component(component)]):
             self._changes.end(self.registry.switch((), self._models(component, version), forget=False))
 
     def load(self, component: str, version: str | None = None) -> None:
         """Build a component, or one version of it, again; one that runs is replaced. Its description stays the same."""
-        with self._changes.lock:
+        with self._changes.of(lambda: [self.registry.component(component)]):
             models = self._models(component, version)
             self._changes.replace({(each.handle.component, each.handle.version): each.version for each in models})
 
@@ -349,12 +432,12 @@ class AllRounder:
             NotFound: There is no such component or version.
             AlreadyExists: An alias is in use.
         """
-        with self._changes.lock:
+        with self._changes.of(lambda: [self.registry.component(component)]):
             self.registry.route(component, default=default, weights=weights, aliases=aliases)
 
     def move(self, component: str, device: Any, version: str | None = None) -> None:
         """Build the models of a component on another device, switch to them, and close the old ones."""
-        with self._changes.lock:
+        with self._changes.of(lambda: [self.registry.component(component)]):
             places = {}
             for model in self._models(component, version):
                 nodes = devices(model.description.get("nodes", {}))
@@ -404,20 +487,19 @@ class AllRounder:
     def close(self, timeout: float | None = None) -> None:
         """Remove all models: new requests fail, those that run end within the drain timeout.
 
+        This does not wait for models that still load: their pipes are closed when they have been built.
+
         Args:
             timeout: Another drain timeout, in seconds.
         """
-        with self._changes.lock:
-            self._changes.closed = True
-            if timeout is not None:
-                self._changes.drain_timeout = timeout
-            models = [model for name in self.registry.components() for model in self.registry.versions(name).values()]
-            self._changes.end(self.registry.switch((), models))
+        until = _deadline(self._changes.drain_timeout if timeout is None else timeout)
+        self._changes.end(self.registry.close(), _left(until))
+        self.registry.wait_drained(_left(until))
 
     @property
     def closed(self) -> bool:
         """Whether `close` was called."""
-        return self._changes.closed
+        return self.registry.closed
 
     def __enter__(self) -> AllRounder:
         return self
@@ -436,3 +518,15 @@ def _result(name: str, future: Future[dict[str, Any]]) -> dict[str, Any]:
         if hasattr(error, "add_note"):
             error.add_note(f'in component "{name}"')
         raise
+
+
+def _deadline(timeout: float | None) -> float | None:
+    return None if timeout is None else time.monotonic() + timeout
+
+
+def _left(until: float | None) -> float | None:
+    return None if until is None else max(0.0, until - time.monotonic())
+
+
+def _is_over(until: float | None) -> bool:
+    return until is not None and time.monotonic() >= until

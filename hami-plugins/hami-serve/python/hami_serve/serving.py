@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import hami
+from prometheus_client.metrics_core import Metric
 
 from hami_serve import describing
 from hami_serve import metrics as prometheus
-from hami_serve.errors import ControlDisabled
+from hami_serve.errors import ControlDisabled, ModelUnavailable, text_of
 from hami_serve.model import Model
 from hami_serve.peers import Peers
 from hami_serve.rounder import AllRounder
 from hami_serve.source import INDEX, NAME, ComponentSpec, read_components
+from hami_serve.threads import Threads, wait_for
+
+MAX_CHANGES = 32  # of components, at a time; a load that hangs keeps its thread
+log = logging.getLogger("hami.serve")
 
 
 class Serving:
@@ -39,6 +47,9 @@ class Serving:
         self._options = options
         self._allow_control = allow_control
         self._rounder: AllRounder | None = None if self._own else source
+        self._load: Future[None] | None = None
+        self._lock = threading.Lock()  # of the two above
+        self._threads = Threads("hami-serve-change", MAX_CHANGES)
         self._peers = peers
         self._drain_until: float | None = None  # of time.monotonic()
 
@@ -47,19 +58,72 @@ class Serving:
         return self._drain_until is not None
 
     @property
+    def begun(self) -> bool:
+        return self._load is not None
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the models are there; each has its own state from then on."""
+        return not self._own or (self._load is not None and self._load.done() and self._load.exception() is None)
+
+    @property
     def rounder(self) -> AllRounder:
-        if self._rounder is None:
-            raise hami.PipeClosed("the server is starting; try again later")
+        if not self.loaded or self._rounder is None:
+            raise hami.PipeClosed(f"the server is starting: {', '.join(self.loading()) or 'it has no models yet'}")
         return self._rounder
 
     @property
     def ready(self) -> bool:
-        return self._rounder is not None and not self.draining and not self._rounder.closed
+        return self.loaded and not self.draining and not self.rounder.closed
+
+    def loading(self) -> list[str]:
+        """Return the names of the models that still load, for the first time."""
+        models = self._rounder.registry.models() if self._rounder is not None else []
+        return list(dict.fromkeys(each.handle.component for each in models if each.is_loading))
+
+    def begin(self) -> Future[None]:
+        """Begin to load all models, if that has not begun; return a future of the end of that.
+
+        After a failure, this begins again.
+        """
+        with self._lock:
+            if self._load is None or (self._load.done() and self._load.exception() is not None):
+                self._load = self._threads.start(self._load_all)
+            return self._load
+
+    def _load_all(self) -> None:
+        if not self._own:
+            return
+        components = components_of(self._source)
+        rounder = self._make(**self._options)
+        with self._lock:
+            self._rounder = rounder
+        if self.draining:  # `stop` did not see it
+            rounder.close()
+        try:
+            rounder.fill(components)
+        except BaseException:
+            rounder.close()
+            raise
 
     def start(self) -> None:
         """Load all models."""
-        if self._rounder is None:
-            self._rounder = self._make(components_of(self._source), **self._options)
+        self.begin().result()
+
+    async def started(self) -> None:
+        """Load all models, or wait until they are loaded."""
+        if not self.loaded:
+            load = self.begin()
+            await wait_for(load)
+            load.result()
+
+    async def started_for_request(self) -> None:
+        """Do the same for a request, whose client is not to blame for a failure."""
+        try:
+            await self.started()
+        except Exception as error:
+            log.error("the models cannot be loaded: %s", text_of(error))
+            raise ModelUnavailable(f"the models cannot be loaded: {text_of(error)}") from error
 
     def drain(self, seconds: float) -> None:
         """Be not ready from now on, and let `stop` wait at most for the rest of the time."""
@@ -71,11 +135,13 @@ class Serving:
         return None if self._drain_until is None else max(0.0, self._drain_until - time.monotonic())
 
     def stop(self) -> None:
-        """Close the models, if `start` has loaded them."""
+        """Close the models that this has loaded. It does not wait for those that still load."""
         left = self.drain_left()
         self.drain(0.0)
-        if self._own and self._rounder is not None:
-            self._rounder.close(left)
+        with self._lock:
+            rounder = self._rounder
+        if self._own and rounder is not None:
+            rounder.close(left)
 
     # ---- what the workers of a server know only together ----
 
@@ -86,7 +152,7 @@ class Serving:
             yield
             return
         answers = {
-            "metrics": lambda: prometheus.packed(prometheus.families(self.rounder)),
+            "metrics": lambda: prometheus.packed(self._families()),
             "statistics": lambda: [describing.statistics(model) for model in self.rounder.registry.models()],
         }
         async with await self._peers.listen(answers):
@@ -95,8 +161,11 @@ class Serving:
     async def metrics(self) -> bytes:
         """Return the metrics of all workers in the text format of Prometheus."""
         if self._peers is None:
-            return await asyncio.to_thread(lambda: prometheus.text(prometheus.families(self.rounder)))
+            return await asyncio.to_thread(lambda: prometheus.text(self._families()))
         return prometheus.text(prometheus.of_workers(await self._peers.ask("metrics"), self._peers.count))
+
+    def _families(self) -> list[Metric]:
+        return [] if self._rounder is None else prometheus.families(self._rounder)
 
     async def statistics(self, models: Collection[Model]) -> list[dict[str, Any]]:
         """Return the statistics of models: their sums over all workers."""
@@ -130,20 +199,29 @@ class Serving:
                 self.rounder.remove(name)
         return errors
 
-    def load(self, name: str) -> None:
-        """Load a component for a client, as the source describes it now; it may be new."""
+    async def load(self, name: str) -> None:
+        """Load a component for a client, as the source describes it now; it may be new, and is always built again."""
         self._check_control("load")
+        await self._change(self._load_again, name)
+
+    def _load_again(self, name: str) -> None:
         if self._own and _is_stored(self._source):
             described = components_of(self._source)
             if name in described:
-                self.rounder.apply(name, described[name])
+                self.rounder.apply(name, described[name], build=True)
                 return
         self.rounder.load(name)
 
-    def unload(self, name: str) -> None:
+    async def unload(self, name: str) -> None:
         """Unload a component for a client."""
         self._check_control("unload")
-        self.rounder.unload(name)
+        await self._change(self.rounder.unload, name)
+
+    async def _change(self, change: Callable[[str], None], name: str) -> None:
+        """Make a change of a component on a thread. One that hangs delays only those of the same component."""
+        future = self._threads.start(change, name, key=name)
+        await wait_for(future)
+        future.result()
 
     def _check_control(self, action: str) -> None:
         if not self._allow_control:
