@@ -10,7 +10,15 @@ import sys
 import pytest
 
 from hami_model_check import findings
-from hami_model_check.findings import cache_folder, finding_key, load_finding, save_finding, stamp_key
+from hami_model_check.findings import (
+    cache_folder,
+    finding_key,
+    load_finding,
+    recall,
+    remember,
+    save_finding,
+    stamp_key,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -104,3 +112,23 @@ def test_the_oldest_entries_are_deleted(folder, monkeypatch):
         save_finding(f"{number}", {})
     assert len(list(folder.iterdir())) <= 10
     assert (folder / "29.json").exists()
+
+
+def test_what_is_remembered_is_recalled_for_a_copy_of_the_file_and_not_for_another_engine(tmp_path):
+    model, copy = tmp_path / "m", tmp_path / "copy"
+    model.write_bytes(b"1")
+    assert recall([model], engine="e 1") is None
+    remember([model], {"independent": True}, engine="e 1")
+    copy.write_bytes(b"1")
+    forget()
+    assert recall([model], engine="e 1") == recall([copy], engine="e 1") == {"independent": True}
+    assert recall([model], engine="e 2") is None
+
+
+def test_what_is_remembered_of_a_settled_file_is_recalled_without_reading_it(tmp_path, monkeypatch):
+    model = tmp_path / "m"
+    model.write_bytes(b"1")
+    monkeypatch.setattr(findings, "_SETTLED_NS", 0)
+    remember([model], {"independent": True}, engine="e 1")
+    monkeypatch.delattr(findings, "_hash_of_file")
+    assert recall([model], engine="e 1") == {"independent": True}

@@ -8,6 +8,8 @@
 #include "batch_axis.hpp"
 
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "error.hpp"
 
@@ -22,16 +24,24 @@ constexpr std::int64_t kProbeLength = 64;
 
 class BatchAxisProbe {
  public:
-  BatchAxisProbe(Graph& graph, const std::vector<Port>& inputs) : graph_(graph), inputs_(inputs) {}
+  BatchAxisProbe(Graph& graph, const std::vector<Port>& inputs, std::vector<int> axes)
+      : graph_(graph), inputs_(inputs), axes_(std::move(axes)) {}
 
   bool is_batch_axis() {
-    const bool found = outputs_have_input_rows() && inputs_share_rows() && other_axes_are_independent();
-    if (!graph_.reshape(shapes_with_rows(kDynamic)))
+    return restored(outputs_have_input_rows() && inputs_share_rows() && other_axes_are_independent());
+  }
+  // The third condition.
+  bool rows_are_common() { return restored(inputs_share_rows()); }
+
+ private:
+  bool restored(bool found) {
+    std::vector<Shape> original;
+    for (const Port& input : inputs_) original.push_back(input.shape);
+    if (!graph_.reshape(original))
       fail_setup("cannot restore the shapes of the model: " + graph_.library().last_error());
     return found;
   }
 
- private:
   bool outputs_have_input_rows() {
     if (!graph_.reshape(shapes_with_rows(kProbeRows))) return false;
     const std::vector<Port> some = graph_.outputs();
@@ -48,18 +58,21 @@ class BatchAxisProbe {
   // rows are fixed too, which can tie further inputs. Repeats until no further input is tied.
   bool inputs_share_rows() {
     std::vector<Shape> shapes = shapes_with_rows(kDynamic);
-    shapes[0][0] = kProbeRows;
+    std::vector<std::int64_t*> rows;
+    for (std::size_t i = 0; i < shapes.size(); ++i)
+      if (axes_[i] != kShared) rows.push_back(&shapes[i][static_cast<std::size_t>(axes_[i])]);
+    *rows[0] = kProbeRows;
     for (bool found = true; found;) {
       found = false;
-      for (Shape& shape : shapes) {
-        if (shape[0] != kDynamic) continue;
-        shape[0] = kOtherProbeRows;
+      for (std::int64_t* const each : rows) {
+        if (*each != kDynamic) continue;
+        *each = kOtherProbeRows;
         const bool tied = !graph_.reshape(shapes);
-        shape[0] = tied ? kProbeRows : kDynamic;
+        *each = tied ? kProbeRows : kDynamic;
         found = found || tied;
       }
     }
-    return std::all_of(shapes.begin(), shapes.end(), [](const Shape& shape) { return shape[0] != kDynamic; });
+    return std::all_of(rows.begin(), rows.end(), [](const std::int64_t* each) { return *each != kDynamic; });
   }
 
   bool other_axes_are_independent() {
@@ -78,19 +91,16 @@ class BatchAxisProbe {
 
   std::vector<Shape> shapes_with_rows(std::int64_t rows) const {
     std::vector<Shape> shapes;
-    for (const Port& input : inputs_) {
-      shapes.push_back(input.shape);
-      shapes.back()[0] = rows;
-    }
+    for (std::size_t i = 0; i < inputs_.size(); ++i) shapes.push_back(with_rows(inputs_[i].shape, axes_[i], rows));
     return shapes;
   }
 
   Graph& graph_;
   const std::vector<Port>& inputs_;
+  const std::vector<int> axes_;  // of the inputs
 };
 
-}  // namespace
-
+// The number of rows if axis 0 of all ports is the batch.
 std::int64_t find_batch_rows(Graph& graph, const std::vector<Port>& inputs, const std::vector<Port>& outputs,
                              std::optional<bool> batched) {
   if (batched == false) return kNoBatchAxis;
@@ -106,7 +116,65 @@ std::int64_t find_batch_rows(Graph& graph, const std::vector<Port>& inputs, cons
     fail_setup("batched = true needs the same axis 0 in all inputs and outputs, got " + shown);
   }
   if (all[0].shape[0] != kDynamic || batched) return all[0].shape[0];
-  return BatchAxisProbe(graph, inputs).is_batch_axis() ? kDynamic : kNoBatchAxis;
+  const std::vector<int> first(inputs.size(), 0);
+  return BatchAxisProbe(graph, inputs, first).is_batch_axis() ? kDynamic : kNoBatchAxis;
+}
+
+// The axes of ports by their names; nullopt: one is not known, or the port does not have it.
+std::optional<std::vector<int>> axes_by_name(const std::vector<Port>& ports, const std::map<std::string, int>& known) {
+  std::vector<int> axes;
+  for (const Port& port : ports) {
+    const auto found = known.find(port.name);
+    if (found == known.end() || !port.has_rank || found->second >= static_cast<int>(port.shape.size())) return {};
+    axes.push_back(found->second);
+  }
+  return axes;
+}
+
+// The axes that are proven; nullopt if OpenVINO has read ports of other shapes.
+std::optional<BatchAxes> proven_axes(Graph& graph, const std::vector<Port>& inputs, const std::vector<Port>& outputs,
+                                     const Plan& plan) {
+  const auto of_inputs = axes_by_name(inputs, plan.input_axes);
+  const auto of_outputs = axes_by_name(outputs, plan.output_axes);
+  if (!of_inputs || !of_outputs) return {};
+  BatchAxes axes{kNoBatchAxis, *of_inputs, *of_outputs};
+  std::set<std::int64_t> sizes;
+  std::ptrdiff_t inputs_with_rows = 0;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (axes.inputs[i] == kShared) continue;
+    ++inputs_with_rows;
+    sizes.insert(inputs[i].shape[static_cast<std::size_t>(axes.inputs[i])]);
+  }
+  if (sizes.size() != 1 || *sizes.begin() == 0) return {};
+  axes.rows = *sizes.begin();
+  for (std::size_t i = 0; i < outputs.size(); ++i)
+    if (axes.outputs[i] != kShared && outputs[i].shape[static_cast<std::size_t>(axes.outputs[i])] != axes.rows &&
+        outputs[i].shape[static_cast<std::size_t>(axes.outputs[i])] != kDynamic)
+      return {};
+  if (axes.rows == kDynamic && inputs_with_rows > 1 && !BatchAxisProbe(graph, inputs, axes.inputs).rows_are_common())
+    return BatchAxes{kNoBatchAxis, std::vector<int>(inputs.size(), kShared), std::vector<int>(outputs.size(), kShared)};
+  return axes;
+}
+
+}  // namespace
+
+Shape without_axis(Shape shape, int axis) {
+  if (axis != kShared && static_cast<std::size_t>(axis) < shape.size()) shape.erase(shape.begin() + axis);
+  return shape;
+}
+
+Shape with_rows(Shape shape, int axis, std::int64_t rows) {
+  if (axis != kShared) shape[static_cast<std::size_t>(axis)] = rows;
+  return shape;
+}
+
+BatchAxes find_batch_axes(Graph& graph, const std::vector<Port>& inputs, const std::vector<Port>& outputs,
+                          std::optional<bool> batched, const Plan& plan) {
+  if (batched != false && plan.rows == Plan::Rows::kIndependent)
+    if (const std::optional<BatchAxes> proven = proven_axes(graph, inputs, outputs, plan)) return *proven;
+  const std::int64_t rows = find_batch_rows(graph, inputs, outputs, batched);
+  const int axis = rows == kNoBatchAxis ? kShared : 0;
+  return {rows, std::vector<int>(inputs.size(), axis), std::vector<int>(outputs.size(), axis)};
 }
 
 }  // namespace hami_openvino

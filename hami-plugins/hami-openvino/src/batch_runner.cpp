@@ -1,4 +1,4 @@
-// Joins inputs along axis 0, runs the model, and gives each request its rows of the outputs.
+// Joins inputs along the axis of their rows, runs the model, and gives each request its rows of the outputs.
 #include "batch_runner.hpp"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ class BatchRunner {
     for (const RequestInputs* member : group) rows += member->rows;
     const std::int64_t total = rows > 0 ? std::max(rows, model_.batch_rows()) : rows;
     try {
-      if (rows == 0 && model_.is_batched()) return run_without_rows(group);
+      if (rows == 0 && model_.is_batched() && all_outputs_have_rows()) return run_without_rows(group);
       if (model_.batch_rows() > 0 && total != model_.batch_rows()) throw wrong_rows(rows);
       run_together(group, rows, total);
       if (group.size() > 1 && model_.is_watch_due()) watch(group);
@@ -86,20 +86,27 @@ class BatchRunner {
     return {};
   }
 
+  bool all_outputs_have_rows() const {
+    return std::all_of(axes_.outputs.begin(), axes_.outputs.end(), [](int axis) { return axis != kShared; });
+  }
+
   // Requests of zero rows get empty results. OpenVINO may reject zero rows; the shape of a row is what one row of zeros
   // gives, unless the model declares it.
   void run_without_rows(const Group& group) {
     for (const RequestInputs* member : group) {
       std::vector<Shape> shapes;
-      for (const Port& port : model_.outputs()) shapes.push_back(port.shape);
-      const bool declared = std::all_of(shapes.begin(), shapes.end(), [](const Shape& shape) {
-        return !shape.empty() &&
-               std::all_of(shape.begin() + 1, shape.end(), [](std::int64_t size) { return size >= 0; });
-      });
+      bool declared = true;
+      for (std::size_t i = 0; i < axes_.outputs.size(); ++i) {
+        const Port& port = model_.outputs()[i];
+        shapes.push_back(port.shape);
+        const Shape row = without_axis(port.shape, axes_.outputs[i]);
+        declared = declared && port.has_rank && !port.shape.empty() &&
+                   std::all_of(row.begin(), row.end(), [](std::int64_t size) { return size >= 0; });
+      }
       if (!declared) shapes = shapes_of_one_row(*member);
       std::vector<std::pair<std::string, hami::Value>> by_name;
       for (std::size_t i = 0; i < shapes.size(); ++i) {
-        shapes[i][0] = 0;
+        shapes[i] = with_rows(shapes[i], axes_.outputs[i], 0);
         by_name.emplace_back(model_.outputs()[i].name, hami::Tensor::make(model_.outputs()[i].type->dtype, shapes[i]));
       }
       member->item["result"] = by_name.size() == 1 ? by_name[0].second : hami::Value::dict(by_name);
@@ -112,8 +119,7 @@ class BatchRunner {
     const auto set_inputs = [&] {
       zeros.clear();
       for (std::size_t i = 0; i < model_.inputs().size(); ++i) {
-        Shape shape = request.shapes[i];
-        shape[0] = rows;
+        const Shape shape = with_rows(request.shapes[i], axes_.inputs[i], rows);
         zeros.push_back(hami::Tensor::make(model_.inputs()[i].type->dtype, shape));
         std::memset(zeros.back().view().data, 0, zeros.back().nbytes());
         if (!hami_openvino::set_input(session_, i, zeros.back(), shape)) throw run_error({});
@@ -121,16 +127,15 @@ class BatchRunner {
     };
     if (!session_.run(set_inputs)) throw run_error({});
     std::vector<Shape> shapes;
-    for (const Output& output : read_outputs(session_)) {
-      if (output.shape.empty() || output.shape[0] != rows) throw run_error({});
-      shapes.push_back(output.shape);
-    }
+    const std::vector<Output> outputs = read_outputs(session_);
+    if (!have_rows(outputs, rows)) throw run_error({});
+    for (const Output& output : outputs) shapes.push_back(output.shape);
     return shapes;
   }
 
   hami::Error wrong_rows(std::int64_t rows) const {
     return {HAMI_REQUEST, "OpenvinoTensor: the model takes batches of exactly " + std::to_string(model_.batch_rows()) +
-                              " rows (axis 0), got " + std::to_string(rows)};
+                              " rows (" + model_.show_row_axes() + "), got " + std::to_string(rows)};
   }
 
   void run_together(const Group& group, std::int64_t rows, std::int64_t total) {
@@ -141,10 +146,7 @@ class BatchRunner {
     };
     if (!session_.run(set_inputs)) throw run_error(group);
     const std::vector<Output> outputs = read_outputs(session_);
-    const auto has_a_row_per_input_row = [&](const Output& output) {
-      return !output.shape.empty() && output.shape[0] == total;
-    };
-    if (group.size() > 1 && !std::all_of(outputs.begin(), outputs.end(), has_a_row_per_input_row))
+    if (group.size() > 1 && !have_rows(outputs, total))
       return run_each(group);  // the outputs cannot be split between the members
     std::int64_t first_row = 0;
     for (const RequestInputs* member : group) {
@@ -153,13 +155,23 @@ class BatchRunner {
     }
   }
 
+  // Whether each output has this number of rows, or is shared by all.
+  bool have_rows(const std::vector<Output>& outputs, std::int64_t rows) const {
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      const auto axis = static_cast<std::size_t>(axes_.outputs[i]);
+      if (axes_.outputs[i] != kShared && (axis >= outputs[i].shape.size() || outputs[i].shape[axis] != rows))
+        return false;
+    }
+    return true;
+  }
+
   // Sets an input and returns the tensor whose memory it uses: that of the caller where it is usable, else a copy.
   hami::Tensor set_input(std::size_t index, const Group& group, std::int64_t rows, std::int64_t total) {
     const ElementType& type = *model_.inputs()[index].type;
-    Shape shape = group[0]->shapes[index];
-    if (model_.is_batched()) shape[0] = total;
+    const int axis = axes_.inputs[index];
+    const Shape shape = with_rows(group[0]->shapes[index], axis, total);
     const hami::Tensor& first = group[0]->tensors[index];
-    const bool borrow = group.size() == 1 && rows == total && is_usable(first, type.dtype);
+    const bool borrow = (axis == kShared || (group.size() == 1 && rows == total)) && is_usable(first, type.dtype);
     const hami::Tensor tensor = borrow ? first : join(index, group, shape, rows, total);
     if (!hami_openvino::set_input(session_, index, tensor, shape)) throw run_error(group);
     return tensor;
@@ -169,14 +181,29 @@ class BatchRunner {
   hami::Tensor join(std::size_t index, const Group& group, const Shape& shape, std::int64_t rows, std::int64_t total) {
     const DLDataType dtype = model_.inputs()[index].type->dtype;
     hami::Tensor joined = hami::Tensor::make(dtype, shape);
-    auto* const begin = static_cast<unsigned char*>(joined.view().data);
-    auto* end = begin;
-    for (const RequestInputs* member : group) {
-      copy_elements(member->tensors[index], dtype, end);
-      end += member->tensors[index].count() * (dtype.bits / 8u);
+    auto* const data = static_cast<unsigned char*>(joined.view().data);
+    const int axis = axes_.inputs[index];
+    if (axis == kShared) {
+      copy_elements(group[0]->tensors[index], dtype, data);
+      return joined;
     }
-    const std::size_t row_bytes = rows < total ? joined.nbytes() / static_cast<std::size_t>(total) : 0;
-    for (; rows < total; ++rows, end += row_bytes) std::memcpy(end, begin, row_bytes);
+    const std::size_t element = dtype.bits / 8u;
+    const RowLayout layout(shape, axis, element);
+    std::vector<unsigned char> contiguous;  // a member whose rows do not follow each other in the batch
+    std::size_t at = 0;
+    for (const RequestInputs* member : group) {
+      const hami::Tensor& tensor = member->tensors[index];
+      const auto count = static_cast<std::size_t>(member->rows);
+      if (layout.blocks == 1) {
+        copy_elements(tensor, dtype, data + at * layout.bytes);
+      } else {
+        contiguous.resize(tensor.count() * element);
+        copy_elements(tensor, dtype, contiguous.data());
+        copy_rows({member->shapes[index], axis, element}, contiguous.data(), 0, layout, data, at, count);
+      }
+      at += count;
+    }
+    for (; rows < total; ++rows, ++at) copy_rows(layout, data, 0, layout, data, at, 1);
     return joined;
   }
 
@@ -193,14 +220,21 @@ class BatchRunner {
     std::vector<std::pair<std::string, hami::Value>> by_name;
     for (std::size_t i = 0; i < outputs.size(); ++i) {
       const Port& port = model_.outputs()[i];
-      Shape shape = outputs[i].shape;
-      if (first_row != kAllRows) shape[0] = request.rows;
-      if (request.is_single_row && !shape.empty() && shape[0] == 1) shape.erase(shape.begin());
-      const hami::Tensor tensor = copy_rows(outputs[i], *port.type, shape, first_row, request.rows);
+      const int axis = axes_.outputs[i];
+      const bool is_whole = first_row == kAllRows || axis == kShared;
+      Shape shape = is_whole ? outputs[i].shape : with_rows(outputs[i].shape, axis, request.rows);
+      if (request.is_single_row && has_one_row(shape, axis)) shape = without_axis(shape, axis);
+      const hami::Tensor tensor = is_whole ? copy_output(outputs[i], *port.type, shape)
+                                           : copy_output(outputs[i], *port.type, shape, axis, first_row, request.rows);
       if (outputs.size() == 1) return tensor;
       by_name.emplace_back(port.name, tensor);
     }
     return hami::Value::dict(by_name);
+  }
+
+  static bool has_one_row(const Shape& shape, int axis) {
+    return axis != kShared && static_cast<std::size_t>(axis) < shape.size() &&
+           shape[static_cast<std::size_t>(axis)] == 1;
   }
 
   hami::Error run_error(const Group& group) const {
@@ -209,7 +243,7 @@ class BatchRunner {
     for (std::size_t i = 0; i < model_.inputs().size(); ++i) {
       const Port& input = model_.inputs()[i];
       Shape shape = group.empty() ? input.shape : group[0]->shapes[i];
-      if (model_.is_batched() && group.size() != 1) shape[0] = kDynamic;
+      if (group.size() != 1) shape = with_rows(shape, axes_.inputs[i], kDynamic);
       shown += (i == 0 ? "" : ", ") + input.name + " " + input.type->name + " " + show_shape(shape);
     }
     return {HAMI_REQUEST, "OpenvinoTensor: the model failed on " + shown + ": " + reason};
@@ -219,16 +253,27 @@ class BatchRunner {
 
   Session& session_;
   const Model& model_;
+  const BatchAxes& axes_ = model_.axes();
   const BatchReport& report_;
 };
 
-// Whether two requests differ at most in the number of their rows.
-bool can_be_joined(const RequestInputs& a, const RequestInputs& b) {
-  const auto without_rows = [](const Shape& shape) {
-    return Shape(shape.begin() + (shape.empty() ? 0 : 1), shape.end());
+// Whether two tensors have the same elements in the same memory layout.
+bool are_equal(const hami::Tensor& a, const hami::Tensor& b) {
+  if (!same_dtype(a.dtype(), b.dtype()) || !a.is_contiguous() || !b.is_contiguous() || a.nbytes() != b.nbytes())
+    return false;
+  const auto data_of = [](const hami::Tensor& tensor) {
+    return static_cast<const unsigned char*>(tensor.view().data) + tensor.view().byte_offset;
   };
-  return std::equal(a.shapes.begin(), a.shapes.end(), b.shapes.begin(),
-                    [&](const Shape& x, const Shape& y) { return without_rows(x) == without_rows(y); });
+  return a.nbytes() == 0 || std::memcmp(data_of(a), data_of(b), a.nbytes()) == 0;
+}
+
+// Whether two requests differ at most in the number of their rows and in what the rows contain.
+bool can_be_joined(const RequestInputs& a, const RequestInputs& b, const std::vector<int>& axes) {
+  for (std::size_t i = 0; i < axes.size(); ++i)
+    if (without_axis(a.shapes[i], axes[i]) != without_axis(b.shapes[i], axes[i]) ||
+        (axes[i] == kShared && !are_equal(a.tensors[i], b.tensors[i])))
+      return false;
+  return true;
 }
 
 // Requests that run together: of equal shapes, and not more rows than the model takes. Without `joins` each runs alone, and
@@ -240,7 +285,7 @@ std::vector<Group> form_groups(std::vector<RequestInputs>& requests, const Model
   for (RequestInputs& request : requests) {
     std::size_t place = groups.size();
     for (std::size_t i = 0; joins && request.rows > 0 && i < place; ++i)
-      if (rows[i] > 0 && can_be_joined(*groups[i].front(), request) &&
+      if (rows[i] > 0 && can_be_joined(*groups[i].front(), request, model.axes().inputs) &&
           (model.batch_rows() == kDynamic || rows[i] + request.rows <= model.batch_rows()))
         place = i;
     if (place == groups.size()) {

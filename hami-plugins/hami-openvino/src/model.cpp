@@ -5,6 +5,7 @@
 
 #include <array>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "error.hpp"
@@ -59,7 +60,7 @@ Model::Model(const Library& library, const Settings& settings, const ModelFiles&
   outputs_ = graph_.outputs();
   if (!settings.plan.inputs.empty())
     places_ = graph_.rename(settings.plan.inputs, settings.plan.outputs, inputs_, outputs_);
-  batch_rows_ = find_batch_rows(graph_, inputs_, outputs_, settings.batched);
+  axes_ = find_batch_axes(graph_, inputs_, outputs_, settings.batched, settings.plan);
   compiled_ = compile();
   const std::string computed = precision();
   computes_in_16_bits_ = computed == "bf16" || computed == "f16";
@@ -67,7 +68,7 @@ Model::Model(const Library& library, const Settings& settings, const ModelFiles&
 
 void Model::decide_joining(const std::shared_ptr<Model>& model) {
   const Settings& settings = model->settings_;
-  if (!model->is_batched() || model->batch_rows_ == 1) return;
+  if (!model->is_batched() || model->batch_rows() == 1) return;
   if (settings.batched == true || settings.plan.rows == Plan::Rows::kIndependent) {
     model->joins_ = true;
     return;
@@ -84,11 +85,21 @@ void Model::decide_joining(const std::shared_ptr<Model>& model) {
       return accepted;
     });
     model->joins_ = test.independent;
+    if (test.ran) model->tested_ = test;
     if (!test.independent)
       model->why_not_joined_ = (settings.plan.why.empty() ? "" : settings.plan.why + "; ") + test.why;
   }
   // A fixed number of rows that may not be shared between requests is the shape of one request.
-  if (!model->joins_ && model->batch_rows_ != kDynamic) model->batch_rows_ = kNoBatchAxis;
+  if (!model->joins_ && model->batch_rows() != kDynamic)
+    model->axes_ = {kNoBatchAxis, std::vector<int>(model->inputs_.size(), kShared),
+                    std::vector<int>(model->outputs_.size(), kShared)};
+}
+
+std::string Model::show_row_axes() const {
+  std::string text;
+  for (const int axis : std::set<int>(axes_.inputs.begin(), axes_.inputs.end()))
+    if (axis != kShared) text += (text.empty() ? "axis " : " or ") + std::to_string(axis);
+  return text;
 }
 
 bool Model::is_watch_due() const noexcept {

@@ -7,9 +7,14 @@
 #include <utility>
 
 #include "batch_axis.hpp"
-#include "plan.hpp"
 
 namespace hami_openvino {
+
+struct RowTest {
+  bool independent = false;
+  bool ran = false;
+  std::string why;  // not independent: what differs, or why the test did not run
+};
 
 struct Settings {
   std::string library;
@@ -37,13 +42,17 @@ class Model {
   const Library& library() const noexcept { return graph_.library(); }
   const std::vector<Port>& inputs() const noexcept { return inputs_; }
   const std::vector<Port>& outputs() const noexcept { return outputs_; }
-  std::int64_t batch_rows() const noexcept { return batch_rows_; }  // as find_batch_rows returns it
-  bool is_batched() const noexcept { return batch_rows_ != kNoBatchAxis; }
+  const BatchAxes& axes() const noexcept { return axes_; }
+  std::string show_row_axes() const;  // "axis 0", or "axis 0 or 1", of the inputs
+  std::int64_t batch_rows() const noexcept { return axes_.rows; }
+  bool is_batched() const noexcept { return axes_.rows != kNoBatchAxis; }
 
   // Whether requests may run as one batch.
   bool joins() const noexcept { return joins_.load(std::memory_order_relaxed); }
   // Why requests are not joined; empty if they are, or if the model has no batch axis at all.
   const std::string& why_not_joined() const noexcept { return why_not_joined_; }
+  // What a test of the rows found when the model was opened; nullopt: there was none, or it could not run.
+  const std::optional<RowTest>& tested() const noexcept { return tested_; }
   // Counts a batch of joined requests. True: one of its requests should run again alone, to watch whether its result
   // depends on the others. Never true if the user has declared that rows are independent.
   bool is_watch_due() const noexcept;
@@ -80,9 +89,10 @@ class Model {
   std::vector<Port> inputs_;
   std::vector<Port> outputs_;
   std::vector<std::optional<std::size_t>> places_;
-  std::int64_t batch_rows_ = kNoBatchAxis;
+  BatchAxes axes_;
   bool computes_in_16_bits_ = false;
   std::string why_not_joined_;
+  std::optional<RowTest> tested_;
   mutable std::atomic<bool> joins_{false};
   mutable std::atomic<unsigned> joined_batches_{0};
   mutable std::mutex compiling_;  // guards compiled_

@@ -56,7 +56,8 @@ Settings read_settings(const hami::Params& params, const hami::Dict& options) {
 // The option `engine_inputs`, by which FixTensor makes data fit.
 hami::Value announce(const Model& model) {
   std::vector<hami::Value> inputs;
-  for (const Port& port : model.inputs()) {
+  for (std::size_t i = 0; i < model.inputs().size(); ++i) {
+    const Port& port = model.inputs()[i];
     hami::Value shape;
     if (port.has_rank) {
       const std::vector<hami::Value> sizes(port.shape.begin(), port.shape.end());
@@ -66,7 +67,7 @@ hami::Value announce(const Model& model) {
                                         {"dtype", std::string(port.type->name)},
                                         {"shape", shape},
                                         {"device", "cpu"},
-                                        {"batch_axis", model.is_batched()}}));
+                                        {"batch_axis", model.axes().inputs[i] == 0}}));
   }
   return hami::Value::list(inputs);
 }
@@ -83,6 +84,8 @@ class OpenvinoTensor : public hami::Backend {
     session_.emplace(Model::open(settings));
     const Model& model = session_->model();
     options()["engine_inputs"] = announce(model);
+    if (const auto& tested = model.tested())
+      options()["openvino_tested"] = hami::Value::dict({{"independent", tested->independent}, {"why", tested->why}});
     report_.watched = [this] { count("watched_batches"); };
     report_.stopped = [this, file = settings.model](const std::string& found) {
       count("joining_stopped");
@@ -125,7 +128,7 @@ HAMI_REGISTER(
     "cache_dir: path? 'folder for compiled models, which makes the next start faster';"
     "properties: list = '' 'further OpenVINO properties, each as KEY=value';"
     "precision: str? {f32,bf16,f16,auto} 'arithmetic of float32 models; auto: what OpenVINO considers fastest; default: f32';"
-    "batched: bool? 'whether axis 0 is a batch axis; default: detected from the shapes of the model';"
+    "batched: bool? 'whether requests are joined; default: if a proof or a test shows that rows are independent';"
     "library: library? 'path of libopenvino_c.so; default: that of the installed openvino package'",
     "Run an ONNX or OpenVINO model with OpenVINO.\n"
     "\n"

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <hami/backend.hpp>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -16,10 +17,13 @@ struct Plan {
   std::string why;                   // the finding and the advice, if rows are not known to be independent
   std::vector<std::string> inputs;   // of the ONNX file, in its order; empty: the names that OpenVINO reports
   std::vector<std::string> outputs;  // the same for outputs
+  std::map<std::string, int>
+      input_axes;  // if rows are independent: the axis of the rows by name; -1: all rows share it
+  std::map<std::string, int> output_axes;
 
   // Reads the option `openvino_plan`; without it, nothing is known.
   static Plan of(const hami::Dict& options);
-  // Differs between plans that lead to different models.
+  // Differs between plans that lead to different models. `rows` does not: what a test finds may be known the next time.
   std::string fingerprint() const;
 };
 

@@ -92,31 +92,38 @@ hami::Tensor tensor_of(const hami::Value& value, const Port& input) {
   return tensor;
 }
 
-// With a batch axis the size of axis 0 is not checked here: it counts for the whole batch.
-void check_shape(const hami::Tensor& tensor, const Shape& shape, const Port& input, bool batched) {
+// The number of rows is not checked here: it counts for the whole batch.
+void check_shape(const hami::Tensor& tensor, const Shape& shape, const Port& input, int row_axis) {
   if (!input.has_rank) return;
   bool matches = shape.size() == input.shape.size();
-  for (std::size_t axis = batched ? 1 : 0; matches && axis < shape.size(); ++axis)
-    matches = input.shape[axis] == kDynamic || input.shape[axis] == shape[axis];
+  for (std::size_t axis = 0; matches && axis < shape.size(); ++axis)
+    matches = input.shape[axis] == kDynamic || input.shape[axis] == shape[axis] || static_cast<int>(axis) == row_axis;
   if (!matches)
     fail(HAMI_REQUEST, "input \"" + input.name + "\" expects " + input.show() + ", got " + show_tensor(tensor));
 }
 
 // Returns the rows that all inputs have, and checks them against `request_size`.
-std::int64_t count_rows(const RequestInputs& request, const std::vector<Port>& inputs) {
-  const std::vector<Shape>& shapes = request.shapes;
-  const std::int64_t rows = shapes[0][0];
-  if (std::any_of(shapes.begin(), shapes.end(), [&](const Shape& shape) { return shape[0] != rows; })) {
+std::int64_t count_rows(const RequestInputs& request, const Model& model) {
+  const std::vector<int>& axes = model.axes().inputs;
+  std::optional<std::int64_t> rows;
+  bool are_common = true;
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    if (axes[i] == kShared) continue;
+    const std::int64_t own = request.shapes[i][static_cast<std::size_t>(axes[i])];
+    are_common = are_common && rows.value_or(own) == own;
+    rows = own;
+  }
+  if (!are_common) {
     std::string shown;
-    for (std::size_t i = 0; i < inputs.size(); ++i)
-      shown += (i == 0 ? "" : ", ") + inputs[i].name + " " + show_shape(shapes[i]);
-    fail(HAMI_REQUEST, "all inputs must have the same number of rows (axis 0), got " + shown);
+    for (std::size_t i = 0; i < axes.size(); ++i)
+      shown += (i == 0 ? "" : ", ") + model.inputs()[i].name + " " + show_shape(request.shapes[i]);
+    fail(HAMI_REQUEST, "all inputs must have the same number of rows (" + model.show_row_axes() + "), got " + shown);
   }
   const hami::Dict& item = request.item;
-  if (item.contains("request_size") && item.request_size() != static_cast<std::uint64_t>(rows))
-    fail(HAMI_REQUEST, "\"request_size\" must be the number of rows (axis 0) of the data, " + std::to_string(rows) +
-                           ", got " + std::to_string(item.request_size()));
-  return rows;
+  if (item.contains("request_size") && item.request_size() != static_cast<std::uint64_t>(*rows))
+    fail(HAMI_REQUEST, "\"request_size\" must be the number of rows (" + model.show_row_axes() + ") of the data, " +
+                           std::to_string(*rows) + ", got " + std::to_string(item.request_size()));
+  return *rows;
 }
 
 }  // namespace
@@ -127,17 +134,19 @@ RequestInputs read_inputs(const hami::Dict& item, const Model& model) {
   if (!data) fail(HAMI_REQUEST, "the request has no key \"data\"; its keys are " + show_keys(item.keys()));
   RequestInputs request{item, {}, {}};
   const std::vector<hami::Value> values = values_of(*data, model);
+  const std::vector<int>& axes = model.axes().inputs;
   request.is_single_row = model.is_batched();
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     request.tensors.push_back(tensor_of(values[i], inputs[i]));
     request.shapes.push_back(request.tensors.back().shape());
-    request.is_single_row = request.is_single_row && request.shapes.back().size() + 1 == inputs[i].shape.size();
+    if (axes[i] != kShared)
+      request.is_single_row = request.is_single_row && request.shapes.back().size() + 1 == inputs[i].shape.size();
   }
-  if (request.is_single_row)
-    for (Shape& shape : request.shapes) shape.insert(shape.begin(), 1);
+  for (std::size_t i = 0; request.is_single_row && i < inputs.size(); ++i)
+    if (axes[i] != kShared) request.shapes[i].insert(request.shapes[i].begin() + axes[i], 1);
   for (std::size_t i = 0; i < inputs.size(); ++i)
-    check_shape(request.tensors[i], request.shapes[i], inputs[i], model.is_batched());
-  if (model.is_batched()) request.rows = count_rows(request, inputs);
+    check_shape(request.tensors[i], request.shapes[i], inputs[i], axes[i]);
+  if (model.is_batched()) request.rows = count_rows(request, model);
   return request;
 }
 

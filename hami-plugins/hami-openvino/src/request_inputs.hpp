@@ -11,7 +11,7 @@ namespace hami_openvino {
 struct RequestInputs {
   hami::Dict item;
   std::vector<hami::Tensor> tensors;  // in the order of the model's inputs, not converted
-  std::vector<Shape> shapes;          // of the tensors, with axis 0 added if the data has no batch axis
+  std::vector<Shape> shapes;          // of the tensors, with an axis of one row if the data has no batch axis
   std::int64_t rows = 1;
   bool is_single_row = false;  // the data has no batch axis, so the result has none either
 };

@@ -61,11 +61,11 @@ class Test {
         if (!has_free_axes()) next_length = 0;  // the next set has other values
       }
       if (sets == 0) throw NotRun{failure};
-      return {true, ""};
+      return {true, true, ""};
     } catch (const NotRun& reason) {
-      return {false, "a test with rows alone and together did not run: " + reason.why};
+      return {false, false, "a test with rows alone and together did not run: " + reason.why};
     } catch (const Differs& reason) {
-      return {false, "rows influence each other: " + reason.why};
+      return {false, true, "rows influence each other: " + reason.why};
     }
   }
 
@@ -213,7 +213,7 @@ RowTest test_rows(Session& session, const std::function<bool(const std::vector<S
   try {
     return Test(session, accepts).result();
   } catch (const hami::Error& error) {
-    return {false, "a test with rows alone and together did not run: " + std::string(error.what())};
+    return {false, false, "a test with rows alone and together did not run: " + std::string(error.what())};
   }
 }
 

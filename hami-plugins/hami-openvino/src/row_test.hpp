@@ -7,11 +7,6 @@
 
 namespace hami_openvino {
 
-struct RowTest {
-  bool independent = false;
-  std::string why;  // not independent: what differs, or why the test did not run
-};
-
 // Runs rows of different magnitude, sign and length, alone and together in two orders. `accepts` says whether OpenVINO
 // accepts shapes of the inputs.
 RowTest test_rows(Session& session, const std::function<bool(const std::vector<Shape>&)>& accepts);

@@ -52,13 +52,33 @@ std::vector<Output> read_outputs(Session& session) {
   return outputs;
 }
 
-hami::Tensor copy_rows(const Output& output, const ElementType& type, const Shape& shape, std::int64_t first,
-                       std::int64_t count) {
+RowLayout::RowLayout(const Shape& shape, int axis, std::size_t element_bytes)
+    : rows(static_cast<std::size_t>(shape[static_cast<std::size_t>(axis)])), bytes(element_bytes) {
+  for (int i = 0; i < static_cast<int>(shape.size()); ++i)
+    if (i != axis) (i < axis ? blocks : bytes) *= static_cast<std::size_t>(shape[static_cast<std::size_t>(i)]);
+}
+
+void copy_rows(const RowLayout& from, const unsigned char* source, std::size_t first, const RowLayout& to,
+               unsigned char* target, std::size_t at, std::size_t count) {
+  if (count * from.bytes == 0) return;
+  for (std::size_t block = 0; block < from.blocks; ++block)
+    std::memcpy(target + (block * to.rows + at) * to.bytes, source + (block * from.rows + first) * from.bytes,
+                count * from.bytes);
+}
+
+hami::Tensor copy_output(const Output& output, const ElementType& type, const Shape& shape) {
   const hami::Tensor tensor = hami::Tensor::make(type.dtype, shape);
-  const unsigned char* data = output.data;
-  if (first > 0 && count > 0)
-    data += tensor.nbytes() / static_cast<std::size_t>(count) * static_cast<std::size_t>(first);
-  if (tensor.nbytes() > 0) std::memcpy(tensor.view().data, data, tensor.nbytes());
+  if (tensor.nbytes() > 0) std::memcpy(tensor.view().data, output.data, tensor.nbytes());
+  return tensor;
+}
+
+hami::Tensor copy_output(const Output& output, const ElementType& type, const Shape& shape, int axis,
+                         std::int64_t first, std::int64_t count) {
+  const hami::Tensor tensor = hami::Tensor::make(type.dtype, shape);
+  const std::size_t element = type.dtype.bits / 8u;
+  copy_rows({output.shape, axis, element}, output.data, static_cast<std::size_t>(first),
+            {with_rows(output.shape, axis, count), axis, element}, static_cast<unsigned char*>(tensor.view().data), 0,
+            static_cast<std::size_t>(count));
   return tensor;
 }
 

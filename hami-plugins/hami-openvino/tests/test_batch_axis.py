@@ -5,7 +5,10 @@ from __future__ import annotations
 import hami
 import numpy as np
 import pytest
-from conftest import floats, values
+from conftest import floats, save, values
+from onnx import TensorProto, helper
+
+FLOAT = TensorProto.FLOAT
 
 
 def test_a_batch_of_a_fixed_model_has_exactly_its_rows(pipe, models):
@@ -120,10 +123,16 @@ def is_batched(pipe, path) -> bool:
     return True
 
 
-def test_requests_run_separately_if_inputs_can_differ_in_rows(pipe, models):
-    assert not is_batched(pipe, models.times_mean())
+def test_requests_are_joined_if_an_input_that_the_rows_share_is_equal(pipe, models):
+    """y = x * mean of s over its rows, which are not those of x."""
+    shared = pipe(model=str(models.times_mean()), max=8)
+    requests = [{"data": [floats([i, 1]), np.full((2, 2), 1 + (i > 2), np.float32)]} for i in range(5)]
+    before = shared.stats()["default"].batches
+    shared(requests)
+    assert shared.stats()["default"].batches == before + 1
+    assert [values(request) for request in requests] == [[[i * (1 + (i > 2)), 1 + (i > 2)]] for i in range(5)]
     requests = [{"data": [floats([1, 1]), np.full((rows, 2), rows, np.float32)]} for rows in (1, 2, 3)]
-    pipe(model=str(models.times_mean()))(requests)
+    shared(requests)
     assert [values(request) for request in requests] == [[[1, 1]], [[2, 2]], [[3, 3]]]
 
 
@@ -154,8 +163,66 @@ def test_max_is_rejected_without_a_batch_axis(pipe, models):
 
 def test_batched_is_rejected_without_a_common_axis_0(pipe, models):
     with pytest.raises(hami.ConfigError) as error:
-        pipe(model=str(models.add_scalar()), batched=True)
+        pipe(model=str(models.total()), batched=True)
     assert (
         "OpenvinoTensor: batched = true needs the same axis 0 in all inputs and outputs, got x float32 [?, 2], "
-        "s float32 [], y float32 [?, 2]"
+        "y float32 [], size int64 [1]"
     ) in str(error.value)
+
+
+def turned(path, batch):
+    """x and y are [time, batch, 2], and sums [batch, time]: y adds up x over the time, sums adds the last axis of y."""
+    nodes = [
+        helper.make_node("CumSum", ["x", "first"], ["y"]),
+        helper.make_node("ReduceSum", ["y", "last"], ["added"], keepdims=0),
+        helper.make_node("Transpose", ["added"], ["sums"], perm=[1, 0]),
+    ]
+    ports = {"x": (FLOAT, ["t", batch, 2])}, {"y": (FLOAT, ["t", batch, 2]), "sums": (FLOAT, [batch, "t"])}
+    return save(path, nodes, *ports, {"first": np.array(0), "last": np.array([2])})
+
+
+def check_turned(data, result):
+    np.testing.assert_array_equal(hami.to_numpy(result["y"]), data.cumsum(0))
+    np.testing.assert_array_equal(hami.to_numpy(result["sums"]), data.cumsum(0).sum(-1).T)
+
+
+@pytest.mark.parametrize("batch", ["n", None])
+def test_requests_are_joined_along_another_axis_than_0(pipe, tmp_path, batch):
+    turning = pipe(model=str(turned(tmp_path / "m.onnx", batch)), max=4, batching_timeout=1000)
+    random = np.random.default_rng(3)
+    data = [random.integers(0, 99, (3, rows, 2)).astype(np.float32) for rows in (1, 2, 1)]
+    before = turning.stats()["default"].batches
+    requests = turning([{"data": each, "request_size": each.shape[1]} for each in data])
+    assert turning.stats()["default"].batches == before + 1
+    for each, request in zip(data, requests, strict=True):
+        check_turned(each, request["result"])
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3])
+def test_any_number_of_rows_along_another_axis_than_0(pipe, tmp_path, rows):
+    data = np.arange(rows * 6, dtype=np.uint8).reshape(rows, 3, 2).transpose(1, 0, 2)
+    check_turned(data.astype(np.float32), pipe(model=str(turned(tmp_path / "m.onnx", "n")))({"data": data})["result"])
+
+
+def test_data_without_its_batch_axis_gets_a_result_without_it(pipe, tmp_path):
+    turning = pipe(model=str(turned(tmp_path / "m.onnx", "n")), max=4)
+    requests = turning([{"data": np.full((3, 2), i, np.float32)} for i in range(3)])
+    for i, request in enumerate(requests):
+        assert hami.to_numpy(request["result"]["y"]).tolist() == [[i * t, i * t] for t in (1, 2, 3)]
+        assert hami.to_numpy(request["result"]["sums"]).tolist() == [2 * i * t for t in (1, 2, 3)]
+
+
+def test_request_size_is_the_number_of_rows_along_their_axis(pipe, tmp_path):
+    turning = pipe(model=str(turned(tmp_path / "m.onnx", "n")))
+    with pytest.raises(hami.RequestError, match=r"must be the number of rows \(axis 1\) of the data, 2, got 3"):
+        turning({"data": np.ones((3, 2, 2), np.float32), "request_size": 3})
+
+
+def test_an_output_that_all_rows_share_is_given_to_each(pipe, tmp_path):
+    nodes = [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("Identity", ["two"], ["constant"])]
+    ports = {"x": (FLOAT, ["n", 2])}, {"y": (FLOAT, ["n", 2]), "constant": (FLOAT, [2])}
+    model = pipe(model=str(save(tmp_path / "m.onnx", nodes, *ports, {"two": np.float32([1, 2])})), max=8)
+    requests = model([{"data": np.full((rows, 2), rows, np.float32)} for rows in (1, 0, 2)])
+    for rows, request in zip((1, 0, 2), requests, strict=True):
+        assert hami.to_numpy(request["result"]["y"]).tolist() == [[rows, rows]] * rows
+        assert hami.to_numpy(request["result"]["constant"]).tolist() == [1, 2]

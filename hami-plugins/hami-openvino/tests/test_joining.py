@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import hami
@@ -212,3 +218,53 @@ def test_many_threads_of_a_watched_model_get_their_own_results(pipe, tmp_path):
         results = list(threads.map(lambda each: array(joined({"data": each})), data))
     for result, x in zip(results, data, strict=True):
         np.testing.assert_allclose(result, x / np.abs(x).sum(), rtol=1e-5)
+
+
+def opened_elsewhere(path, cache) -> str:
+    """Return what the log of another process says about the joining of a model."""
+    program = (
+        "import logging, sys, hami; logging.basicConfig(level='INFO', format='%(message)s', stream=sys.stdout);"
+        "hami.pipe({'backend': 'OpenvinoTensor', 'model': sys.argv[1], 'instance_num': 2}).close()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, path],
+        env={**os.environ, "XDG_CACHE_HOME": str(cache)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return "\n".join(line for line in done.stdout.splitlines() if "one by one" in line)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_what_a_test_of_rows_found_is_kept_for_other_processes(tmp_path, axis):
+    """What is kept is changed here, so that a test that runs again would show."""
+    path = scaled_ir(tmp_path / "m.xml", axis)
+    old = time.time() - 60
+    for file in (path, path.with_suffix(".bin")):
+        os.utime(file, (old, old))
+    first = opened_elsewhere(path, tmp_path / "cache")
+    assert ("rows influence each other: output " in first) == (axis == 0)
+    kept = list((tmp_path / "cache" / "hami" / "findings").iterdir())
+    assert kept
+    for file in kept:
+        entry = json.loads(file.read_text())
+        assert entry["finding"]["independent"] == (axis == 1)
+        entry["finding"] = {"independent": axis == 0, "why": "a changed finding"}
+        file.write_text(json.dumps(entry))
+    for name in ("m", "renamed"):
+        shown = opened_elsewhere(tmp_path / f"{name}.xml", tmp_path / "cache")
+        assert ("a changed finding" in shown) == (axis == 1)
+        assert axis == 1 or not shown
+        for suffix in (".xml", ".bin"):
+            shutil.copy(tmp_path / f"m{suffix}", tmp_path / f"renamed{suffix}")
+
+
+def test_a_model_that_is_open_is_shared_after_its_test(pipe, tmp_path, monkeypatch):
+    """The second pipe knows the finding, the first one did not: both watch the same open model."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    path = scaled_ir(tmp_path / "m.xml", 1)
+    pair = [pipe(model=str(path)) for _ in range(2)]
+    for i in range(256):
+        pair[i % 2]([{"data": np.ones((1, 4), np.float32)} for _ in range(2)])
+    assert sum(each.stats()["default"].counters.get("watched_batches", 0) for each in pair) == 1

@@ -78,6 +78,26 @@ def save_finding(key: str, finding: dict[str, Any]) -> dict[str, Any]:
     return finding
 
 
+def recall(files: Sequence[str | os.PathLike[str]], *, engine: str, settings: object = None) -> dict[str, Any] | None:
+    """Return what `remember` kept for the same files, under any name, or None."""
+    quick = stamp_key(files, engine=engine, settings=settings)
+    found = load_finding(quick) if quick else None
+    if found is None:
+        found = load_finding(finding_key(files, engine=engine, settings=settings))
+        if found is not None and quick:
+            save_finding(quick, found)
+    return found
+
+
+def remember(
+    files: Sequence[str | os.PathLike[str]], finding: dict[str, Any], *, engine: str, settings: object = None
+) -> None:
+    """Keep a finding for files, by their content and by their stamps."""
+    save_finding(finding_key(files, engine=engine, settings=settings), finding)
+    if quick := stamp_key(files, engine=engine, settings=settings):
+        save_finding(quick, finding)
+
+
 def cache_folder() -> Path | None:
     """Return `hami/findings` in the cache folder of the user, or None if the user has none."""
     base = os.environ.get("XDG_CACHE_HOME", "")

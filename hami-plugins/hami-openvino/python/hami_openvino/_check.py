@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import hami
+from hami_model_check.findings import recall, remember, stamp_of_package
 from hami_model_check.graph import read_graph
 from hami_model_check.isolation import load_in_child
 from hami_model_check.onnx import OnnxLimits, read_onnx
 
-from hami_openvino._plan import plan_of, weights_of
+from hami_openvino._plan import engine_name, plan_of, weights_of
 from hami_openvino.differences import Difference, differences_of, openvino_version
 
 _MOST_REMARKS = 16  # a node keeps at most 32
@@ -48,7 +49,13 @@ class CheckModel(OnnxLimits):
         if not self.model.is_file():
             return  # the native backend says what is wrong
         files = [self.model, self.model.with_suffix(".bin")]
-        if not _is_xml(self.model):
+        if _is_xml(self.model):
+            if self.batched is None:
+                weights = weights_of(self.model, (files[1].name,))
+                options["openvino_plan"] = self._with_test(
+                    options, [self.model, *weights], {"rows": "unknown", "why": ""}
+                )
+        else:
             model = read_onnx(self.model, backend="OpenvinoTensor", empty_inputs=True, **self.onnx_limits())
             files = [self.model, *(self.model.parent / name for name in model.external_files)]
             self._check_graph(options, [self.model, *weights_of(self.model, model.external_files)])
@@ -87,9 +94,29 @@ class CheckModel(OnnxLimits):
             self.remark(f"OpenVINO differs from ONNX: {difference}")
         self.remark(f"OpenVINO computes float32 models in {self._precision()}")
         plan = plan_of(self.model, graph, batched=self.batched, files=files, limits=self.onnx_limits())
+        if plan["rows"] == "unknown" and self.batched is None:
+            plan = self._with_test(options, files, plan)
         if plan["rows"] == "mixes" and not self.batched:
             self.remark(f"OpenvinoTensor runs requests one by one: {plan['why']}")
         options["openvino_plan"] = plan
+
+    def _with_test(self, options: Any, files: list[Path], plan: dict[str, Any]) -> dict[str, Any]:
+        """Return the plan with what a test of the rows found in an earlier process; else keep what it finds now."""
+        settings = [self.device, self.precision, sorted(self.properties), self.library and _stamp(self.library)]
+        parts: dict[str, Any] = {"engine": f"{engine_name()} {stamp_of_package(__file__)}", "settings": settings}
+        found = recall(files, **parts)
+        if found is None:
+
+            def keep(ready: hami.Event) -> None:
+                if ready.exception() is None:
+                    remember(files, dict(options.get("openvino_tested") or {}), **parts)
+
+            options["init_event"].add_done_callback(keep)
+        if not found:
+            return plan
+        if found.get("independent") is True:
+            return {**plan, "rows": "independent", "why": ""}
+        return {**plan, "rows": "mixes", "why": "; ".join(filter(None, [plan["why"], str(found.get("why"))]))}
 
     def _precision(self) -> str:
         """Return what the settings say about the arithmetic of float32 models."""

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from hami_model_check.graph import Graph
-from hami_model_check.joining import Joining, decide_joining
+from hami_model_check.joining import Axes, Joining, decide_joining
 
 from hami_openvino._openvino import version
+
+_SHARED = -1  # the axis of a port that all rows share
 
 
 def plan_of(
@@ -21,7 +23,7 @@ def plan_of(
     files: Sequence[str | os.PathLike[str]],
     limits: dict[str, int],
 ) -> dict[str, Any]:
-    """Return the option `openvino_plan`: `inputs`, `outputs`, `why`, and `rows`: independent, mixes or unknown."""
+    """Return the option `openvino_plan`, which src/plan.hpp explains."""
     constants = graph.main.constants
     plan: dict[str, Any] = {
         "inputs": [port.name for port in graph.main.inputs if port.name not in constants],
@@ -35,6 +37,11 @@ def plan_of(
     return {**plan, **_rows_of(joining)}
 
 
+def engine_name() -> str:
+    """Return what runs a model, for the key of a finding."""
+    return f"openvino {version() or 'of unknown version'}"
+
+
 def joining_of(
     path: str | os.PathLike[str], files: Sequence[str | os.PathLike[str]], limits: dict[str, int]
 ) -> Joining:
@@ -42,7 +49,7 @@ def joining_of(
     return decide_joining(
         path,
         backend="OpenvinoTensor",
-        engine=f"openvino {version() or 'of unknown version'}",
+        engine=engine_name(),
         rules="openvino",
         files=[os.fspath(file) for file in files],
         limits=limits,
@@ -56,15 +63,18 @@ def weights_of(model: Path, names: tuple[str, ...]) -> list[Path]:
     return [path for path in found if path is not None]
 
 
-def _rows_of(joining: Joining) -> dict[str, str]:
-    axes = [*joining.input_axes.values(), *joining.output_axes.values()]
-    if joining.joins and any(axis not in (0, None) for axis in axes):
-        return {
-            "rows": "mixes",
-            "why": f"OpenvinoTensor joins along axis 0 only, and the rows are elsewhere: {joining.axes}",
-        }
+def _rows_of(joining: Joining) -> dict[str, Any]:
     if joining.joins:
-        return {"rows": "independent", "why": ""}
+        return {
+            "rows": "independent",
+            "why": "",
+            "input_axes": _numbers_of(joining.input_axes),
+            "output_axes": _numbers_of(joining.output_axes),
+        }
     if joining.verdict == "mixes":
         return {"rows": "mixes", "why": f"{joining.reason}; {joining.advice}"}
     return {"rows": "unknown", "why": joining.reason}
+
+
+def _numbers_of(axes: Axes) -> dict[str, int]:
+    return {name: _SHARED if axis is None else axis for name, axis in axes.items()}
