@@ -129,8 +129,10 @@ class ServerInThread(HttpServer):
 class Running:
     """A server on a free port, in a thread, and a client for it."""
 
-    def __init__(self, source: object, *, allow_control: bool = False, **options: object) -> None:
-        self.serving = Serving(source, allow_control=allow_control)
+    def __init__(
+        self, source: object, *, allow_control: bool = False, max_open: int | None = None, **options: object
+    ) -> None:
+        self.serving = Serving(source, allow_control=allow_control, max_open=max_open)
         self._listening = listen("127.0.0.1", 0)
         self.port = self._listening.getsockname()[1]
         self.url = f"127.0.0.1:{self.port}"
@@ -176,8 +178,8 @@ class Running:
 class RunningGrpc:
     """A gRPC server in a thread."""
 
-    def __init__(self, source: object, *, allow_control: bool = False) -> None:
-        self.serving = Serving(source, allow_control=allow_control)
+    def __init__(self, source: object, *, allow_control: bool = False, max_open: int | None = None) -> None:
+        self.serving = Serving(source, allow_control=allow_control, max_open=max_open)
         self.serving.start()
         self._started: queue.Queue[object] = queue.Queue()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))

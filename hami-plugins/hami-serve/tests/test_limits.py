@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import http.client
 import json
 import re
@@ -143,6 +144,103 @@ def test_trailers_are_no_headers(start):
         answer = http.client.HTTPResponse(client)
         answer.begin()
         assert answer.status == 200, answer.read()
+
+
+def of_bytes(size: int) -> tuple[bytes, dict[str, str]]:
+    """Return a request with this many bytes, and its headers."""
+    entry = {"name": "x", "datatype": "INT8", "shape": [size], "parameters": {"binary_data_size": size}}
+    head = json.dumps({"inputs": [entry]}).encode()
+    return head + b"\0" * size, {"Inference-Header-Content-Length": str(len(head))}
+
+
+SIZE = 700_000  # bytes: two of them are more than MAX_OPEN
+MAX_OPEN = 1 << 20
+
+
+@pytest.fixture
+def busy(start, gate):
+    """A server with one open request, which ends when the gate opens."""
+    held = gate("busy")
+    server = start({"slow": {"backend": "TestGate", "gate": "busy"}, "any": "Identity"}, max_open=MAX_OPEN)
+    statuses: list[int] = []
+    body, headers = of_bytes(SIZE)
+    caller = threading.Thread(target=lambda: statuses.append(server.post("/v2/models/slow/infer", body, headers)[0]))
+    caller.start()
+    assert held.begun.acquire(timeout=60)
+    yield server, held
+    held.opened.set()
+    caller.join(60)
+    assert statuses == [200]
+    assert server.serving.budget.used == 0
+
+
+@pytest.mark.parametrize("framing", [f"Content-Length: {SIZE}", "Transfer-Encoding: chunked", "Content-Encoding: gzip"])
+def test_a_request_for_which_the_open_ones_leave_no_memory_is_answered_with_503(busy, framing):
+    server, _ = busy
+    body = b""  # with a Content-Length, the answer comes before the body
+    if "chunked" in framing:
+        body = b"%x\r\n%b" % (2 << 20, b"\0" * (2 << 20))
+    elif "gzip" in framing:
+        data = gzip.compress(of_bytes(SIZE)[0])
+        framing, body = f"{framing}\r\nContent-Length: {len(data)}", data
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
+        client.sendall(f"POST /v2/models/any/infer HTTP/1.1\r\nHost: x\r\n{framing}\r\n\r\n".encode() + body)
+        answer = http.client.HTTPResponse(client)
+        answer.begin()
+        assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+        assert json.loads(answer.read())["error"].startswith("the open requests of this server have 0 of 1 MiB")
+
+
+def test_the_memory_of_a_request_that_has_ended_is_for_others(busy):
+    server, held = busy
+    body, headers = of_bytes(SIZE)
+    assert server.post("/v2/models/any/infer", body, headers)[0] == 503
+    assert server.post("/v2/models/any/infer", REQUEST)[0] == 200
+    held.opened.set()
+    while server.post("/v2/models/any/infer", body, headers)[0] != 200:
+        pass
+
+
+def test_a_request_that_is_alone_has_what_it_needs(start):
+    server = start({"any": "Identity"}, max_open=1000)
+    body, headers = of_bytes(SIZE)
+    assert server.post("/v2/models/any/infer", body, headers)[0] == 200
+    numbers = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [20_000], "data": [1.5] * 20_000}]}
+    assert server.post("/v2/models/any/infer", numbers)[0] == 200
+    assert server.serving.budget.used == 0
+
+
+def test_a_call_of_grpc_for_which_the_open_ones_leave_no_memory_is_rejected(gate, monkeypatch):
+    grpc = pytest.importorskip("grpc")
+    pytest.importorskip("grpc_health", reason="needs hami-serve[grpc]")
+    from conftest import RunningGrpc
+
+    from hami_serve.grpc_messages import message
+
+    monkeypatch.setattr("hami_serve.grpc_server.WAIT_S", 0.01)
+    held = gate("call")
+    server = RunningGrpc({"slow": {"backend": "TestGate", "gate": "call"}, "any": "Identity"}, max_open=3 << 19)
+    shape = {"name": "x", "datatype": "INT8", "shape": [SIZE]}
+    requests = [
+        message("ModelInferRequest")(model_name=name, inputs=[shape], raw_input_contents=[b"\0" * SIZE])
+        for name in ("slow", "any")
+    ]
+    try:
+        with grpc.insecure_channel(server.url) as channel:
+            infer = channel.unary_unary(
+                "/inference.GRPCInferenceService/ModelInfer", lambda each: each.SerializeToString()
+            )
+            first = infer.future(requests[0], timeout=60)
+            assert held.begun.acquire(timeout=60)
+            assert infer.future(requests[1], timeout=60).code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            monkeypatch.setattr("hami_serve.grpc_server.WAIT_S", 60)
+            second = infer.future(requests[1], timeout=60)
+            held.opened.set()
+            assert (first.code(), second.code()) == (grpc.StatusCode.OK, grpc.StatusCode.OK)
+    finally:
+        held.opened.set()
+        server.close()
+    assert server.serving.budget.used == 0
 
 
 def test_a_call_without_the_token_is_rejected_before_its_message_is_read(tmp_path):

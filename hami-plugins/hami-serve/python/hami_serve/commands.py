@@ -51,6 +51,12 @@ def add_serve(subparsers: Any) -> None:
         metavar="N",
         help=f"maximum size of a request in MiB; default: {MAX_MIB}",
     )
+    serve.add_argument(
+        "--max-open-mib",
+        type=_positive,
+        metavar="N",
+        help="maximum memory of all open requests in MiB; default: a quarter of that of the machine",
+    )
     serve.add_argument("--tls-cert", metavar="FILE", help="certificate chain in PEM: serve HTTPS and gRPC over TLS")
     serve.add_argument("--tls-key", metavar="FILE", help="private key of the certificate, in PEM")
     serve.add_argument(

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from hami_serve.errors import BadRequest, short
+from hami_serve.json_steps import CONSTANTS, pause, release
 
 Array = np.ndarray[Any, Any]
 DATATYPES: dict[str, tuple[np.dtype[Any], int]] = {  # the type of the array, bytes of an element on the wire
@@ -35,8 +36,7 @@ DATATYPES: dict[str, tuple[np.dtype[Any], int]] = {  # the type of the array, by
 _NAMES = {dtype: name for name, (dtype, _) in DATATYPES.items() if name != "BF16"}
 MAX_RANK = 32  # axes; numpy 1 has no more
 MAX_ELEMENTS = 1 << 48  # of a tensor; no request has as many, and no product of sizes is larger than numpy's integers
-NAN, INFINITY = float("nan"), float("inf")
-CONSTANTS = {"NaN": NAN, "Infinity": INFINITY, "-Infinity": -INFINITY}  # what Python writes for JSON
+STEP = 1 << 12  # elements that are converted at once, see json_steps
 LITERALS = {None: "null", True: "true", False: "false"}
 ELEMENTS: dict[str, set[type]] = {  # of a list in JSON, by the kind of its array
     "b": {bool},
@@ -124,21 +124,36 @@ def array_of_json(name: str, datatype: str, shape: tuple[int, ...], data: Any) -
             raise BadRequest(f'the data of input "{name}" is a list, got {short(data)}')
         data = [data]
     flat = _flat(name, data)
-    count = math.prod(shape)
-    if len(flat) != count:
-        raise BadRequest(f'input "{name}" has {len(flat)} elements; its shape {_shown(shape)} has {count}')
-    array = _strings(name, flat) if datatype == "BYTES" else _numbers(name, datatype, flat)
-    return array.reshape(shape)
+    try:
+        count = math.prod(shape)
+        if len(flat) != count:
+            raise BadRequest(f'input "{name}" has {len(flat)} elements; its shape {_shown(shape)} has {count}')
+        if count <= STEP:
+            return _elements(name, datatype, flat).reshape(shape)
+        array = np.empty(count, DATATYPES[datatype][0])
+        for start in range(0, count, STEP):
+            array[start : start + STEP] = _elements(name, datatype, flat[start : start + STEP])
+            pause()
+        return array.reshape(shape)
+    finally:
+        if len(flat) > STEP:
+            release(flat)
+
+
+def _elements(name: str, datatype: str, flat: list[Any]) -> Array:
+    return _strings(name, flat) if datatype == "BYTES" else _numbers(name, datatype, flat)
 
 
 def _flat(name: str, data: list[Any]) -> list[Any]:
     """Return the elements of a list, which may be nested if all lists of a level have the same length."""
     for _ in range(MAX_RANK):
-        if list not in set(map(type, data)):
+        if not any(list in set(map(type, data[start : start + STEP])) for start in range(0, len(data), STEP)):
             return data
         if any(type(each) is not list or len(each) != len(data[0]) for each in data):
             raise BadRequest(f'the data of input "{name}" is not a regular list: its rows have different lengths')
-        data = [each for row in data for each in row]
+        rows, data = data, [each for row in data for each in row]
+        if len(data) > STEP:
+            release(rows, 1 + STEP * len(rows) // len(data))
     raise BadRequest(f'the data of input "{name}" is nested more than {MAX_RANK} times')
 
 
@@ -166,7 +181,7 @@ def _numbers(name: str, datatype: str, flat: list[Any]) -> Array:
     if dtype.kind in "iu":
         return _integers(name, datatype, flat)
     if type(None) in kinds:  # NaN, as this server and KServe write it
-        flat = [NAN if each is None else each for each in flat]
+        flat = [CONSTANTS["NaN"] if each is None else each for each in flat]
     try:
         wide = np.array(flat, np.float64)
     except OverflowError:

@@ -24,6 +24,10 @@ class TooLarge(BadRequest):
     """A request is larger than the server accepts."""
 
 
+class Overloaded(hami.RequestError):
+    """The open requests of the server have all the memory that they may have; the client may try again."""
+
+
 class RemoteUnavailable(ModelUnavailable):
     """No replica of a remote model can be reached, or each says that it cannot run a request now."""
 
@@ -42,6 +46,7 @@ class Status(NamedTuple):
 STATUSES: tuple[tuple[type[BaseException], Status], ...] = (  # the first class that fits counts
     (TooLarge, Status(413, "RESOURCE_EXHAUSTED")),
     (ControlDisabled, Status(403, "PERMISSION_DENIED")),
+    (Overloaded, Status(503, "RESOURCE_EXHAUSTED")),
     (ModelUnavailable, Status(503, "UNAVAILABLE")),
     (hami.PipeClosed, Status(503, "UNAVAILABLE")),
     (hami.QueueFull, Status(429, "RESOURCE_EXHAUSTED")),

@@ -16,7 +16,8 @@ from grpc_reflection.v1alpha import reflection
 
 from hami_serve import describing
 from hami_serve.access import MISSING, is_allowed
-from hami_serve.errors import BadRequest, status_of, text_of
+from hami_serve.budget import Budget
+from hami_serve.errors import BadRequest, Overloaded, status_of, text_of
 from hami_serve.grpc_messages import POOL, SERVICE, message, methods
 from hami_serve.grpc_tensors import FINAL, WITH_EMPTY_FINAL, call_of_message, joined, render_answer, split
 from hami_serve.inference import run, stream
@@ -30,6 +31,8 @@ MIN_PING_MS = 100  # between pings of a client; more of them end its connection
 LAST_CALLS_S = 1.0  # for calls to come that were sent before the server says that it stops
 QUIET_S = 0.1  # without a new call: all have come
 GOAWAY_S = 0.02  # for this message to be written before the answers
+INFER = f"/{SERVICE}/ModelInfer"
+WAIT_S = 1.0  # for the memory of a call, before it is rejected
 MAX_RUNNING = 256  # requests of decoupled models of one stream
 
 
@@ -156,13 +159,17 @@ class Stream:
 
     async def answer(self, request: Any) -> None:
         """Run a request, and write its responses."""
+        lease = self._serving.budget.lease()
         try:
+            lease.add(request.ByteSize())
             await self._answer_in_parts(request)
         except Exception as error:
             failed = StreamResponse(error_message=text_of(error))
             failed.infer_response.id = request.id
             failed.infer_response.parameters[FINAL].bool_param = True
             await self._write(failed)
+        finally:
+            lease.close()
 
     async def _answer_in_parts(self, request: Any) -> None:
         raw = request.raw_input_contents
@@ -233,7 +240,49 @@ def _unary(method: Method, answer: Any, last: LastCalls) -> Method:
     return call
 
 
-def handlers(serving: Serving, last: LastCalls) -> Any:
+class InferHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Handles ModelInfer: before its message is read, the largest one that may come is charged.
+
+    gRPC says the size of a message only when it has read it. A call waits unread while the others have too much.
+    """
+
+    def __init__(self, method: Method, budget: Budget, max_body: int) -> None:
+        self._method = method
+        self._budget = budget
+        self._max_body = max_body
+
+    def service(self, details: Any) -> Any:
+        if details.method != INFER:
+            return None
+        lease = self._budget.lease()
+
+        def read(data: bytes) -> Any:
+            lease.resize(len(data))  # which is less
+            return split(data)
+
+        task = asyncio.current_task()
+        assert task is not None  # that of the call
+        task.add_done_callback(lambda _: lease.close())
+        try:
+            lease.resize(self._max_body)
+        except Overloaded:
+            pass
+        else:
+            return grpc.unary_unary_rpc_method_handler(self._method, read, joined)
+
+        async def wait(_: Any, context: Any) -> None:
+            try:
+                await lease.wait(self._max_body, WAIT_S)
+            except Overloaded as error:
+                await context.abort(getattr(grpc.StatusCode, status_of(error).grpc), text_of(error))
+            if (request := await context.read()) is not grpc.aio.EOF:
+                await context.write(await self._method(request, context))
+
+        # A handler of a stream begins before a message is read; the client sees no difference.
+        return grpc.stream_stream_rpc_method_handler(wait, read, joined)
+
+
+def handlers(serving: Serving, last: LastCalls, max_body: int) -> list[Any]:
     """Return the handlers of the service for a server of gRPC."""
     service = Service(serving)
     found = {}
@@ -244,10 +293,10 @@ def handlers(serving: Serving, last: LastCalls) -> Any:
         if method.name == "ModelStreamInfer":
             found[method.name] = grpc.stream_stream_rpc_method_handler(function, **coders)
         elif method.name == "ModelInfer":
-            found[method.name] = grpc.unary_unary_rpc_method_handler(_unary(function, answer, last), split, joined)
+            infer = InferHandler(_unary(function, answer, last), serving.budget, max_body)
         else:
             found[method.name] = grpc.unary_unary_rpc_method_handler(_unary(function, answer, last), **coders)
-    return grpc.method_handlers_generic_handler(SERVICE, found)
+    return [infer, grpc.method_handlers_generic_handler(SERVICE, found)]
 
 
 class _RequireToken(grpc.aio.ServerInterceptor):  # type: ignore[misc]
@@ -257,11 +306,10 @@ class _RequireToken(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         self._token = token
 
     async def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
-        handler = await continuation(handler_call_details)
-        if handler is None or handler_call_details.method.startswith(f"/{health.SERVICE_NAME}/"):
-            return handler
-        if is_allowed(self._token, dict(handler_call_details.invocation_metadata or ()).get("authorization")):
-            return handler
+        is_open = handler_call_details.method.startswith(f"/{health.SERVICE_NAME}/")
+        given = dict(handler_call_details.invocation_metadata or ()).get("authorization")
+        if is_open or is_allowed(self._token, given):
+            return await continuation(handler_call_details)
 
         async def reject(_: Any, context: Any) -> Any:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, MISSING)
@@ -292,7 +340,7 @@ class GrpcServer:
         ]
         self._server = grpc.aio.server(interceptors=[_RequireToken(token)] if token else [], options=options)
         self._last = LastCalls()
-        self._server.add_generic_rpc_handlers((handlers(serving, self._last),))
+        self._server.add_generic_rpc_handlers(handlers(serving, self._last, max_body))
         self._health = health.aio.HealthServicer()  # pyright: ignore[reportAttributeAccessIssue]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         POOL.AddSerializedFile(health_pb2.DESCRIPTOR.serialized_pb)

@@ -18,8 +18,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hami_serve import describing, openapi
+from hami_serve.budget import Lease
 from hami_serve.datatypes import array_of_bytes
-from hami_serve.errors import BadRequest, short, status_of, text_of
+from hami_serve.errors import BadRequest, Overloaded, short, status_of, text_of
 from hami_serve.http_body import SHORT, ClientLeft, UntilClientLeaves, off_loop, read_body
 from hami_serve.http_generate import EventStream, event, parse_generate, render_generated
 from hami_serve.http_tensors import (
@@ -40,11 +41,21 @@ from hami_serve.model import Model
 from hami_serve.serving import Serving
 
 MAX_BODY = 64 << 20  # bytes of a request, by default
+LEASE = "hami_serve.lease"  # a key of a scope: what the request has of the memory of open requests
+JSON_COST = 8  # bytes of objects for a byte of JSON while it is converted: a float of 4 characters has 32
+RETRY_AFTER = "1"  # seconds
 CLIENT_LEFT = 499  # only access logs show it
 STOPPING = "the server is stopping, and the request did not end in time; send it to another server"
 
 
-def app(source: Any, *, max_body: int = MAX_BODY, allow_control: bool = False, **options: Any) -> Starlette:
+def app(
+    source: Any,
+    *,
+    max_body: int = MAX_BODY,
+    max_open: int | None = None,
+    allow_control: bool = False,
+    **options: Any,
+) -> Starlette:
     """Return an ASGI application that serves models by the Open Inference Protocol.
 
     The models are loaded when the application starts, and closed when it stops. An application that is mounted in
@@ -55,10 +66,11 @@ def app(source: Any, *, max_body: int = MAX_BODY, allow_control: bool = False, *
         source: A folder with a model repository, a file, an expression, a mapping from component to what `hami.pipe`
             takes, or an `AllRounder`, which the caller closes.
         max_body: Maximum size of a request in bytes.
+        max_open: Maximum memory of all open requests in bytes; by default a quarter of the memory of the machine.
         allow_control: Let clients load and unload models. Otherwise these requests are answered with 403.
         options: Options of `AllRounder`.
     """
-    return application(Serving(source, allow_control=allow_control, **options), max_body)
+    return application(Serving(source, allow_control=allow_control, max_open=max_open, **options), max_body)
 
 
 def application(serving: Serving, max_body: int = MAX_BODY) -> Starlette:
@@ -149,9 +161,9 @@ class Handlers:
 
     async def infer(self, request: Request) -> TensorAnswer:
         headers = dict(request.scope["headers"])
-        body = await read_body(request.scope, request.receive, headers, self._max_body)
+        body = await self._body(request)
         if is_long_to_parse(headers, body):
-            call, inference = await off_loop(self._parse, request, headers, body)
+            call, inference = await off_loop(self._parse_long, request, headers, body)
         else:
             call, inference = self._parse(request, headers, body)
         async with UntilClientLeaves(request.receive):
@@ -159,6 +171,19 @@ class Handlers:
         if is_long_to_render(inference, outputs):
             return TensorAnswer(await off_loop(render_answer, model, inference, outputs))
         return TensorAnswer(render_answer(model, inference, outputs))
+
+    async def _body(self, request: Request) -> bytes | bytearray | memoryview:
+        scope = request.scope
+        return await read_body(scope, request.receive, dict(scope["headers"]), self._max_body, scope[LEASE])
+
+    def _parse_long(
+        self, request: Request, headers: Mapping[bytes, bytes], body: bytes | bytearray | memoryview
+    ) -> tuple[Call, HttpInference]:
+        lease: Lease = request.scope[LEASE]
+        lease.add(JSON_COST * len(body))
+        call, inference = self._parse(request, headers, body)
+        lease.resize(len(body) + sum(array.nbytes for array in inference.inputs.values()))
+        return call, inference
 
     def _parse(
         self, request: Request, headers: Mapping[bytes, bytes], body: bytes | bytearray | memoryview
@@ -214,8 +239,9 @@ class Handlers:
         return EventStream(_events(first, parts, call.inference))
 
     async def _parse_generate(self, request: Request) -> Call:
-        body = await read_body(request.scope, request.receive, dict(request.scope["headers"]), self._max_body)
+        body = await self._body(request)
         if len(body) > SHORT:
+            request.scope[LEASE].add(JSON_COST * len(body))
             return await off_loop(self._call_of_generate, request, body)
         return self._call_of_generate(request, body)
 
@@ -294,7 +320,7 @@ class Handlers:
         return _json({})
 
     async def _options(self, request: Request) -> dict[str, Any]:
-        body = await read_body(request.scope, request.receive, dict(request.scope["headers"]), self._max_body)
+        body = await self._body(request)
         return parse_json(body, "the request") if body else {}
 
 
@@ -342,6 +368,13 @@ class Endpoint:
         self._waits = waits  # until the models are loaded
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        lease = scope[LEASE] = self._serving.budget.lease()
+        try:
+            await self._answer(scope, receive, send)
+        finally:
+            lease.close()
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         response: ASGIApp
         try:
             if self._waits and not self._serving.loaded:
@@ -359,7 +392,8 @@ class Endpoint:
 
 
 def _error(error: BaseException) -> Response:
-    return Response(_failure(error), status_of(error).http, media_type="application/json")
+    headers = {"Retry-After": RETRY_AFTER} if isinstance(error, Overloaded) else None
+    return Response(_failure(error), status_of(error).http, headers, "application/json")
 
 
 def _failure(error: BaseException) -> bytes:

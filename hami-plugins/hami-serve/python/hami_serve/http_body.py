@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, TypeVar
 
+from hami_serve.budget import Lease
 from hami_serve.errors import BadRequest, TooLarge, short
 
 T = TypeVar("T")
@@ -17,6 +18,7 @@ Scope = MutableMapping[str, Any]
 Headers = Mapping[bytes, bytes]  # names in lower case
 EXTENSION = "hami_serve"  # of ASGI: the server takes views as parts of an answer, and gives a large body under `body`
 SHORT = 1 << 14  # bytes of JSON that are parsed on the loop
+READ, EXPANDED = 1 << 14, 1 << 18  # bytes of a compressed body, and of what they become, of one step
 THREADS = 2  # that expand and convert: others wait, so that few bodies are large in memory at a time
 WATCH_AFTER_S = 0.01  # most requests end before, and need no task that waits for the client to leave
 
@@ -33,15 +35,20 @@ class ClientLeft(Exception):
     """The client has closed its connection: the answer has no reader."""
 
 
-async def read_body(scope: Scope, receive: Receive, headers: Headers, limit: int) -> bytes | bytearray | memoryview:
-    """Return the body, expanded if it is compressed; at most `limit` bytes."""
+async def read_body(
+    scope: Scope, receive: Receive, headers: Headers, limit: int, lease: Lease
+) -> bytes | bytearray | memoryview:
+    """Return the body, expanded if it is compressed; at most `limit` bytes, which are charged to `lease` first."""
     declared = headers.get(b"content-length", b"0")
-    if not declared.isdigit() or int(declared.lstrip(b"0")[:20] or b"0") > limit:
+    length = int(declared.lstrip(b"0")[:20] or b"0") if declared.isdigit() else limit + 1
+    if length > limit:
         raise TooLarge(f"the body has {short(declared.decode('latin-1'))} bytes; this server accepts {limit}")
+    lease.add(length)
     body, more = await _part(receive)
     if more:
         parts = bytearray(body)
         while more and len(parts) <= limit:
+            lease.resize(max(length, len(parts)))  # a body in chunks has declared no length
             part, more = await _part(receive)
             parts += part
         body = parts
@@ -49,12 +56,15 @@ async def read_body(scope: Scope, receive: Receive, headers: Headers, limit: int
     body = body if whole is None else whole
     if len(body) > limit:
         raise TooLarge(f"the body has more than the {limit} bytes that this server accepts")
+    lease.resize(len(body))
     encoding = headers.get(b"content-encoding", b"identity").strip().lower().decode("latin-1")
     if encoding in ("identity", ""):
         return body
     if encoding not in ("gzip", "deflate"):
         raise BadRequest(f"the Content-Encoding is {short(encoding)}; this server accepts gzip and deflate")
-    return await off_loop(expand, body, encoding, limit)
+    expanded = await off_loop(expand, body, encoding, limit, lease)
+    lease.resize(len(expanded))
+    return expanded
 
 
 async def _part(receive: Receive) -> tuple[bytes | bytearray | memoryview, bool]:
@@ -65,15 +75,22 @@ async def _part(receive: Receive) -> tuple[bytes | bytearray | memoryview, bool]
     return message.get("body", b""), message.get("more_body", False)
 
 
-def expand(body: bytes | bytearray | memoryview, encoding: str, limit: int) -> bytearray:
-    """Decompress, and stop as soon as the result exceeds the limit."""
+def expand(body: bytes | bytearray | memoryview, encoding: str, limit: int, lease: Lease) -> bytearray:
+    """Decompress in pieces, and stop as soon as the result exceeds the limit, or what the server has for it."""
     expander = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16 if encoding == "gzip" else zlib.MAX_WBITS)
-    try:
-        expanded = bytearray(expander.decompress(body, limit + 1))
-    except zlib.error as error:
-        raise BadRequest(f"the body is not valid {encoding}: {error}") from None
-    if len(expanded) > limit:
-        raise TooLarge(f"the expanded body has more than the {limit} bytes that this server accepts")
+    expanded = bytearray()
+    for start in range(0, len(body), READ):
+        rest: bytes | memoryview = memoryview(body)[start : start + READ]
+        while rest and not expander.eof:
+            try:
+                piece = expander.decompress(rest, EXPANDED)
+            except zlib.error as error:
+                raise BadRequest(f"the body is not valid {encoding}: {error}") from None
+            rest = expander.unconsumed_tail
+            if len(expanded) + len(piece) > limit:
+                raise TooLarge(f"the expanded body has more than the {limit} bytes that this server accepts")
+            lease.add(len(piece))
+            expanded += piece
     if not expander.eof:
         raise BadRequest(f"the body is truncated {encoding}")
     return expanded

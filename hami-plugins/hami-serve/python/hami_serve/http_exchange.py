@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hami_serve.http_protocol import Protocol
 
 PIECE = 1 << 20  # bytes of a body that are collected before the application sees them
+WRITTEN = 1 << 20  # bytes of an answer that are given to the connection at once
 KEPT = 1 << 16  # bytes of an unwanted body that are read so that the connection can be used again
 STATUS_LINES = {status: b"HTTP/1.1 %d %s\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
 
@@ -115,7 +116,11 @@ class Exchange:
             self._left -= len(body)
             if self._left < 0 or (self._left and not more):
                 raise RuntimeError("the body of an answer has another length than its head says")
-            self._connection.transport.write(body)
+            view = memoryview(body)
+            for start in range(0, len(body), WRITTEN):
+                if start:
+                    await self._connection.drain()
+                self._connection.transport.write(view[start : start + WRITTEN])
         if not more:
             self.complete = True
             self._event.set()

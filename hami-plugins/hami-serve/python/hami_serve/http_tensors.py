@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from starlette.types import Receive, Scope, Send
 
 from hami_serve.datatypes import (
-    CONSTANTS,
     Array,
     array_of_bytes,
     array_of_json,
@@ -22,6 +22,7 @@ from hami_serve.datatypes import (
 from hami_serve.errors import BadRequest, short
 from hami_serve.http_body import EXTENSION, SHORT
 from hami_serve.inference import MAX_TENSORS, NO_CLASSIFICATION, Inference, Output
+from hami_serve.json_steps import decode, encode, encode_steps
 from hami_serve.model import Model
 
 JOINED = 1 << 16  # bytes of an answer; above that, a copy costs more than a system call
@@ -30,8 +31,6 @@ REQUIRED = {"name", "datatype"}  # keys of an input
 MANY = 1 << 12  # elements of an output: JSON of more is made on another thread
 MAX_DIGITS = 19  # of a number in a header
 Parameters = Mapping[str, Any]
-DECODER = json.JSONDecoder(parse_constant=CONSTANTS.__getitem__)  # so that Infinity differs from a number out of range
-encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 @dataclass
@@ -46,7 +45,7 @@ def parse_json(data: bytes | bytearray | memoryview, what: str) -> dict[str, Any
     """Return a JSON object."""
     raw = bytes(data)
     try:
-        value = DECODER.decode(raw.decode(json.detect_encoding(raw), "surrogatepass").removeprefix("\ufeff"))
+        value = decode(raw.decode(json.detect_encoding(raw), "surrogatepass").removeprefix("\ufeff"))
     except RecursionError:
         raise BadRequest(f"{what} is nested too deep") from None
     except ValueError as error:
@@ -192,6 +191,7 @@ def id_of(head: Mapping[str, Any]) -> str:
 def render_answer(model: Model, inference: HttpInference, outputs: Sequence[Output]) -> list[bytes | memoryview]:
     """Return the body of an answer: its JSON part, and the tensors that follow it as bytes."""
     entries: list[dict[str, Any]] = []
+    long: dict[int, bytes] = {}  # JSON of the data of an output, by its index
     tail: list[bytes | memoryview] = []
     for output in outputs:
         entry: dict[str, Any] = {"name": output.name, "datatype": output.datatype, "shape": list(output.array.shape)}
@@ -199,14 +199,25 @@ def render_answer(model: Model, inference: HttpInference, outputs: Sequence[Outp
             data = bytes_of_array(output.datatype, output.array)
             entry["parameters"] = {"binary_data_size": len(data)}
             tail.append(data)
+        elif output.array.size > MANY:
+            parts = np.array_split(output.array.reshape(-1), output.array.size // MANY)
+            long[len(entries)] = encode_steps(json_of_array(output.name, output.datatype, part) for part in parts)
         else:
             entry["data"] = json_of_array(output.name, output.datatype, output.array)
         entries.append(entry)
     answer: dict[str, Any] = {"model_name": model.handle.component, "model_version": model.handle.version}
     if inference.id:
         answer["id"] = inference.id
-    answer["outputs"] = entries
-    return [encode(answer).encode("utf-8", "replace"), *tail]
+    if not long:
+        return [_bytes({**answer, "outputs": entries}), *tail]
+    texts = [_bytes(entry) for entry in entries]
+    for index, data in long.items():
+        texts[index] = b'%b,"data":%b}' % (texts[index][:-1], data)
+    return [b'%b,"outputs":[%b]}' % (_bytes(answer)[:-1], b",".join(texts)), *tail]
+
+
+def _bytes(value: Mapping[str, Any]) -> bytes:
+    return encode(value).encode("utf-8", "replace")
 
 
 class TensorAnswer:

@@ -22,9 +22,11 @@ import hami
 import uvicorn
 
 from hami_serve.access import RequireToken, read, read_token
+from hami_serve.budget import default_limit
 from hami_serve.http_app import Direct, application
 from hami_serve.http_protocol import Protocol
 from hami_serve.listener import Listener
+from hami_serve.log_lines import logging_to
 from hami_serve.peers import Peers
 from hami_serve.serving import Serving
 from hami_serve.watching import Watcher
@@ -32,6 +34,7 @@ from hami_serve.watching import Watcher
 if TYPE_CHECKING:
     from hami_serve.grpc_server import GrpcServer
 
+STDERR = 2  # a descriptor
 BACKLOG = 2048
 MAX_FILES = 1 << 16
 STOPPING_TICK_S = 0.05  # between looks at the connections while the server stops
@@ -121,6 +124,11 @@ def serve(arguments: argparse.Namespace) -> int:
             "--allow-control needs one worker: a client that loads a model reaches only one of them; use --watch, or "
             "leave out --workers"
         )
+    if arguments.max_open_mib is not None and arguments.max_open_mib < arguments.max_request_mib:
+        raise hami.ConfigError(
+            f"--max-open-mib is {arguments.max_open_mib}, and one request may have {arguments.max_request_mib} MiB; "
+            "raise it, or lower --max-request-mib"
+        )
     read_token(arguments.token_file)
     if bool(arguments.tls_cert) != bool(arguments.tls_key):
         raise hami.ConfigError("--tls-cert and --tls-key belong together; give both or none")
@@ -147,13 +155,21 @@ def run(arguments: argparse.Namespace, announce: Callable[[list[str]], None], pe
         announce: Called with the names of the models as soon as they are served.
         peers: The other workers, which listen on the same ports.
     """
+    with logging_to(STDERR):
+        _run_logging(arguments, announce, peers)
+
+
+def _run_logging(arguments: argparse.Namespace, announce: Callable[[list[str]], None], peers: Peers | None) -> None:
     import_all(arguments.imports)
+    max_body = arguments.max_request_mib << 20
+    max_open = arguments.max_open_mib << 20 if arguments.max_open_mib else max(default_limit(), max_body)
     serving = Serving(
         arguments.source,
         allow_control=arguments.allow_control,
         max_loaded=arguments.max_loaded,
         drain_timeout=arguments.drain,
         peers=peers,
+        max_open=max_open // arguments.workers,
     )
     allow_many_connections()
     keep_freed_memory()
@@ -167,7 +183,7 @@ def run(arguments: argparse.Namespace, announce: Callable[[list[str]], None], pe
         listening = listen(arguments.host, arguments.http, shared=True)
     arguments.http = listening.getsockname()[1]
     token = read_token(arguments.token_file)
-    made = Direct(application(serving, arguments.max_request_mib << 20))
+    made = Direct(application(serving, max_body))
     config = uvicorn.Config(
         RequireToken(made, token) if token else made,
         ssl_certfile=arguments.tls_cert,
@@ -175,6 +191,7 @@ def run(arguments: argparse.Namespace, announce: Callable[[list[str]], None], pe
         http=Protocol,  # type: ignore[arg-type]  # a protocol with buffers has the same methods for uvicorn
         ws="none",
         proxy_headers=False,
+        log_config=None,
         log_level="warning",
         access_log=False,
         server_header=False,

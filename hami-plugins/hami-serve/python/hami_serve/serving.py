@@ -18,6 +18,7 @@ from prometheus_client.metrics_core import Metric
 
 from hami_serve import describing
 from hami_serve import metrics as prometheus
+from hami_serve.budget import Budget, default_limit
 from hami_serve.errors import ControlDisabled, ModelUnavailable, text_of
 from hami_serve.model import Model
 from hami_serve.peers import Peers
@@ -38,9 +39,11 @@ class Serving:
         *,
         allow_control: bool = False,
         peers: Peers | None = None,
+        max_open: int | None = None,
         make: Callable[..., AllRounder] = AllRounder,
         **options: Any,
     ) -> None:
+        self.budget = Budget(max_open or default_limit())  # of the memory of open requests
         self._own = not isinstance(source, AllRounder)
         self._make = make
         self._source = source

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import faulthandler
+import logging
 import multiprocessing
 import os
 import pickle
@@ -30,8 +31,9 @@ from types import FrameType
 import hami
 
 from hami_serve.errors import text_of
+from hami_serve.log_lines import logging_to
 from hami_serve.peers import Peers
-from hami_serve.server import announcement, bind, listen, run
+from hami_serve.server import STDERR, announcement, bind, listen, run
 
 KILL_S = 10.0  # after the time to drain, for a worker to end
 MAX_DELAY_S = 30.0  # before a worker that does not become ready is started again
@@ -85,6 +87,7 @@ def supervise(arguments: argparse.Namespace) -> int:
             if (port := getattr(arguments, option)) is not None:
                 setattr(arguments, option, _reserve(reserved, arguments.host, port))
         folder = reserved.enter_context(tempfile.TemporaryDirectory(prefix="hami-serve-"))
+        reserved.enter_context(logging_to(STDERR))
         return _Supervisor(arguments, Path(folder)).run()
 
 
@@ -205,7 +208,7 @@ class _Supervisor:
 
 
 def _say(text: str) -> None:
-    print(f"hami serve: {text}", file=sys.stderr, flush=True)
+    logging.getLogger("hami.serve").warning("%s", text)
 
 
 def _work(arguments: argparse.Namespace, peers: Peers, supervisor: Connection) -> None:

@@ -1,0 +1,87 @@
+"""The memory of all open requests of a server together: it is charged before it is used."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from pathlib import Path
+
+from hami_serve.errors import Overloaded
+
+SHARE = 4  # of the memory of the machine, the default of a server has one part
+RETRY_S = 0.02  # between tries of a call that waits for others to end
+CGROUP = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+
+
+def machine_memory() -> int:
+    """Return the bytes of memory that this machine, or the container, has."""
+    found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    for path in CGROUP:
+        try:
+            found.append(int(path.read_text()))
+        except (OSError, ValueError):  # there is none, or it is "max"
+            continue
+    return min(found)
+
+
+def default_limit() -> int:
+    return machine_memory() // SHARE
+
+
+class Budget:
+    """Bytes that the open requests of a server may have together. Threads that convert requests use it too."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self.lock = threading.Lock()
+
+    def lease(self) -> Lease:
+        return Lease(self)
+
+
+class Lease:
+    """What one request has of a budget. A request that is alone gets what it needs."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._size = 0
+        self._closed = False
+
+    def resize(self, size: int) -> None:
+        """Have `size` bytes from now on.
+
+        Raises:
+            Overloaded: The other open requests leave too few.
+        """
+        budget = self._budget
+        with budget.lock:
+            if self._closed:  # a thread still converts the request of a client that has left
+                return
+            used = budget.used - self._size + size
+            if used > budget.limit and size > self._size and budget.used > self._size:
+                raise Overloaded(
+                    f"the open requests of this server have {budget.used >> 20} of {budget.limit >> 20} MiB, and this "
+                    f"one needs {max(size >> 20, 1)}; try again later"
+                )
+            budget.used, self._size = used, size
+
+    def add(self, size: int) -> None:
+        self.resize(self._size + size)
+
+    def close(self) -> None:
+        self.resize(0)
+        self._closed = True
+
+    async def wait(self, size: int, seconds: float) -> None:
+        """Have `size` bytes as soon as others leave them, or raise Overloaded after some seconds."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        while True:
+            try:
+                return self.resize(size)
+            except Overloaded:
+                if loop.time() >= until:
+                    raise
+            await asyncio.sleep(RETRY_S)

@@ -1,0 +1,156 @@
+"""Reads and writes long JSON in short steps, because a step of CPython keeps all other threads from running."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterable
+from typing import Any
+
+STEP = 1 << 14  # characters of a step, which takes less than a millisecond
+CONSTANTS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": -float("inf")}  # what Python writes for JSON
+BRACKETS = re.compile(r'[\[\]{}"]')
+SPACE = re.compile(r"[ \t\n\r]*")
+DECODER = json.JSONDecoder(parse_constant=CONSTANTS.__getitem__)  # so that Infinity differs from a number out of range
+encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def pause() -> None:
+    """Let another thread run, such as the loop of the server."""
+    time.sleep(0)
+
+
+def release(values: list[Any], count: int = STEP) -> None:
+    """Empty a long list."""
+    while values:
+        del values[-count:]
+        pause()
+
+
+def decode(text: str) -> Any:
+    """Return the value of JSON text.
+
+    Raises:
+        ValueError: The text is not JSON.
+        RecursionError: It is nested too deep.
+    """
+    if len(text) <= STEP:
+        return DECODER.decode(text)
+    return _Reader(text).read()
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._position = 0
+        self._next_pause = STEP
+
+    def read(self) -> Any:
+        self._skip_space()
+        value = self._value()
+        self._skip_space()
+        if self._position != len(self._text):
+            raise self._error("Extra data")
+        return value
+
+    def _error(self, text: str, position: int | None = None) -> json.JSONDecodeError:
+        return json.JSONDecodeError(text, self._text, self._position if position is None else position)
+
+    def _skip_space(self) -> None:
+        found = SPACE.match(self._text, self._position)
+        assert found is not None  # it may be empty
+        self._position = found.end()
+
+    def _skip(self, expected: str) -> bool:
+        """Skip a character and the space around it, if it is there."""
+        self._skip_space()
+        if not self._text.startswith(expected, self._position):
+            return False
+        self._position += 1
+        self._skip_space()
+        return True
+
+    def _value(self) -> Any:
+        if self._position >= self._next_pause:
+            self._next_pause = self._position + STEP
+            pause()
+        if not self._is_short():
+            if self._skip("["):
+                return self._list()
+            if self._skip("{"):
+                return self._dict()
+        try:
+            value, self._position = DECODER.scan_once(self._text, self._position)
+        except StopIteration as error:
+            raise self._error("Expecting value", error.value) from None
+        return value
+
+    def _is_short(self) -> bool:
+        """Return whether the value is one step: it is neither a list nor an object, or one that ends soon."""
+        position = self._position
+        if self._text[position : position + 1] not in ("[", "{") or len(self._text) - position <= STEP:
+            return True
+        found = BRACKETS.search(self._text, position + 1, position + STEP)
+        return found is not None and found[0] in "]}"
+
+    def _list(self) -> list[Any]:
+        values: list[Any] = []
+        try:
+            if self._skip("]"):
+                return values
+            while True:
+                if numbers := self._numbers():
+                    values += numbers
+                    continue
+                values.append(self._value())
+                if self._skip(","):
+                    continue
+                if self._skip("]"):
+                    return values
+                raise self._error("Expecting ',' delimiter")
+        except BaseException:
+            release(values)
+            raise
+
+    def _numbers(self) -> list[Any]:
+        """Return the numbers before the last comma of a step, and skip it."""
+        position = self._position
+        found = BRACKETS.search(self._text, position, position + STEP)
+        end = self._text.rfind(",", position, found.start() if found else position + STEP)
+        if end <= position:
+            return []
+        try:
+            numbers: list[Any] = DECODER.decode(f"[{self._text[position:end]}]")
+        except json.JSONDecodeError as error:
+            raise self._error(error.msg, position + error.pos - 1) from None
+        self._position = end
+        self._skip(",")
+        pause()
+        return numbers
+
+    def _dict(self) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        if self._skip("}"):
+            return values
+        while True:
+            if not self._text.startswith('"', self._position):
+                raise self._error("Expecting property name enclosed in double quotes")
+            key = self._value()
+            if not self._skip(":"):
+                raise self._error("Expecting ':' delimiter")
+            values[key] = self._value()
+            if self._skip(","):
+                continue
+            if self._skip("}"):
+                return values
+            raise self._error("Expecting ',' delimiter")
+
+
+def encode_steps(values: Iterable[list[Any]]) -> bytes:
+    """Return the JSON of a list that comes in parts."""
+    found: list[bytes] = []
+    for part in values:
+        found.append(encode(part)[1:-1].encode("utf-8", "replace"))
+        pause()
+    return b"[" + b",".join(filter(None, found)) + b"]"

@@ -1,0 +1,118 @@
+"""A long request is read and answered in steps on another thread, so that the server answers others meanwhile."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import threading
+import zlib
+
+import pytest
+
+from hami_serve import http_body, json_steps
+from hami_serve.json_steps import DECODER, decode
+
+COUNT = 200_000
+
+
+def numbers(*, nested: bool = False) -> bytes:
+    data: list[object] = [[1.5] * 4] * (COUNT // 4) if nested else [1.5] * COUNT
+    return json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [COUNT], "data": data}]}).encode()
+
+
+class Held:
+    """Counts calls, and holds one of them until the server has answered another request."""
+
+    def __init__(self, held: int) -> None:
+        self._held = held
+        self.count = 0
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def __call__(self) -> None:
+        self.count += 1
+        if self.count == self._held:
+            self.begun.set()
+            assert self.go_on.wait(60)
+
+
+def post_while_another_is_answered(server, held: Held, body: bytes, headers: dict[str, str] | None = None) -> None:
+    answers = []
+    caller = threading.Thread(target=lambda: answers.append(server.post("/v2/models/any/infer", body, headers)))
+    caller.start()
+    assert held.begun.wait(60)
+    assert server.get("/v2/health/live") == (200, {"live": True})
+    assert not answers
+    held.go_on.set()
+    caller.join(60)
+    ((status, answer),) = answers
+    assert (status, answer["outputs"][0]["data"]) == (200, [1.5] * COUNT)
+
+
+@pytest.mark.parametrize("part", [1, 40, 80, 100], ids=["as it is read", "later", "in the array", "in the answer"])
+@pytest.mark.parametrize("nested", [False, True])
+def test_others_are_answered_during_each_part_of_a_long_request(start, monkeypatch, part, nested):
+    held = Held(part)
+    for module in ("json_steps", "datatypes"):
+        monkeypatch.setattr(f"hami_serve.{module}.pause", held)
+    body = numbers(nested=nested)
+    post_while_another_is_answered(start({"any": "Identity"}), held, body)
+    assert held.count > len(body) // json_steps.STEP + COUNT // 5000
+
+
+def test_others_are_answered_while_a_body_is_expanded(start, monkeypatch):
+    held = Held(2)
+
+    class Expander:
+        def __init__(self, **options: int) -> None:
+            self._expander = decompressobj(**options)
+
+        def decompress(self, data: bytes, limit: int) -> bytes:
+            held()
+            assert len(data) <= http_body.READ
+            assert limit == http_body.EXPANDED
+            return self._expander.decompress(data, limit)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._expander, name)
+
+    decompressobj = zlib.decompressobj
+    monkeypatch.setattr(http_body.zlib, "decompressobj", Expander)
+    body = gzip.compress(numbers())
+    post_while_another_is_answered(start({"any": "Identity"}), held, body, {"Content-Encoding": "gzip"})
+    assert held.count >= len(numbers()) // http_body.EXPANDED
+
+
+def some_value(source: random.Random, depth: int = 0) -> object:
+    kind = source.random()
+    if depth < 4 and kind < 0.3:
+        return [some_value(source, depth + 1) for _ in range(source.randrange(8))]
+    if depth < 4 and kind < 0.5:
+        keys = (source.choice('ab"]}{[\\é') * source.randrange(3) + str(index) for index in range(source.randrange(6)))
+        return {key: some_value(source, depth + 1) for key in keys}
+    values = [1, 2.5, -3e10, None, True, "x" * 50, '"]},[{', [1] * 20, list(range(40)), [], {}, ""]
+    return source.choice(values)
+
+
+def outcome(read, text: str) -> str:
+    try:
+        return repr(read(text))
+    except ValueError as error:
+        return str(error)
+
+
+def test_json_in_steps_is_the_same_as_at_once(monkeypatch):
+    monkeypatch.setattr(json_steps, "STEP", 32)
+    source = random.Random(1)
+    for _ in range(3000):
+        text = json.dumps(some_value(source), indent=source.choice([None, 1]), ensure_ascii=source.random() < 0.5)
+        place = source.randrange(len(text))
+        damaged = text[:place] + source.choice(',[]{}":1 \\xtn') + text[place + source.randrange(2) :]
+        for each in (text, damaged):
+            assert outcome(decode, each) == outcome(DECODER.decode, each), each
+
+
+def test_long_json_that_is_nested_too_deep_is_rejected(start):
+    server = start({"any": "Identity"})
+    status, answer = server.post("/v2/models/any/infer", b"[" * 100_000)
+    assert (status, answer) == (400, {"error": "the request is nested too deep"})
