@@ -1,4 +1,4 @@
-"""The log of a server does not stop it, whether somebody reads it or not."""
+"""The log of a server does not stop it if there is no reader."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Talks(hami.Backend):
 """
 
 
-def test_a_log_that_nobody_reads_does_not_stop_the_server(tmp_path):
+def test_a_log_without_a_reader_does_not_stop_the_server(tmp_path):
     (tmp_path / "backends.py").write_text(BACKEND)
     command = [sys.executable, "-m", "hami", "serve", "Talks", "--import", "backends.py", "--http", "0"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

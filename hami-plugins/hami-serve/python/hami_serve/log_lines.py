@@ -1,4 +1,4 @@
-"""The log of a server: a thread writes its lines, so that nobody who reads them slowly stops the server."""
+"""The log of a server: a thread writes its lines, so that a reader that is slow does not stop the server."""
 
 from __future__ import annotations
 
@@ -44,16 +44,18 @@ class Lines(logging.Handler):
                 dropped, self._dropped = self._dropped, 0
                 self.release()
                 if dropped:
-                    self._write(b"hami serve: %d messages of the log were dropped, because nobody read it\n" % dropped)
+                    self._write(
+                        b"hami serve: %d messages of the log were dropped, because it was read too slowly\n" % dropped
+                    )
 
     def _write(self, line: bytes) -> None:
         rest = memoryview(line)
-        with contextlib.suppress(OSError):  # who reads it has left
+        with contextlib.suppress(OSError):  # the reader has left
             while rest:
                 rest = rest[os.write(self._descriptor, rest) :]
 
     def close(self) -> None:
-        """Write what waits, if somebody reads it."""
+        """Write what waits, if there is a reader."""
         with contextlib.suppress(queue.Full):
             self._waiting.put_nowait(None)
             self._thread.join(LAST_LINES_S)
