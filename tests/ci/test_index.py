@@ -12,7 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from hami_build import index, index_server
+from hami_build import index, index_server, integrity
 from hami_build.steps import Failure
 
 METADATA = "Metadata-Version: 2.4\nName: {name}\nVersion: {version}\nRequires-Python: >=3.10\n"
@@ -182,6 +182,53 @@ def test_a_file_name_is_no_markup_in_the_pages(tmp_path: Path) -> None:
     index.write([path], tmp_path / "index")
     for page in (tmp_path / "index").rglob("*.html"):
         assert "<b>" not in page.read_text()
+
+
+@pytest.mark.parametrize("kind", ["whl", "tar.gz"])
+def test_a_file_with_a_damaged_byte_is_refused_or_read(kind: str, tmp_path: Path) -> None:
+    """Never another error: each byte of the file is changed in turn, and the file ends there."""
+    write = write_wheel if kind == "whl" else write_source
+    file = write(tmp_path, "acme")
+    whole = file.read_bytes()
+    refused = 0
+    for at, byte in enumerate(whole):
+        for content in (whole[:at], *(whole[:at] + bytes([byte ^ mask]) + whole[at + 1 :] for mask in (1, 0x63))):
+            file.write_bytes(content)
+            try:
+                index.read(file)
+            except Failure:
+                refused += 1
+            integrity.check(file)
+    assert refused > len(whole)
+
+
+def test_a_link_to_itself_is_refused(tmp_path: Path) -> None:
+    """In place of the metadata of a source distribution."""
+    source = tmp_path / "acme-1.0.tar.gz"
+    with tarfile.open(source, "w:gz") as archive:
+        member = tarfile.TarInfo("acme-1.0/PKG-INFO")
+        member.type, member.linkname = tarfile.SYMTYPE, "PKG-INFO"
+        archive.addfile(member)
+    with pytest.raises(Failure, match="does not contain the metadata"):
+        index.read(source)
+
+
+def test_a_wheel_with_the_metadata_of_two_projects_is_refused(tmp_path: Path) -> None:
+    """Installers do not agree on the folder that counts."""
+    wheel = write_wheel(tmp_path, "acme")
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.writestr("other-2.0.dist-info/METADATA", METADATA.format(name="other", version="2.0"))
+    with pytest.raises(Failure, match=r"several projects: acme-1\.0\.dist-info/METADATA, other-2\.0"):
+        index.read(wheel)
+
+
+def test_a_wheel_whose_files_claim_too_much_memory_is_not_read(tmp_path: Path) -> None:
+    """A member of zeros takes a thousandth of its size in the archive."""
+    wheel = write_wheel(tmp_path, "acme")
+    with zipfile.ZipFile(wheel, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("acme/zeros", b"0")
+        archive.getinfo("acme/zeros").file_size = 3 << 30
+    assert integrity.check(wheel) == ("archive", False, "cannot be read: its files have more than 2 GiB")
 
 
 def test_metadata_that_expand_without_end_are_refused(tmp_path: Path) -> None:

@@ -275,6 +275,7 @@ def damaged(path, key, value):
 
 
 VALUES = [
+    10**400,
     None,
     True,
     -1,

@@ -62,9 +62,12 @@ def make(tmp_path: Path) -> Make:
     """make(platform, files in the wheel, files of .dist-info) -> a wheel; a file that is None is left out."""
 
     def write(
-        tag: str = "any", files: dict[str, str | bytes | None] | None = None, info: dict[str, str | None] | None = None
+        tag: str = "any",
+        files: dict[str, str | bytes | None] | None = None,
+        info: dict[str, str | bytes | None] | None = None,
     ) -> Path:
-        metadata = (info or {}).get("METADATA") or METADATA
+        given = (info or {}).get("METADATA")
+        metadata = given if isinstance(given, str) else METADATA
         contents: dict[str, str | bytes | None] = {
             "acme_inc/__init__.py": "",
             "acme_inc/plugin.py": PLUGIN,

@@ -11,7 +11,7 @@ import pytest
 from conftest import ENTRY, ENTRY_POINTS, METADATA, PLATFORM, Compile, Make
 from packaging.tags import platform_tags
 
-from hami_build import binary, grades, tools
+from hami_build import archive, binary, grades, tools
 from hami_build.commands import main
 from hami_build.errors import Failure
 
@@ -88,6 +88,28 @@ def test_a_wheel_that_names_another_plugin_inside_has_no_grade(make: Make) -> No
     found = grades.grade(make(info={"METADATA": METADATA.replace("Name: acme-inc", "Name: hami-onnx")}))
     assert found.grade == "none"
     assert found.findings[0].detail.startswith("its metadata say Name: 'hami-onnx', its file name says acme-inc; ")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("entry_points.txt", b"[hami.backends]\nX\xe9 = x:X\n", "entry_points.txt cannot be read: "),
+        ("entry_points.txt", b"[hami.backends]\nX\n", "entry_points.txt cannot be read: "),
+        ("WHEEL", b"Tag: \xe9", "WHEEL cannot be read: "),
+        ("METADATA", METADATA.encode() + b"Summary: \xe9\n", "cannot be read: "),
+    ],
+)
+def test_a_file_that_cannot_be_read_has_no_grade(make: Make, name: str, content: bytes, expected: str) -> None:
+    found = grades.grade(make(info={name: content}))
+    assert found.grade == "none"
+    assert expected in found.findings[0].detail
+
+
+def test_entry_points_are_those_that_python_finds() -> None:
+    """Each line is one, also if it is indented, repeats a name or has a percent sign."""
+    text = b"[hami.backends]\n  X = a:X\n    Y = b:Y\n[hami.backends]\nZ = %(c)s:Z\nX = d:X\n"
+    files = {"a-1.dist-info/WHEEL": b"", "a-1.dist-info/entry_points.txt": text}
+    assert archive.entry_points(files) == {"hami.backends": {"X": "d:X", "Y": "b:Y", "Z": "%(c)s:Z"}}
 
 
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import math
 import os
+import sys
 import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -145,7 +145,7 @@ def _checked(entry: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(entry[key], str):
             raise TypeError(f'"{key}" of a model is {type(entry[key]).__name__}, not text')
     limit = entry.get("max_time_per_fc", 0)
-    if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not 0 <= limit < math.inf:
+    if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not 0 <= limit <= sys.float_info.max:
         raise ValueError(f'"max_time_per_fc" of a model is {limit!r}, which is not a number of microseconds')
     return entry
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-import configparser
+import importlib.metadata
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,9 +17,14 @@ def file_name(wheel: Path, files: Mapping[str, bytes]) -> Check:
     """The file name agrees with the tags inside; it does not if the wheel was renamed."""
     python, abi, platforms = wheel.stem.split("-")[-3:]
     named = {f"{python}-{abi}-{platform}" for platform in platforms.split(".")}
-    lines = files[f"{wheel_file.info_folder(files)}/WHEEL"].decode().splitlines()
-    inside = {line.removeprefix("Tag: ") for line in lines if line.startswith("Tag: ")}
+    inside = tags(files)
     return "file name", named == inside, "-".join([python, abi, platforms]) if named == inside else " ".join(inside)
+
+
+def tags(files: Mapping[str, bytes]) -> set[str]:
+    """Return the tags that the file WHEEL has."""
+    lines = files[f"{wheel_file.info_folder(files)}/WHEEL"].decode().splitlines()
+    return {line.removeprefix("Tag: ") for line in lines if line.startswith("Tag: ")}
 
 
 def top_level_names(files: Mapping[str, bytes], own: str) -> Check:
@@ -76,11 +82,25 @@ def entry_point_groups(files: Mapping[str, bytes]) -> dict[str, list[str]]:
 
 
 def entry_points(files: Mapping[str, bytes]) -> dict[str, dict[str, str]]:
-    """Return the names and targets of each group."""
-    parser = configparser.ConfigParser(delimiters="=")
-    parser.optionxform = str  # type: ignore[assignment,method-assign]
-    parser.read_string(files.get(f"{wheel_file.info_folder(files)}/entry_points.txt", b"").decode())
-    return {group: dict(parser[group]) for group in parser.sections()}
+    """Return the names and targets of each group, as Python finds them once the wheel is installed."""
+    groups: dict[str, dict[str, str]] = {}
+    for entry in _Installed(files).entry_points:
+        groups.setdefault(entry.group, {})[entry.name] = entry.value
+    return groups
+
+
+class _Installed(importlib.metadata.Distribution):
+    """The wheel as if it was installed."""
+
+    def __init__(self, files: Mapping[str, bytes]) -> None:
+        self._files = files
+
+    def read_text(self, filename: str) -> str | None:
+        content = self._files.get(f"{wheel_file.info_folder(self._files)}/{filename}")
+        return None if content is None else content.decode()
+
+    def locate_file(self, path: os.PathLike[str] | str) -> Path:
+        return Path(path)
 
 
 def defines(files: Mapping[str, bytes], module: str, attribute: str) -> bool:

@@ -55,7 +55,9 @@ def read(path: Path) -> Archive:
     wheel = path.suffix == ".whl"
     try:
         metadata = _metadata_of_wheel(path) if wheel else _metadata_of_source(path)
-    except (OSError, LookupError, StopIteration, zipfile.BadZipFile, tarfile.TarError) as error:
+    except Failure:
+        raise
+    except Exception as error:  # zipfile and tarfile raise many kinds for a damaged archive
         raise Failure(
             f"{path} does not contain the metadata of a wheel or a source distribution; build it again"
         ) from error
@@ -74,8 +76,10 @@ def sha256(path: Path) -> str:
 
 def _metadata_of_wheel(path: Path) -> bytes:
     with zipfile.ZipFile(path) as archive:
-        name = next(name for name in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", name))
-        with archive.open(name) as member:
+        found = {name for name in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", name)}
+        if len(found) > 1:
+            raise Failure(f"{path} has the metadata of several projects: {', '.join(sorted(found))}; build it again")
+        with archive.open(found.pop()) as member:
             return _bounded(member, path)
 
 

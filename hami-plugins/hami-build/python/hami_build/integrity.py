@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import tarfile
-import zipfile
-import zlib
 from pathlib import Path
 
-from hami_build import wheel_file
+from hami_build import archive, wheel_file
 
 Check = tuple[str, bool, str]
 LISTED = ("METADATA", "WHEEL", "RECORD")
@@ -17,8 +15,8 @@ def check(file: Path) -> Check:
     """The first check; a file that fails it cannot be audited further."""
     try:
         problem = problem_of_wheel(file) if file.suffix == ".whl" else problem_of_sdist(file)
-    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, OSError) as error:
-        problem = f"cannot be read: {error}"
+    except Exception as error:  # zipfile, tarfile and decoders raise many kinds for a damaged archive
+        problem = f"cannot be read: {error or type(error).__name__}"
     return "archive", not problem, problem or "complete"
 
 
@@ -37,6 +35,11 @@ def problem_of_wheel(wheel: Path) -> str:
     wrong = sorted(line.partition(",")[0] for line in said ^ true)
     if wrong:
         return f"RECORD is wrong about {', '.join(dict.fromkeys(wrong))}"
+    for name, reads in (("entry_points.txt", archive.entry_points), ("WHEEL", archive.tags)):
+        try:
+            reads(files)
+        except (ValueError, TypeError) as error:
+            return f"{info}/{name} cannot be read: {error}"
     return wheel_file.contradiction(wheel, wheel_file.metadata({**files, own: b""}))
 
 
@@ -44,7 +47,7 @@ def problem_of_sdist(sdist: Path) -> str:
     """Return why the archive is invalid; "" if it is valid."""
     if not sdist.name.endswith(".tar.gz") or "-" not in sdist.name:
         return "its name is neither that of a wheel nor NAME-VERSION.tar.gz"
-    with tarfile.open(sdist) as archive:
-        for _ in archive:  # to the end
+    with tarfile.open(sdist) as opened:
+        for _ in opened:  # to the end
             pass
     return ""

@@ -25,12 +25,15 @@ from packaging.version import InvalidVersion, Version
 from hami_build import sbom
 
 DATE = (2020, 1, 1, 0, 0, 0)
+MAX_BYTES = 2 << 30  # of all files, which are read into memory; far above any plugin
 PROJECT = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")  # a canonical name, which is also the name of a folder in an index
 
 
 def read(wheel: Path) -> dict[str, bytes]:
     """Return the files in `wheel`, by path."""
     with zipfile.ZipFile(wheel) as archive:
+        if sum(member.file_size for member in archive.infolist()) > MAX_BYTES:
+            raise zipfile.BadZipFile(f"its files have more than {MAX_BYTES >> 30} GiB")
         return {name: archive.read(name) for name in archive.namelist() if not name.endswith("/")}
 
 
