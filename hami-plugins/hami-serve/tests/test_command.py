@@ -6,10 +6,13 @@ import http.client
 import json
 import shutil
 import signal
+import socket
 import ssl
 import subprocess
 import sys
-from contextlib import closing, contextmanager
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -195,3 +198,108 @@ def test_mistakes_end_the_command_with_a_sentence(tmp_path, arguments, status, m
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert (done.returncode, message in done.stderr, done.stdout) == (status, True, ""), done.stderr
     assert "Traceback" not in done.stderr
+
+
+LOADS = '''
+import pathlib
+import threading
+import hami
+
+@hami.register
+class Loads(hami.Backend):
+    """Is loaded when the file `open` exists."""
+
+    def init(self, options):
+        while not pathlib.Path("open").exists():
+            threading.Event().wait(0.01)
+        if pathlib.Path("broken").exists():
+            raise RuntimeError("the file of the model is damaged")
+
+    def forward(self, batch):
+        for item in batch:
+            item["result"] = "done"
+'''
+BODY = json.dumps({"inputs": [{"name": "x", "datatype": "INT8", "shape": [1], "data": [1]}]})
+
+
+@contextmanager
+def starting(folder: Path, *arguments: str):
+    """Start `hami serve` with a model that loads; yield the process and its port, as soon as it answers."""
+    (folder / "backends.py").write_text(LOADS)
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    command = [sys.executable, "-m", "hami", "serve", "Loads", "--import", "backends.py", "--http", str(port)]
+    process = subprocess.Popen(
+        [*command, *arguments], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        while True:
+            with suppress(ConnectionRefusedError):
+                assert get(port, "/v2/health/live") == (200, {"live": True})
+                break
+            assert process.poll() is None, process.stderr.read()
+            threading.Event().wait(0.02)
+        yield process, port
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def get(port: int, path: str, body: str | None = None) -> tuple[int, object]:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+        connection.request("POST" if body else "GET", path, body)
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_probes_are_answered_while_models_load_and_requests_wait(tmp_path, workers):
+    with starting(tmp_path, "--workers", workers) as (process, port), ThreadPoolExecutor(1) as clients:
+        assert get(port, "/v2/health/ready") == (503, {"ready": False, "loading": ["Loads"]})
+        status, answer = get(port, "/v2/models/Loads/ready")
+        assert (status, answer["error"]) == (503, "the server is starting: Loads")
+        waiting = clients.submit(get, port, "/v2/models/Loads/infer", BODY)
+        assert not waiting.done()
+        (tmp_path / "open").touch()
+        assert waiting.result(60)[1]["outputs"][0]["data"] == ["done"]
+        assert process.stdout.readline().startswith("serving Loads ")
+        assert get(port, "/v2/health/ready") == (200, {"ready": True})
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_sigterm_does_not_wait_for_a_load_that_hangs(tmp_path, workers):
+    with starting(tmp_path, "--workers", workers) as (process, _):
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        assert process.stderr.read() == ""
+
+
+def test_a_model_that_cannot_be_loaded_ends_the_server_with_its_error(tmp_path):
+    (tmp_path / "broken").touch()
+    with starting(tmp_path) as (process, _):
+        (tmp_path / "open").touch()
+        assert process.wait(60) == 1
+        assert "RuntimeError: the file of the model is damaged" in process.stderr.read()
+
+
+def test_health_of_grpc_is_not_serving_while_models_load(tmp_path):
+    grpc = pytest.importorskip("grpc", reason="needs hami-serve[grpc]")
+    health_pb2 = pytest.importorskip("grpc_health.v1.health_pb2")
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    with (
+        starting(tmp_path, "--grpc", str(port)) as (process, _),
+        grpc.insecure_channel(f"127.0.0.1:{port}") as to,
+    ):
+        check = to.unary_unary(
+            "/grpc.health.v1.Health/Check",
+            request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
+            response_deserializer=health_pb2.HealthCheckResponse.FromString,
+        )
+        found = health_pb2.HealthCheckResponse
+        assert check(health_pb2.HealthCheckRequest(), timeout=60).status == found.NOT_SERVING
+        (tmp_path / "open").touch()
+        assert process.stdout.readline().startswith("serving Loads ")
+        assert check(health_pb2.HealthCheckRequest(), timeout=60).status == found.SERVING

@@ -33,6 +33,7 @@ QUIET_S = 0.1  # without a new call: all have come
 GOAWAY_S = 0.02  # for this message to be written before the answers
 INFER = f"/{SERVICE}/ModelInfer"
 WAIT_S = 1.0  # for the memory of a call, before it is rejected
+PROBES = {"ServerLive", "ServerReady", "ModelReady", "ServerMetadata"}  # answered also while models load
 MAX_RUNNING = 256  # requests of decoupled models of one stream
 
 
@@ -58,7 +59,7 @@ class Service:
     async def ModelReady(self, request: Any, context: Any) -> dict[str, Any]:
         try:
             model = self._model(request)
-        except hami.NotFound:
+        except (hami.NotFound, hami.PipeClosed):  # or the server is starting
             return {"ready": False}
         return {"ready": model.usable}
 
@@ -282,6 +283,17 @@ class InferHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
         return grpc.stream_stream_rpc_method_handler(wait, read, joined)
 
 
+def _after_start(serving: Serving, method: Method) -> Method:
+    """Let a method wait until the models are loaded."""
+
+    async def call(request: Any, context: Any) -> Any:
+        if not serving.loaded:
+            await serving.started_for_request()
+        return await method(request, context)
+
+    return call
+
+
 def handlers(serving: Serving, last: LastCalls, max_body: int) -> list[Any]:
     """Return the handlers of the service for a server of gRPC."""
     service = Service(serving)
@@ -290,6 +302,8 @@ def handlers(serving: Serving, last: LastCalls, max_body: int) -> list[Any]:
         given, answer = message(method.input_type.name), message(method.output_type.name)
         coders = {"request_deserializer": given.FromString, "response_serializer": answer.SerializeToString}
         function = getattr(service, method.name)
+        if method.name not in PROBES:
+            function = _after_start(serving, function)
         if method.name == "ModelStreamInfer":
             found[method.name] = grpc.stream_stream_rpc_method_handler(function, **coders)
         elif method.name == "ModelInfer":
@@ -339,6 +353,7 @@ class GrpcServer:
             ("grpc.keepalive_permit_without_calls", 1),
         ]
         self._server = grpc.aio.server(interceptors=[_RequireToken(token)] if token else [], options=options)
+        self._serving = serving
         self._last = LastCalls()
         self._server.add_generic_rpc_handlers(handlers(serving, self._last, max_body))
         self._health = health.aio.HealthServicer()  # pyright: ignore[reportAttributeAccessIssue]
@@ -358,8 +373,16 @@ class GrpcServer:
 
     async def start(self) -> None:
         await self._server.start()
+        await self._set_health(self._serving.ready)
+
+    async def set_ready(self) -> None:
+        """Tell clients that the models are loaded."""
+        await self._set_health(True)
+
+    async def _set_health(self, ready: bool) -> None:
+        status = health_pb2.HealthCheckResponse
         for name in ("", SERVICE):
-            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+            await self._health.set(name, status.SERVING if ready else status.NOT_SERVING)
 
     async def stop(self, grace: float) -> None:
         """Answer what clients have sent, at most for `grace` seconds."""

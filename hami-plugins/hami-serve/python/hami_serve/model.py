@@ -62,6 +62,26 @@ class TensorSpec:
     shape: tuple[int, ...]
 
 
+@dataclass(frozen=True, eq=False)
+class Stamp:
+    """The state of a file. A file that was only touched has changed: files that it names may have changed.
+
+    A copy of it with the same content has not, although it has another inode and another time.
+    """
+
+    digest: str
+    inode: int
+    mtime_ns: int
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Stamp) or self.digest != other.digest:
+            return False
+        return self.inode != other.inode or self.mtime_ns == other.mtime_ns
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+
 @dataclass(frozen=True)
 class Version:
     """What a configuration says about one version of a model."""
@@ -70,7 +90,7 @@ class Version:
     inputs: tuple[TensorSpec, ...] = ()
     outputs: tuple[TensorSpec, ...] = ()
     memory: int = 0  # bytes that it is declared to take; 0: not declared
-    stamp: str = ""  # digest of the file, if the source is one: a changed file is a changed version
+    stamp: Stamp | None = None  # of the file, if the source is one: a changed file is a changed version
     warmup: int = 0  # requests of zeros, in the shapes of the inputs, before the model is ready
     decoupled: bool = False  # that it answers in parts; only clients that ask for the configuration read this
 

@@ -51,6 +51,8 @@ class HttpServer(uvicorn.Server):
         self._serving = serving
         self._drain = drain
         self._listeners: list[Listener] = []
+        self._started: asyncio.Task[None] | None = None
+        self.when_started: Callable[[], Coroutine[Any, Any, None]] | None = None  # a failure of it ends the server
         self.beside: Coroutine[Any, Any, None] | None = None  # ends another server while this one drains
 
     @contextlib.contextmanager
@@ -65,6 +67,13 @@ class HttpServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup([])
         self._listeners = [Listener(each, self._connection, self.config.ssl) for each in sockets or ()]
+        if self.when_started is not None:
+            self._started = asyncio.get_running_loop().create_task(self.when_started())
+            self._started.add_done_callback(self._end_if_failed)
+
+    def _end_if_failed(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() or task.exception() is not None:
+            self.should_exit = True
 
     def _connection(self) -> asyncio.BufferedProtocol:
         return Protocol(self.config, self.server_state, self.lifespan.state)
@@ -109,6 +118,10 @@ class HttpServer(uvicorn.Server):
             await beside
         if not self.force_exit:
             await self.lifespan.shutdown()
+        if self._started is not None:
+            if self._started.done():
+                self._started.result()
+            self._started.cancel()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._serving.drain(self._drain)
@@ -147,19 +160,33 @@ def serve(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def run(arguments: argparse.Namespace, announce: Callable[[list[str]], None], peers: Peers | None = None) -> None:
+def run(
+    arguments: argparse.Namespace,
+    announce: Callable[[list[str]], None],
+    peers: Peers | None = None,
+    *,
+    beside_others: bool = False,
+) -> None:
     """Serve in this process until a signal ends it.
+
+    While the models load, probes are answered and requests wait.
 
     Args:
         arguments: Those of the command. Ports that were 0 become those that were chosen.
-        announce: Called with the names of the models as soon as they are served.
+        announce: Called with the names of the models as soon as they are loaded.
         peers: The other workers, which listen on the same ports.
+        beside_others: The others serve already: connections go to them until the models are loaded.
     """
     with logging_to(STDERR):
-        _run_logging(arguments, announce, peers)
+        _run_logging(arguments, announce, peers, beside_others)
 
 
-def _run_logging(arguments: argparse.Namespace, announce: Callable[[list[str]], None], peers: Peers | None) -> None:
+def _run_logging(
+    arguments: argparse.Namespace,
+    announce: Callable[[list[str]], None],
+    peers: Peers | None,
+    beside_others: bool,
+) -> None:
     import_all(arguments.imports)
     max_body = arguments.max_request_mib << 20
     max_open = arguments.max_open_mib << 20 if arguments.max_open_mib else max(default_limit(), max_body)
@@ -175,12 +202,10 @@ def _run_logging(arguments: argparse.Namespace, announce: Callable[[list[str]], 
     keep_freed_memory()
     # It looks at the folder before the models are loaded: what changes meanwhile is found by its next look.
     watcher = Watcher(serving, Path(arguments.source)) if arguments.watch else None
-    if peers is None:  # a port that is in use is an error before the models are loaded
-        listening = listen(arguments.host, arguments.http)
+    if beside_others:
         serving.start()
-    else:  # connections go to the other workers until the models are loaded
-        serving.start()
-        listening = listen(arguments.host, arguments.http, shared=True)
+    listening = listen(arguments.host, arguments.http, shared=peers is not None)
+    serving.begin()
     arguments.http = listening.getsockname()[1]
     token = read_token(arguments.token_file)
     made = Direct(application(serving, max_body))
@@ -209,13 +234,21 @@ async def _run(
     announce: Callable[[list[str]], None],
 ) -> None:
     """Serve both protocols until a signal ends HTTP; then both have the same time for their open requests."""
+    grpc: GrpcServer | None = None
     if arguments.grpc is not None:
         grpc = _grpc_server(arguments, serving, token)
         await grpc.start()
         arguments.grpc = grpc.port
         http.beside = grpc.stop(arguments.drain)
-    async with serving.answering_peers():
+
+    async def loaded() -> None:
+        await serving.started()
+        if grpc is not None:
+            await grpc.set_ready()
         announce(list(serving.rounder.components()))
+
+    http.when_started = loaded
+    async with serving.answering_peers():
         await http.serve([listening])
 
 

@@ -23,8 +23,8 @@ from hami_serve.errors import ControlDisabled, ModelUnavailable, text_of
 from hami_serve.model import Model
 from hami_serve.peers import Peers
 from hami_serve.rounder import AllRounder
-from hami_serve.source import INDEX, NAME, ComponentSpec, read_components
-from hami_serve.threads import Threads, wait_for
+from hami_serve.source import INDEX, NAME, ComponentSpec, read_components, read_each
+from hami_serve.threads import Threads, uncancellable, wait_for
 
 MAX_CHANGES = 32  # of components, at a time; a load that hangs keeps its thread
 log = logging.getLogger("hami.serve")
@@ -180,27 +180,32 @@ class Serving:
 
     # ---- changes ----
 
-    def reload(self) -> dict[str, Exception]:
-        """Make each component what the folder describes now; return the errors by component.
+    def reload(self, busy: Collection[str] = ()) -> dict[str, Future[None]]:
+        """Begin to make each component what the folder describes now; return a future for each.
 
-        A component that cannot be built stays as it is.
+        A component that cannot be built, or whose description is wrong, stays as it is.
+
+        Args:
+            busy: Components that are left as they are.
 
         Raises:
             ConfigError: The folder cannot be read. All models stay as they are.
         """
         if not Path(self._source).is_dir():
             raise hami.ConfigError(f'"{self._source}" is not a folder any more; the models stay as they are')
-        errors: dict[str, Exception] = {}
-        described = components_of(self._source)
+        described, errors = read_each(Path(self._source))
+        begun: dict[str, Future[None]] = {}
         for name, spec in described.items():
-            try:
-                self.rounder.apply(name, spec)
-            except Exception as error:
-                errors[name] = error
+            if name not in busy:
+                begun[name] = self._threads.start(self.rounder.apply, name, spec, key=name)
+        for name, error in errors.items():
+            if name not in busy:
+                begun[name] = uncancellable()
+                begun[name].set_exception(error)
         for name in self.rounder.components():
-            if name not in described:
-                self.rounder.remove(name)
-        return errors
+            if name not in described and name not in errors and name not in busy:
+                begun[name] = self._threads.start(self.rounder.remove, name, key=name)
+        return begun
 
     async def load(self, name: str) -> None:
         """Load a component for a client, as the source describes it now; it may be new, and is always built again."""

@@ -14,7 +14,7 @@ from typing import Any
 import hami
 
 from hami_serve.datatypes import DATATYPES
-from hami_serve.model import TensorSpec, Version
+from hami_serve.model import Stamp, TensorSpec, Version
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -70,24 +70,43 @@ def read_folder(folder: Path) -> dict[str, ComponentSpec]:
     `NAME.toml` is a component of one version. A folder `NAME` is a component with the versions `1.toml`, `2.toml`, …,
     and `model.toml` for its options. `models.toml`, if it is there, describes the repository alone.
     """
+    found, errors = read_each(folder)
+    for error in errors.values():
+        raise error
+    return found
+
+
+def read_each(folder: Path) -> tuple[dict[str, ComponentSpec], dict[str, Exception]]:
+    """Return the components of a model repository, and the errors of those whose description is wrong, by name.
+
+    Raises:
+        ConfigError: The folder or its "models.toml" cannot be read.
+    """
     if (folder / INDEX).is_file():
-        return read_components(folder / INDEX)
-    found: dict[str, Any] = {}
+        return _each(_with_bases(folder / INDEX, []), folder)
     try:
         entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
     except OSError as error:
         raise hami.ConfigError(f'the folder "{folder}" cannot be read: {error.strerror}') from error
+    tables: dict[str, Any] = {}
+    errors: dict[str, Exception] = {}
     for entry in entries:
         if entry.suffix == ".toml" and entry.is_file():
             name, table = entry.stem, {"source": str(entry)}
         elif entry.is_dir() and (versions := sorted(entry.glob("*.toml"))):
-            name, table = entry.name, _folder_of_component(entry, versions)
+            name = entry.name
+            try:
+                table = _folder_of_component(entry, versions)
+            except hami.ConfigError as error:
+                errors[name] = error
+                continue
         else:
             continue
-        if name in found:
-            raise hami.ConfigError(f'"{name}" is both a file and a folder in "{folder}"; remove one of them')
-        found[name] = table
-    return _components(found, Path())
+        if name in tables:
+            errors[name] = hami.ConfigError(f'"{name}" is both a file and a folder in "{folder}"; remove one of them')
+        tables[name] = table
+    found, others = _each({name: table for name, table in tables.items() if name not in errors}, Path())
+    return found, {**errors, **others}
 
 
 def _folder_of_component(folder: Path, files: Sequence[Path]) -> dict[str, Any]:
@@ -132,7 +151,22 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _components(tables: Mapping[Any, Any], folder: Path) -> dict[str, ComponentSpec]:
-    return {checked_name(name): component_of(name, value, folder) for name, value in tables.items()}
+    found, errors = _each(tables, folder)
+    for error in errors.values():
+        raise error
+    return found
+
+
+def _each(tables: Mapping[Any, Any], folder: Path) -> tuple[dict[str, ComponentSpec], dict[str, Exception]]:
+    """Return the components of tables, and the errors of those that are wrong."""
+    found: dict[str, ComponentSpec] = {}
+    errors: dict[str, Exception] = {}
+    for name, value in tables.items():
+        try:
+            found[checked_name(name)] = component_of(name, value, folder)
+        except hami.ConfigError as error:
+            errors[str(name)] = error
+    return found, errors
 
 
 def component_of(name: str, value: Any, folder: Path = Path()) -> ComponentSpec:
@@ -207,15 +241,18 @@ def misplaced(source: Any, error: hami.ConfigError) -> str | None:
     return next((key for key in COMPONENT_KEYS if key in source and (f'"{key}"' in text or f"[{key}]" in text)), None)
 
 
-def _stamp(source: Any) -> str:
-    """Return a digest of the file that a source is; "" if it is none, or cannot be read: `hami.pipe` reports that."""
+def _stamp(source: Any) -> Stamp | None:
+    """Return the stamp of the file that a source is; None if there is none that can be read; `hami.pipe` says why."""
     if not (isinstance(source, os.PathLike) or (isinstance(source, str) and source.endswith(".toml"))):
-        return ""
+        return None
     try:
         path = Path(source)
-        return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+        if not path.is_file():
+            return None
+        status = path.stat()
+        return Stamp(hashlib.sha256(path.read_bytes()).hexdigest(), status.st_ino, status.st_mtime_ns)
     except OSError:
-        return ""
+        return None
 
 
 def _count(name: str, key: str, value: Any) -> int:

@@ -2,9 +2,10 @@
 
     starting ──> ready ──> ended
 
-A worker is `starting` until its models are loaded, and only then binds the ports: the kernel distributes connections
-among the workers that are ready. A worker that ends unasked is started again; if it had not become ready, after a delay
-that doubles each time. If a worker fails when the server starts, the server ends with its error.
+A worker is `starting` until its models are loaded. When the server starts, all workers bind the ports at once, so that
+probes are answered; requests wait. A worker that is started again binds them when it is ready: until then, the kernel
+distributes connections among the others. A worker that ends unasked is started again; if it had not become ready, after
+a delay that doubles each time. If a worker fails when the server starts, the server ends with its error.
 """
 
 from __future__ import annotations
@@ -42,12 +43,14 @@ MAX_DELAY_S = 30.0  # before a worker that does not become ready is started agai
 class Worker:
     """A process of the server, as its supervisor sees it."""
 
-    def __init__(self, arguments: argparse.Namespace, peers: Peers, number: int) -> None:
+    def __init__(
+        self, arguments: argparse.Namespace, peers: Peers, number: int, *, beside_others: bool = False
+    ) -> None:
         context = multiprocessing.get_context("spawn")  # threads and accelerators do not survive a fork
         self.connection, other = context.Pipe()
         self.number = number
         self.ready = False
-        self.process: SpawnProcess = context.Process(target=_work, args=(arguments, peers, other))
+        self.process: SpawnProcess = context.Process(target=_work, args=(arguments, peers, other, beside_others))
         # Ctrl-C reaches every process of a terminal, and the supervisor acts on it: a worker inherits the mask.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
@@ -142,7 +145,7 @@ class _Supervisor:
 
     def _start(self, number: int) -> None:
         peers = Peers(self._folder, self._arguments.workers, number)
-        self._workers[number] = Worker(self._arguments, peers, number)
+        self._workers[number] = Worker(self._arguments, peers, number, beside_others=self._serving)
 
     def _step(self) -> None:
         """Wait for the next event, and handle all that have happened."""
@@ -211,13 +214,13 @@ def _say(text: str) -> None:
     logging.getLogger("hami.serve").warning("%s", text)
 
 
-def _work(arguments: argparse.Namespace, peers: Peers, supervisor: Connection) -> None:
+def _work(arguments: argparse.Namespace, peers: Peers, supervisor: Connection, beside_others: bool) -> None:
     """Serve in a process of its own, until SIGTERM or the end of the supervisor."""
     if not faulthandler.is_enabled():
         faulthandler.enable()
     threading.Thread(target=_end_with, args=(supervisor,), daemon=True).start()
     try:
-        run(arguments, supervisor.send, peers)
+        run(arguments, supervisor.send, peers, beside_others=beside_others)
     except Exception as error:
         if arguments.traceback:
             import traceback
