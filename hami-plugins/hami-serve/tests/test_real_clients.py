@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import shutil
 import socket
+import subprocess
 import time
 
 import hami
@@ -360,3 +362,56 @@ def test_a_string_model_is_served_over_http(strings):
 def test_a_deadline_in_the_future_is_kept(clients_server):
     status, _ = infer(clients_server, entry([1.0]), parameters={"deadline": time.time() + 60})
     assert status == 200
+
+
+def program(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"needs {name}")
+    return found
+
+
+def test_curl_asks_for_http_2_and_is_answered(clients_server, tmp_path):
+    body = json.dumps({"inputs": [entry([1.5] * 10_000)]})
+    (tmp_path / "body").write_text(body)
+    url = f"http://127.0.0.1:{clients_server.port}/v2/models/any/infer"
+    options = ["--http2", "--fail-with-body", "--silent", "--show-error", "--data-binary", f"@{tmp_path / 'body'}"]
+    for more in ([], ["--header", "Transfer-Encoding: chunked"], ["--header", "Expect: 100-continue"]):
+        done = subprocess.run([program("curl"), *options, *more, url], capture_output=True, timeout=60, check=False)
+        assert done.returncode == 0, done
+        assert json.loads(done.stdout)["outputs"][0]["data"] == [1.5] * 10_000
+
+
+JAVA = """
+import java.net.URI;
+import java.net.http.*;
+import java.util.*;
+import java.util.concurrent.CompletableFuture;
+
+class Client {
+    public static void main(String[] arguments) throws Exception {
+        var client = HttpClient.newHttpClient();
+        var request = HttpRequest.newBuilder(URI.create(arguments[0]))
+            .POST(HttpRequest.BodyPublishers.ofString(arguments[1])).build();
+        var answers = new ArrayList<CompletableFuture<HttpResponse<String>>>();
+        for (int number = 0; number < 20; number++) {
+            answers.add(client.sendAsync(request, HttpResponse.BodyHandlers.ofString()));
+        }
+        for (var answer : answers) {
+            System.out.println(answer.get().statusCode() + " " + answer.get().body());
+        }
+    }
+}
+"""
+
+
+def test_the_client_of_java_is_answered(clients_server, tmp_path):
+    program("javac")
+    (tmp_path / "Client.java").write_text(JAVA)
+    url = f"http://127.0.0.1:{clients_server.port}/v2/models/any/infer"
+    command = [program("java"), "Client.java", url, json.dumps({"inputs": [entry([1.5])]})]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 20
+    assert {(line[:3], json.loads(line[4:])["outputs"][0]["data"][0]) for line in lines} == {("200", 1.5)}

@@ -28,8 +28,8 @@ from hami_serve.serving import Serving
 Method = Callable[[Any, Any], Awaitable[Any]]
 StreamResponse = message("ModelStreamInferResponse")
 MIN_PING_MS = 100  # between pings of a client; more of them end its connection
-LAST_CALLS_S = 1.0  # for calls to come that were sent before the server says that it stops
-QUIET_S = 0.1  # without a new call: all have come
+LAST_CALLS_S = 2.0  # for calls to come that were sent before the server says that it stops
+QUIET_S = 0.3  # without a new call: all have come
 GOAWAY_S = 0.02  # for this message to be written before the answers
 INFER = f"/{SERVICE}/ModelInfer"
 WAIT_S = 1.0  # for the memory of a call, before it is rejected
