@@ -83,6 +83,59 @@ def test_others_are_answered_while_a_body_is_expanded(start, monkeypatch):
     assert held.count >= len(numbers()) // http_body.EXPANDED
 
 
+@pytest.mark.parametrize("part", [1, 60], ids=["as it is read", "in the answer"])
+def test_others_are_answered_during_a_long_request_without_shapes(start, monkeypatch, part):
+    held = Held(part)
+    for module in ("json_steps", "datatypes"):
+        monkeypatch.setattr(f"hami_serve.{module}.pause", held)
+    server, answers = start({"any": "Identity"}), []
+    given = {"x": [1.5] * COUNT, "id": "7"}
+    caller = threading.Thread(target=lambda: answers.append(server.post("/v2/models/any/generate", given)))
+    caller.start()
+    assert held.begun.wait(60)
+    assert server.get("/v2/health/live") == (200, {"live": True})
+    held.go_on.set()
+    caller.join(60)
+    expected = {"model_name": "any", "model_version": "1", "id": "7", "result": [1.5] * COUNT}
+    assert answers == [(200, expected)]
+
+
+@pytest.mark.parametrize("step", ["parse_request", "bytes_of_array"])
+def test_others_are_answered_while_strings_of_grpc_are_converted(monkeypatch, step):
+    grpc = pytest.importorskip("grpc")
+    pytest.importorskip("grpc_health", reason="needs hami-serve[grpc]")
+    from conftest import RunningGrpc
+
+    from hami_serve import grpc_tensors
+
+    held, convert = Held(1), getattr(grpc_tensors, step)
+
+    def held_conversion(*given: object) -> object:
+        held()
+        return convert(*given)
+
+    server = RunningGrpc({"any": "Identity"})
+    data = b"\x01\0\0\0a" * COUNT
+    shape = {"name": "x", "datatype": "BYTES", "shape": [COUNT]}
+    request = grpc_tensors.Request(model_name="any", inputs=[shape], raw_input_contents=[data])
+    answers = []
+    try:
+        with grpc.insecure_channel(server.url) as channel:
+            infer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+            live = channel.unary_unary("/inference.GRPCInferenceService/ServerLive")
+            caller = threading.Thread(target=lambda: answers.append(infer(request.SerializeToString(), timeout=60)))
+            monkeypatch.setattr(grpc_tensors, step, held_conversion)
+            caller.start()
+            assert held.begun.wait(60)
+            live(b"", timeout=60)
+            held.go_on.set()
+            caller.join(60)
+    finally:
+        held.go_on.set()
+        server.close()
+    assert grpc_tensors.Response.FromString(answers[0]).raw_output_contents[0] == data
+
+
 def some_value(source: random.Random, depth: int = 0) -> object:
     kind = source.random()
     if depth < 4 and kind < 0.3:

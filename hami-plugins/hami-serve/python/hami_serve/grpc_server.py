@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -19,8 +19,18 @@ from hami_serve.access import MISSING, is_allowed
 from hami_serve.budget import Budget
 from hami_serve.errors import BadRequest, Overloaded, status_of, text_of
 from hami_serve.grpc_messages import POOL, SERVICE, message, methods
-from hami_serve.grpc_tensors import FINAL, WITH_EMPTY_FINAL, call_of_message, joined, render_answer, split
-from hami_serve.inference import run, stream
+from hami_serve.grpc_tensors import (
+    FINAL,
+    LARGE,
+    WITH_EMPTY_FINAL,
+    call_of_message,
+    is_long,
+    joined,
+    render_answer,
+    split,
+)
+from hami_serve.http_body import off_loop
+from hami_serve.inference import Call, run, stream
 from hami_serve.model import Model
 from hami_serve.rounder import AllRounder
 from hami_serve.serving import Serving
@@ -95,10 +105,12 @@ class Service:
         return {}
 
     async def ModelInfer(self, request: Any, context: Any) -> Any:
-        given, raw = request
+        given, raw, size = request
         if given is None:
             raise BadRequest("the message is not a ModelInferRequest, or it is not complete")
-        model, outputs = await run(self._rounder, call_of_message(given, context, raw))
+        model, outputs = await run(self._rounder, await _call(given, context, raw, size))
+        if is_long(outputs, raw=bool(raw)):
+            return await off_loop(render_answer, model, given.id, outputs, bool(raw))
         return render_answer(model, given.id, outputs, raw=bool(raw))
 
     async def ModelStreamInfer(self, requests: AsyncIterator[Any], context: Any) -> None:
@@ -123,6 +135,13 @@ class Service:
         except Exception:  # the answer says why
             return False
         return model.version.decoupled
+
+
+async def _call(request: Any, context: Any, raw: Sequence[bytes | memoryview], size: int) -> Call:
+    """Return the call for a message of `size` bytes; the loop does not wait for a long conversion."""
+    if size > LARGE and (not raw or any(entry.datatype == "BYTES" for entry in request.inputs)):
+        return await off_loop(call_of_message, request, context, raw)
+    return call_of_message(request, context, raw)
 
 
 class Stream:
@@ -162,8 +181,9 @@ class Stream:
         """Run a request, and write its responses."""
         lease = self._serving.budget.lease()
         try:
-            lease.add(request.ByteSize())
-            await self._answer_in_parts(request)
+            size = request.ByteSize()
+            lease.add(size)
+            await self._answer_in_parts(request, size)
         except Exception as error:
             failed = StreamResponse(error_message=text_of(error))
             failed.infer_response.id = request.id
@@ -172,9 +192,9 @@ class Stream:
         finally:
             lease.close()
 
-    async def _answer_in_parts(self, request: Any) -> None:
+    async def _answer_in_parts(self, request: Any, size: int) -> None:
         raw = request.raw_input_contents
-        call = call_of_message(request, self._context, raw)
+        call = await _call(request, self._context, raw, size)
         with_empty = call.inference.parameters.get(WITH_EMPTY_FINAL) is True
         async with aclosing(stream(self._serving.rounder, call)) as parts:
             async for part in parts:
@@ -259,7 +279,7 @@ class InferHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
 
         def read(data: bytes) -> Any:
             lease.resize(len(data))  # which is less
-            return split(data)
+            return *split(data), len(data)
 
         task = asyncio.current_task()
         assert task is not None  # that of the call

@@ -44,6 +44,7 @@ Response = message("ModelInferResponse")
 FINAL = "triton_final_response"  # a parameter of each response of a stream: whether it is the last of its request
 WITH_EMPTY_FINAL = "triton_enable_empty_final_response"  # the client also wants a last response without outputs
 LARGE = 1 << 16  # bytes of a message
+MANY = 1 << 12  # elements of an output
 MAX_FIELDS = 4 * MAX_TENSORS
 LENGTH_DELIMITED = 2  # a wire type of protobuf
 RAW_INPUT = Request.DESCRIPTOR.fields_by_name["raw_input_contents"].number << 3 | LENGTH_DELIMITED
@@ -110,6 +111,11 @@ def array_of_contents(name: str, datatype: str, shape: tuple[int, ...], contents
 def _value(parameter: Any) -> Any:
     choice = parameter.WhichOneof("parameter_choice")
     return getattr(parameter, choice) if choice else None
+
+
+def is_long(outputs: Sequence[Output], *, raw: bool) -> bool:
+    """Return whether a message for these outputs is worth another thread: it has many elements that are not views."""
+    return any(output.array.size > MANY and (output.datatype == "BYTES" or not raw) for output in outputs)
 
 
 def render_answer(model: Model, id: str, outputs: Sequence[Output], raw: bool) -> tuple[Any, list[bytes | memoryview]]:

@@ -25,6 +25,7 @@ from hami_serve.http_body import SHORT, ClientLeft, UntilClientLeaves, off_loop,
 from hami_serve.http_generate import EventStream, event, parse_generate, render_generated
 from hami_serve.http_tensors import (
     HEADER_LENGTH,
+    MANY,
     HttpInference,
     TensorAnswer,
     header_length,
@@ -228,7 +229,11 @@ class Handlers:
         call = await self._parse_generate(request)
         async with UntilClientLeaves(request.receive):
             model, outputs = await run(self._serving.rounder, call)
-        return Response(render_generated(model, call.inference, outputs), media_type="application/json")
+        if any(output.array.size > MANY for output in outputs):
+            body = await off_loop(render_generated, model, call.inference, outputs)
+        else:
+            body = render_generated(model, call.inference, outputs)
+        return Response(body, media_type="application/json")
 
     async def generate_stream(self, request: Request) -> Response:
         """Answer with an event for each part. An error before the first part is an answer with its status."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
@@ -13,8 +12,9 @@ from starlette.types import Receive, Scope, Send
 from hami_serve.datatypes import Array, array_of_json, json_of_array
 from hami_serve.errors import BadRequest, short
 from hami_serve.http_body import ClientLeft, UntilClientLeaves
-from hami_serve.http_tensors import id_of, parameters_of
+from hami_serve.http_tensors import MANY, id_of, long_data, parameters_of
 from hami_serve.inference import MAX_TENSORS, Inference, Output
+from hami_serve.json_steps import encode
 from hami_serve.model import Model, TensorSpec
 
 DATATYPES_OF_JSON = {str: "BYTES", bool: "BOOL", int: "INT64", float: "FP64"}
@@ -74,10 +74,15 @@ def render_generated(model: Model, inference: Inference, outputs: Sequence[Outpu
     answer: dict[str, Any] = {"model_name": model.handle.component, "model_version": model.handle.version}
     if inference.id:
         answer["id"] = inference.id
+    long: list[tuple[str, bytes]] = []
     for output in outputs:
+        if output.array.size > MANY:
+            long.append((output.name, long_data(output)))
+            continue
         values = json_of_array(output.name, output.datatype, output.array)
         answer[output.name] = values[0] if len(values) == 1 else values
-    return json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    rest = encode(answer).encode("utf-8", "replace")
+    return rest[:-1] + b"".join(b",%b:%b" % (encode(name).encode(), data) for name, data in long) + b"}"
 
 
 def event(data: bytes) -> bytes:

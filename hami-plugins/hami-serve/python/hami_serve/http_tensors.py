@@ -200,8 +200,7 @@ def render_answer(model: Model, inference: HttpInference, outputs: Sequence[Outp
             entry["parameters"] = {"binary_data_size": len(data)}
             tail.append(data)
         elif output.array.size > MANY:
-            parts = np.array_split(output.array.reshape(-1), output.array.size // MANY)
-            long[len(entries)] = encode_steps(json_of_array(output.name, output.datatype, part) for part in parts)
+            long[len(entries)] = long_data(output)
         else:
             entry["data"] = json_of_array(output.name, output.datatype, output.array)
         entries.append(entry)
@@ -214,6 +213,12 @@ def render_answer(model: Model, inference: HttpInference, outputs: Sequence[Outp
     for index, data in long.items():
         texts[index] = b'%b,"data":%b}' % (texts[index][:-1], data)
     return [b'%b,"outputs":[%b]}' % (_bytes(answer)[:-1], b",".join(texts)), *tail]
+
+
+def long_data(output: Output) -> bytes:
+    """Return the elements of an output as JSON, made in steps."""
+    parts = np.array_split(output.array.reshape(-1), output.array.size // MANY)
+    return encode_steps(json_of_array(output.name, output.datatype, part) for part in parts)
 
 
 def _bytes(value: Mapping[str, Any]) -> bytes:
