@@ -41,3 +41,10 @@ def test_the_report_names_the_version_of_onnxruntime_and_its_providers():
     report = plugin.hami_report()
     assert "cpu" in report["onnxruntime providers"].split(", ")
     assert report["onnxruntime"].count(".") == 2
+
+
+def test_the_backends_are_imported_by_a_python_without_ctypes():
+    """Python is built without it where libffi is missing, or the library is absent on the machine."""
+    code = 'import sys; sys.modules["_ctypes"] = None; import hami_onnx.load_onnx, hami_onnx.onnx_tensor'
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

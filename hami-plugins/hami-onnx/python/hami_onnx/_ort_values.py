@@ -5,8 +5,8 @@ onnxruntime takes and returns such tensors only as OrtValue: over the bits of an
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -47,5 +47,8 @@ def _array(value: onnxruntime.OrtValue, spec: TensorSpec) -> Any:
     if result.nbytes:
         if value.device_name() != "cpu":
             raise ValueError(f'output "{spec.name}" is on the device {value.device_name()}, not in CPU memory')
-        ctypes.memmove(result.ctypes.data, value.data_ptr(), result.nbytes)
+        # Not by ctypes, which is missing where Python was built without libffi.
+        bits = result.view(_BITS[result.itemsize])
+        memory = {"version": 3, "shape": bits.shape, "typestr": bits.dtype.str, "data": (value.data_ptr(), True)}
+        bits[...] = np.asarray(SimpleNamespace(__array_interface__=memory))
     return result
