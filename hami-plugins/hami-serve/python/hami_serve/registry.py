@@ -233,6 +233,8 @@ class Registry:
         Requests wait for it if they would have loaded the model that is shown now.
         """
         with self._lock:
+            if self.closed:
+                raise hami.PipeClosed(CLOSED)
             model = self._next(component, version, what)
             versions = self._models.setdefault(component, {})
             self._routing.setdefault(component, Routing())

@@ -1,0 +1,209 @@
+"""Every two methods of an AllRounder at the same time, and every wait of a request cancelled: no request is lost.
+
+At the end no request is counted, no model is between two states, and the models that are loaded keep the limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from collections.abc import Callable
+
+import hami
+import pytest
+
+from hami_serve import AllRounder, ModelUnavailable, State
+from hami_serve.threads import Threads
+
+LONG_S = 60
+LIMIT = 2
+
+
+class Loaded:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.now = 0
+
+    def add(self, number: int) -> None:
+        with self._lock:
+            self.now += number
+
+
+LOADED = Loaded()
+
+
+@hami.register
+class TestCounted(hami.Backend):
+    """Returns its word, and counts its instances."""
+
+    word: str
+    device: str = "cpu"
+
+    def init(self, options):
+        LOADED.add(1)
+
+    def forward(self, batch):
+        for item in batch:
+            item["result"] = self.word
+
+    def close(self):
+        LOADED.add(-1)
+
+
+def counted(word: str) -> dict[str, object]:
+    return {"source": {"backend": "TestCounted", "word": word, "device": "cpu"}}
+
+
+def source() -> dict[str, object]:
+    split = {"versions": {key: counted("b")["source"] for key in ("1", "2")}, "weights": {"1": 1, "2": 1}}
+    return {"a": counted("a"), "b": split, "c": counted("c")}
+
+
+async def parts(rounder: AllRounder) -> list[object]:
+    return [part async for part in rounder.astream("b", {"data": 1})]
+
+
+REQUESTS: dict[str, Callable[[AllRounder], object]] = {
+    "infer": lambda rounder: rounder.infer({"data": 1}, ["a"]),
+    "infer in all": lambda rounder: rounder.infer({"data": 1}),
+    "submit_request": lambda rounder: rounder.submit_request("b", {"data": 1}).result(LONG_S),
+    "acall": lambda rounder: asyncio.run(rounder.acall("c", {"data": 1})),
+    "astream": lambda rounder: asyncio.run(parts(rounder)),
+}
+CHANGES: dict[str, Callable[[AllRounder], object]] = {
+    "submit": lambda rounder: rounder.submit("a", counted("a")),
+    "update": lambda rounder: rounder.update({**source(), "d": counted("d")}),
+    "apply": lambda rounder: rounder.apply("b", source()["b"], build=True),
+    "load": lambda rounder: rounder.load("b"),
+    "route": lambda rounder: rounder.route("a", aliases=["alias"]),
+    "move": lambda rounder: rounder["a"].to("cpu"),
+}
+ENDS: dict[str, Callable[[AllRounder], object]] = {  # after which a request may not be answered
+    "unload": lambda rounder: rounder.unload("a"),
+    "remove": lambda rounder: rounder.remove("b"),
+    "close": lambda rounder: rounder.close(),
+}
+METHODS = {**REQUESTS, **CHANGES, **ENDS}
+
+
+def wait_released(rounder: AllRounder) -> None:
+    """Wait until no request is counted: a future has its result a moment before."""
+    for _ in range(LONG_S * 100):
+        if not any(model.in_flight for model in rounder.models()):
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError(rounder.table())
+
+
+def check(rounder: AllRounder) -> None:
+    wait_released(rounder)
+    models = rounder.models()
+    assert {model.state for model in models} <= {State.READY, State.UNLOADED}
+    assert LOADED.now == sum(model.state is State.READY for model in models) <= LIMIT
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [pytest.param(*pair, id=" and ".join(pair)) for pair in itertools.combinations_with_replacement(METHODS, 2)],
+)
+def test_two_methods_at_once_lose_no_request_and_keep_the_limit(first, second):
+    LOADED.__init__()
+    lost: list[BaseException] = []
+    allowed = (hami.NotFound, ModelUnavailable, hami.PipeClosed) if {first, second} & ENDS.keys() else ()
+    allowed += (hami.ConfigError,) if "move" in (first, second) else ()  # an unloaded model has no device yet
+    rounder = AllRounder(source(), max_loaded=LIMIT, drain_timeout=LONG_S)
+    together = threading.Barrier(4)
+
+    def call(name: str) -> None:
+        together.wait(LONG_S)
+        try:
+            METHODS[name](rounder)
+        except allowed:
+            pass
+        except BaseException as error:
+            lost.append(error)
+
+    threads = [threading.Thread(target=call, args=(name,)) for name in (first, second) * 2]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LONG_S)
+        assert not thread.is_alive()
+    assert lost == []
+    check(rounder)
+    rounder.close()
+    assert LOADED.now == 0
+
+
+class Cancelled:
+    """Runs a coroutine in a task that is cancelled while it waits for the `number`th time."""
+
+    def __init__(self, coroutine, number: int) -> None:
+        self._waits = coroutine.__await__()
+        self._number = number
+
+    def __await__(self):
+        for number in itertools.count():
+            try:
+                waited = next(self._waits)
+            except StopIteration as ended:
+                return ended.value
+            if number == self._number:
+                task = asyncio.current_task()
+                asyncio.get_running_loop().call_soon(task.cancel)
+            try:
+                yield waited
+            except BaseException as error:
+                self._waits.throw(error)
+                raise AssertionError("the coroutine waits on after it was cancelled") from error
+
+
+@pytest.mark.parametrize("request_of", ["acall", "astream"])
+@pytest.mark.parametrize("cold", [False, True])
+def test_a_request_that_is_cancelled_at_any_wait_is_not_counted_any_more(request_of, cold):
+    LOADED.__init__()
+
+    async def ask(rounder: AllRounder) -> None:
+        if request_of == "acall":
+            await rounder.acall("a", {"data": 1})
+        else:
+            async for _ in rounder.astream("a", {"data": 1}):
+                pass
+
+    async def run(rounder: AllRounder, number: int) -> None:
+        await Cancelled(ask(rounder), number)
+
+    for number in itertools.count():
+        with AllRounder({"a": counted("a"), "b": counted("b")}, max_loaded=1, drain_timeout=LONG_S) as rounder:
+            rounder.infer({"data": 1}, ["b" if cold else "a"])
+            try:
+                asyncio.run(run(rounder, number))
+            except asyncio.CancelledError:
+                ended = False
+            else:
+                ended = True
+            rounder.infer({"data": 1}, ["b"])  # which unloads the other: nothing is counted there
+            rounder.infer({"data": 1}, ["a"])
+            wait_released(rounder)
+        if ended:
+            break
+    assert number >= 1
+    assert LOADED.now == 0
+
+
+def test_functions_with_the_same_key_run_one_at_a_time_and_others_beside_them():
+    threads = Threads("test", 2)
+    opened, running = threading.Event(), threading.Semaphore(0)
+
+    def held() -> bool:
+        running.release()
+        return opened.wait(LONG_S)
+
+    same = [threads.start(held, key="a") for _ in range(3)]
+    assert running.acquire(timeout=LONG_S)
+    assert threads.start(lambda: "b", key="b").result(LONG_S) == "b"
+    assert not running.acquire(blocking=False)
+    assert not same[0].cancel()
+    opened.set()
+    assert [each.result(LONG_S) for each in same] == [True] * 3
