@@ -55,6 +55,8 @@ class Lease:
         Raises:
             Overloaded: The other open requests leave too few.
         """
+        if size == self._size:
+            return
         budget = self._budget
         with budget.lock:
             if self._closed:  # a thread still converts the request of a client that has left

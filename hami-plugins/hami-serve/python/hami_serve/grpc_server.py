@@ -31,6 +31,7 @@ from hami_serve.grpc_tensors import (
 )
 from hami_serve.http_body import off_loop
 from hami_serve.inference import Call, run, stream
+from hami_serve.listener import refuse_new_at
 from hami_serve.model import Model
 from hami_serve.rounder import AllRounder
 from hami_serve.serving import Serving
@@ -409,6 +410,7 @@ class GrpcServer:
         loop = asyncio.get_running_loop()
         until = loop.time() + grace
         await self._health.enter_graceful_shutdown()
+        refuse_new_at(self.port)
         await self._last.collect(min(grace, LAST_CALLS_S))
         stopping = loop.create_task(self._server.stop(max(0.0, until - loop.time())))
         await asyncio.sleep(GOAWAY_S)

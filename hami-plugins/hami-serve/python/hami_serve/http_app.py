@@ -162,7 +162,7 @@ class Handlers:
 
     async def infer(self, request: Request) -> TensorAnswer:
         headers = dict(request.scope["headers"])
-        body = await self._body(request)
+        body = await self._body(request, headers)
         if is_long_to_parse(headers, body):
             call, inference = await off_loop(self._parse_long, request, headers, body)
         else:
@@ -173,9 +173,12 @@ class Handlers:
             return TensorAnswer(await off_loop(render_answer, model, inference, outputs))
         return TensorAnswer(render_answer(model, inference, outputs))
 
-    async def _body(self, request: Request) -> bytes | bytearray | memoryview:
+    async def _body(
+        self, request: Request, headers: Mapping[bytes, bytes] | None = None
+    ) -> bytes | bytearray | memoryview:
         scope = request.scope
-        return await read_body(scope, request.receive, dict(scope["headers"]), self._max_body, scope[LEASE])
+        headers = dict(scope["headers"]) if headers is None else headers
+        return await read_body(scope, request.receive, headers, self._max_body, scope[LEASE])
 
     def _parse_long(
         self, request: Request, headers: Mapping[bytes, bytes], body: bytes | bytearray | memoryview

@@ -116,11 +116,11 @@ class Exchange:
             self._left -= len(body)
             if self._left < 0 or (self._left and not more):
                 raise RuntimeError("the body of an answer has another length than its head says")
-            view = memoryview(body)
-            for start in range(0, len(body), WRITTEN):
-                if start:
-                    await self._connection.drain()
-                self._connection.transport.write(view[start : start + WRITTEN])
+            while len(body) > WRITTEN:
+                self._connection.transport.write(memoryview(body)[:WRITTEN])
+                body = memoryview(body)[WRITTEN:]
+                await self._connection.drain()
+            self._connection.transport.write(body)
         if not more:
             self.complete = True
             self._event.set()

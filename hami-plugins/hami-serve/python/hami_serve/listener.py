@@ -11,7 +11,8 @@ import resource
 import socket
 import ssl
 import struct
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 
 ACCEPTED_AT_ONCE = 64  # connections, before others have the loop
 RESERVED = 32  # descriptors that connections leave to the files of requests and models
@@ -119,6 +120,28 @@ def refuse_new(listening: socket.socket) -> None:
 
     If a listening socket is closed, the kernel resets those that wait, though their clients may have sent a request.
     """
+    if sys.platform != "linux":
+        raise OSError("this system has no such filter")
     program = ctypes.create_string_buffer(NO_NEW)
     length = len(NO_NEW) // struct.calcsize("=HBBI")
     listening.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("@HP", length, ctypes.addressof(program)))
+
+
+def refuse_new_at(port: int) -> None:
+    """Do the same with the sockets of this process that listen at a port, such as those of gRPC, which it keeps."""
+    with contextlib.suppress(OSError):  # another system, or a sandbox
+        for descriptor in map(int, os.listdir("/proc/self/fd")):
+            with contextlib.suppress(OSError), _borrowed(descriptor) as found:  # it is a file, or closed
+                is_listening = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+                if is_listening and found.family != socket.AF_UNIX and found.getsockname()[1] == port:
+                    refuse_new(found)
+
+
+@contextlib.contextmanager
+def _borrowed(descriptor: int) -> Iterator[socket.socket]:
+    """Use a socket of which there is only the descriptor."""
+    found = socket.socket(fileno=descriptor)
+    try:
+        yield found
+    finally:
+        found.detach()
