@@ -210,6 +210,29 @@ TEST_CASE("a request that cannot end in time fails at once with a timeout, and c
   CHECK_EQ(stats.submitted.load(), 5u);
 }
 
+TEST_CASE(
+    "the time of a run that waits for the reader of its parts is not learned, and parts have no need of the end") {
+  define("TestEmits", [&](Batch batch, const Params&) {
+    batch[0].emit(Value(1));
+    for (const Nanoseconds end = now() + 30'000'000; number(batch[0]) == 1 && now() < end;) {
+    }
+    add(batch, 0);
+  }, {own_thread(), {1, 1}, ""});
+  TestPipe pipe({{"backend", "TestEmits"}});
+  const auto call = [&](int slow, const char* timeout, bool streams) {
+    Dict request = request_of(Value(slow));
+    if (streams) request.enter("parts", Value::share(*make_object<Queue>(4)));
+    if (timeout) request.enter("timeout", text(timeout));
+    return pipe.call(std::move(request));
+  };
+  for (std::size_t run = 0; run <= policy::kKnown; ++run) CHECK(call(1, nullptr, true).good);
+  CHECK(call(0, "15ms", false).good);
+  CHECK(call(0, "15ms", true).good);
+  for (std::size_t run = 0; run <= policy::kKnown; ++run) CHECK(call(1, nullptr, false).good);
+  CHECK(call(0, "15ms", false).code == ErrorCode::kDeadlineExceeded);
+  CHECK(call(0, "15ms", true).good);
+}
+
 TEST_CASE("a value whose size cannot be read fails its request alone, and the others end once") {
   class Unreadable final : public ListObject {
    public:

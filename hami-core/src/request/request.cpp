@@ -33,7 +33,7 @@ bool Request::emit(Value part) {
   const Request& caller = root();
   if (!caller.parts) return false;
   const Ref<Queue> queue = caller.parts;
-  caller.emitted_.store(true, std::memory_order_relaxed);
+  caller.emitted_.fetch_add(1, std::memory_order_relaxed);
   try {
     queue->push(std::move(part), deadline);
   } catch (const Error& failure) {
@@ -59,6 +59,12 @@ Error Request::cancellation() const noexcept {
 std::size_t Batch::items() const noexcept {
   std::size_t sum = 0;
   for (const Request* request : *this) sum += request->items;
+  return sum;
+}
+
+std::size_t Batch::parts_emitted() const noexcept {
+  std::size_t sum = 0;
+  for (const Request* request : *this) sum += request->parts_emitted();
   return sum;
 }
 

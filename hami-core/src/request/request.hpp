@@ -75,7 +75,8 @@ class Request : public Counted {
   // dropped. After that the request does not run again. Error if its deadline passes, or the caller has left: then it is abandoned.
   bool emit(Value part);
   bool has_listener() const noexcept { return bool(root().parts); }
-  bool has_emitted() const noexcept { return root().emitted_.load(std::memory_order_relaxed); }
+  bool has_emitted() const noexcept { return parts_emitted() > 0; }
+  std::uint32_t parts_emitted() const noexcept { return root().emitted_.load(std::memory_order_relaxed); }
   // Ends the parts: the caller's loop ends, and `emit` fails.
   void end_parts() noexcept {
     if (parts) parts->close();
@@ -103,7 +104,7 @@ class Request : public Counted {
   Request* next_ = nullptr;  // in the chain that owns this request
   LaneLinks links_;          // in the lane that owns this request
   mutable std::atomic<bool> abandoned_{false};
-  mutable std::atomic<bool> emitted_{false};
+  mutable std::atomic<std::uint32_t> emitted_{0};  // parts
 };
 
 // The requests of one call of forward, borrowed. Copying it copies two words.
@@ -119,6 +120,7 @@ class Batch {
   Request* const* end() const noexcept { return requests_ + count_; }
   Batch part(std::size_t first, std::size_t count) const noexcept { return {requests_ + first, count}; }
   std::size_t items() const noexcept;
+  std::size_t parts_emitted() const noexcept;
 
  private:
   Request* const* requests_;

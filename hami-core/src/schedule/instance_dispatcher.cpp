@@ -179,9 +179,10 @@ bool InstanceDispatcher::start_waiting(bool below_min) {
 
 Nanoseconds InstanceDispatcher::run(Index instance, Batch batch, Origin origin) noexcept {
   const ExecutionFrame running(*this, instance, batch);
+  const std::size_t parts_before = batch.parts_emitted();
   const Nanoseconds took = runner_->run(*instances_[instance]->backend, batch, origin.reason);
   ++origin.counter;
-  return took;
+  return batch.parts_emitted() == parts_before ? took : 0;
 }
 
 InstanceDispatcher::Origin InstanceDispatcher::started(NodeScheduler::StartReason reason) noexcept {

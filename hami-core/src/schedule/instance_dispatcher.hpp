@@ -112,6 +112,7 @@ class InstanceDispatcher final : public Backend,
     NodeStats::Counter& counter;
     BatchRunner::StartReason reason;
   };
+  // Returns how long it took. 0: it delivered parts, and waited for their readers, so that its time says nothing about other batches.
   Nanoseconds run(Index instance, Batch batch, Origin origin) noexcept;
   Origin started(NodeScheduler::StartReason reason) noexcept;
   void record_batch(Index instance, std::size_t items, Nanoseconds took, Nanoseconds moment) noexcept

@@ -340,9 +340,9 @@ void NodeScheduler::record_batch(Index index, std::size_t items, Nanoseconds too
   Instance& instance = instances_[index];
   const double count = static_cast<double>(items);
   ++batches_;
-  took_ = moving_mean(took_, static_cast<double>(took));
   const Nanoseconds began = std::exchange(instance.began, 0);
-  if (learns_times() || began > 0) times_.add(items, took, moment, began > 0 ? moment - began : took);
+  if (took > 0) took_ = moving_mean(took_, static_cast<double>(took));
+  if (took > 0 && (learns_times() || began > 0)) times_.add(items, took, moment, began > 0 ? moment - began : took);
   if (instance.requests == 0) return;
   if (learns_returns()) returns_.answer(moment, instance.requests);
   const Nanoseconds worked = moment - std::exchange(worked_until_, moment);

@@ -171,6 +171,7 @@ class NodeScheduler {
   std::optional<Index> forming() const noexcept { return forming_; }
   bool batch_ready() const noexcept { return forming_ && (is_complete() || full() || stopping_ || hurries(*forming_)); }
   // An instance has run a batch, and its callers were answered: updates what is learned. Before it asks for its next action.
+  // `took`: 0: not known.
   void record_batch(Index instance, std::size_t items, Nanoseconds took, Nanoseconds moment) noexcept;
 
   // The learned time of a batch; empty: not known, or not adaptive. And the learned target size; 0: not known.

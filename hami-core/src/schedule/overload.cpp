@@ -27,15 +27,22 @@ class Cached {
   double value_ = 0;
 };
 
-std::string shown(double nanoseconds) { return show_duration(std::ceil(nanoseconds / 1e4) / 100); }
+// Whether a request is of no use unless it ends before its deadline: a caller who takes parts has those that come before.
+bool needs_its_end(const Request& request) noexcept { return request.deadline != kNever && !request.has_listener(); }
+
+// `rounded` keeps two durations apart that a message compares.
+std::string shown(double nanoseconds, double (*rounded)(double)) {
+  const double milliseconds = nanoseconds / 1e6;
+  return show_duration(milliseconds < 10 ? rounded(milliseconds * 100) / 100 : rounded(milliseconds));
+}
 
 Error late_error(const std::string& node, double least, Nanoseconds left) noexcept {
   return error_from([&] {
-    return Error(ErrorCode::kDeadlineExceeded, Error::timed_out().message() + ": node \"" + node +
-                                                   "\" did not run this request, which takes at least " + shown(least) +
-                                                   ", because " +
-                                                   shown(static_cast<double>(std::max<Nanoseconds>(0, left))) +
-                                                   " were left; raise the timeout, or send fewer requests at a time");
+    return Error(ErrorCode::kDeadlineExceeded,
+                 Error::timed_out().message() + ": node \"" + node +
+                     "\" did not run this request, which takes at least " + shown(least, std::ceil) + ", because " +
+                     shown(static_cast<double>(std::max<Nanoseconds>(0, left)), std::floor) +
+                     " were left; raise the timeout, or send fewer requests at a time");
   });
 }
 
@@ -48,7 +55,7 @@ double NodeScheduler::least_time(std::size_t items, Nanoseconds moment) const no
 }
 
 bool NodeScheduler::fail_if_late(Request& request, Nanoseconds moment) const noexcept {
-  if (request.deadline == kNever) return false;
+  if (!needs_its_end(request)) return false;
   return fail_if_over(request, least_time(request.items, moment), moment);
 }
 
@@ -64,7 +71,7 @@ void NodeScheduler::remove_late(Nanoseconds moment, RequestChain& removed, std::
   Cached least(time);
   queue_.remove_if(removed, items, which, [&](Request& request) {
     return RequestQueue::fail_if_expired(request, moment) ||
-           (request.deadline != kNever && fail_if_over(request, least(request.items), moment));
+           (needs_its_end(request) && fail_if_over(request, least(request.items), moment));
   });
 }
 
