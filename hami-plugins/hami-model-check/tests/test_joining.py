@@ -80,6 +80,39 @@ def test_an_override_of_what_is_not_known_is_not_tested(decide):
     assert decide.asked == ["proof"]
 
 
+def test_an_override_of_what_a_test_found_warns_once(decide, caplog):
+    found = Measurement("mixes", {"x": 0}, {"y": 0}, "y differs", 1.0)
+    decide(UNKNOWN, found)
+    for _ in range(2):
+        joining = decide(UNKNOWN, found, batched=True)
+        joining.warn_of_override("AcmeTensor", "override.pt2")
+    assert decide.asked.count("test") == 1
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "AcmeTensor: batched = true joins the requests of override.pt2, although rows influence each other: y differs"
+    )
+
+
+def test_without_a_proof_the_test_decides(decide):
+    found = Measurement("mixes", {"x": 0}, {"y": 0}, "y differs", 1.0)
+    joining = decide(INDEPENDENT, found, rules=None)
+    assert decide.asked == ["test"]
+    assert joining.explained == (
+        "rows influence each other (x: axis 0, y: axis 0): y differs; change the model so that it computes each row by "
+        "itself (batch normalisation in eval mode, static scales, no softmax, sort or mean along this axis), or set "
+        "batched = true to accept answers that depend on their neighbours"
+    )
+    assert joining.finding("m.pt2") == f'"m.pt2": requests run one by one: {joining.explained}'
+
+
+def test_nothing_is_kept_about_a_model_without_a_file(decide):
+    found = Measurement("independent", {"x": 0}, {"y": 0}, "", 0.0)
+    for _ in range(2):
+        joining = decide_joining(None, backend="AcmeTensor", engine="acme 1", measure=lambda: found)
+        assert (joining.joins, joining.source) == (True, "measured")
+    assert findings._in_memory == {}
+
+
 def test_an_entry_that_does_not_fit_is_not_used(decide, monkeypatch):
     monkeypatch.setattr(findings, "_SETTLED_NS", 0)
     assert not decide(MIXES).joins

@@ -166,3 +166,39 @@ def test_integers_that_rows_share_are_small_because_they_may_be_repetitions():
 
     assert compare(tile, [X, repetitions]).verdict == "equal"
     assert max(seen) <= 2
+
+
+def test_a_dict_names_the_outputs():
+    test = compare_rows(lambda arrays: {"sum": arrays[0].sum(axis=1), "x": arrays[0]}, [X], None, nodes=1)
+    assert (test.verdict, test.output_axes) == ("equal", {"sum": 0, "x": 0})
+    test = compare_rows(lambda arrays: {"sum": arrays[0].sum(axis=1), "x": arrays[0][::-1]}, [X], None, nodes=1)
+    assert test.why.startswith('output "x" of a row is ')
+
+
+def test_a_coarser_type_of_the_engine_widens_the_tolerance():
+    assert tolerance(FLOAT, 4, "float16") == tolerance(np.dtype(np.float16), 4)
+    assert tolerance(FLOAT, 1, "bfloat16") == tolerance(np.dtype(ml_dtypes.bfloat16), 1)
+    assert tolerance(FLOAT, 4, "float32") == tolerance(FLOAT, 4)
+    assert tolerance(np.dtype(np.int64), 4, "bfloat16") == 0
+
+    def rounded(x):
+        return np.float32(x * (1 + 2.0**-11 * (len(x) > 1)))
+
+    assert compare(rounded).verdict == "differs"
+    assert compare(rounded, computed_in="float16").verdict == "equal"
+
+
+@pytest.mark.parametrize(("most", "sizes"), [(2, {1, 2}), (7, {1, 2, 3}), (None, {1, 2, 3, 8})])
+def test_no_batch_is_larger_than_the_model_takes(most, sizes):
+    seen = set()
+
+    def spied(x):
+        seen.add(len(x))
+        return x
+
+    assert compare(spied, most_rows=most).verdict == "equal"
+    assert seen == sizes
+
+
+def test_a_model_that_takes_one_row_is_not_tested():
+    assert compare(lambda x: x, most_rows=1).why == "the model takes one row"

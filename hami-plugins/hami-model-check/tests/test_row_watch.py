@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from hami_model_check.row_watch import EVERY, RowWatch
+from hami_model_check.row_watch import EVERY, RowWatch, shared_watch
 
 OWN = np.float32([[1, 2]])
 
@@ -56,3 +56,14 @@ def test_a_row_that_cannot_run_alone_is_no_finding():
     watch = RowWatch("AcmeTensor", "m.onnx", nodes=1)
     assert watch.compare(["y"], [OWN], fail, rows=8)
     assert watch.joins
+
+
+def test_all_users_of_an_opened_model_share_its_watch():
+    class Session:
+        pass
+
+    session = Session()
+    watch = shared_watch(session, "AcmeTensor", "m.onnx", nodes=1)
+    assert shared_watch(session, "AcmeTensor", "m.onnx", nodes=1) is watch
+    assert shared_watch(Session(), "AcmeTensor", "m.onnx", nodes=1) is not watch
+    assert shared_watch(session, "AcmeTensor", "m.onnx", nodes=1, stops=False) is not watch

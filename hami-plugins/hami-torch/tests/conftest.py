@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from fake_cuda import cuda as cuda  # a fixture
+from hami_model_check import findings
 from PIL import Image
 
 
@@ -24,6 +25,13 @@ def pipe():
     yield make
     for each in opened:
         each.close()
+
+
+@pytest.fixture(autouse=True)
+def no_findings(monkeypatch, tmp_path):
+    """Keep findings about models for one test only."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(findings, "_in_memory", {})
 
 
 @pytest.fixture

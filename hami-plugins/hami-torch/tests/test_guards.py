@@ -33,14 +33,14 @@ GUARDED = [
 @pytest.mark.parametrize("backend", GUARDED)
 @pytest.mark.parametrize("instance_num", [1, 3])
 def test_every_guard_returns_the_result_of_its_item(pipe, backend, instance_num):
-    guarded = pipe(backend, factory="helpers:Double", max=4, instance_num=instance_num)
+    guarded = pipe(backend, factory="helpers:Double", batched=True, max=4, instance_num=instance_num)
     requests = guarded([{"data": torch.full((1, 1), float(i))} for i in range(20)])
     assert [request["result"].item() for request in requests] == [2 * i for i in range(20)]
 
 
 @pytest.mark.parametrize("backend", GUARDED)
 def test_a_request_that_fails_inside_a_guard_fails_alone(pipe, backend):
-    guarded = pipe(backend, factory="helpers:TableLookup", max=4, batching="greedy")
+    guarded = pipe(backend, factory="helpers:TableLookup", batched=True, max=4, batching="greedy")
     requests = [{"data": torch.tensor([row])} for row in (0, 3, 2)]
     with pytest.raises(hami.BatchError) as raised:
         guarded(requests)

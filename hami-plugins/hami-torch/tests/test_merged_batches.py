@@ -10,7 +10,7 @@ import torch
 from hami_torch._rows import Rows
 
 CHAIN = "S[DecodeTensor,ResizeTensor(rounded=false),CvtColorTensor(color=bgr),hami-torch::NormalizeTensor,TorchModel]"
-PARAMS = {"width": 9, "height": 7, "mean": [1, 2, 3], "std": [2], "factory": "helpers:Double"}
+PARAMS = {"width": 9, "height": 7, "mean": [1, 2, 3], "std": [2], "factory": "helpers:Double", "batched": True}
 TOGETHER = {"max": 4, "batching": "greedy"}
 
 
@@ -65,13 +65,13 @@ def ask(pipe, expression, sizes=(1, 2, 1)):
     """Send the rows 0 | 1, 2 | 3 as three requests, and return the result of each."""
     rows = iter(torch.arange(float(sum(sizes)))[:, None].split(list(sizes)))
     requests = [{"data": next(rows).clone(), "request_size": size} for size in sizes]
-    pipe(expression, factory="helpers:Double", **TOGETHER)(requests)
+    pipe(expression, factory="helpers:Double", batched=True, **TOGETHER)(requests)
     return [request["result"].flatten().tolist() for request in requests]
 
 
 def test_a_batch_goes_from_model_to_model_without_a_copy(pipe, calls):
     """The first run of a model gets a copy, so the model runs once before."""
-    model = pipe("TorchModel", factory="helpers:Double", **TOGETHER)
+    model = pipe("TorchModel", factory="helpers:Double", batched=True, **TOGETHER)
     model({"data": torch.zeros(1, 1)})
     calls.clear()
     assert ask(pipe, "S[TorchModel,TorchModel]") == [[0], [4, 8], [12]]
@@ -100,7 +100,7 @@ def test_only_the_row_that_fails_the_batch_fails(pipe):
         'S[hami-torch::ContiguousTensor,TorchModel(factory="helpers:Clone"),TorchModel(factory="helpers:TableLookup")]'
     )
     with pytest.raises(hami.BatchError) as raised:
-        pipe(steps, **TOGETHER)(requests)
+        pipe(steps, batched=True, **TOGETHER)(requests)
     ((index, error),) = raised.value.errors
     assert index == 1
     assert str(error).splitlines()[0].startswith("TorchModel: the model failed on int64 [1, 1]: ")

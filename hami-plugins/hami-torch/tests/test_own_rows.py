@@ -11,7 +11,7 @@ import torch
 from hami_torch._rows import own_rows, owned
 
 WIDTH = 1000
-TOGETHER = {"max": 8, "batching": "greedy"}
+TOGETHER = {"max": 8, "batching": "greedy", "batched": True}
 
 
 def memory_of(tensor: torch.Tensor) -> int:

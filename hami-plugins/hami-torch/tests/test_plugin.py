@@ -122,6 +122,8 @@ def test_the_backends_pass_the_checks_of_hami_testing():
         "ResizeTensor", {"device": "cpu", "width": 4, "height": 4}, {"data": torch.ones(1, 3, 8, 8)}
     )
     hami.testing.check_backend(
-        "TorchModel", {"device": "cpu", "factory": "helpers:Double", "max": 8}, {"data": torch.ones(1, 2)}
+        "TorchModel",
+        {"device": "cpu", "factory": "helpers:Double", "row_shape": [2], "max": 8},
+        {"data": torch.ones(1, 2)},
     )
     hami.testing.check_backend("SyncTensor[Identity]", {"device": "cpu"}, {"data": torch.ones(1, 2)})

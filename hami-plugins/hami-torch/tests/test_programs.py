@@ -97,7 +97,9 @@ def test_warnings_of_torch_about_its_loaders_are_not_errors(pipe, tmp_path, monk
 
 @pytest.mark.parametrize("name", ["m.pt", "m.torchscript"])
 def test_torchscript_runs(pipe, tmp_path, name):
-    assert pipe("TorchModel", model=script(tmp_path / name), max=4)({"data": X})["result"].tolist() == [[2, 4]]
+    assert pipe("TorchModel", model=script(tmp_path / name), row_shape=[2], max=4)({"data": X})["result"].tolist() == [
+        [2, 4]
+    ]
 
 
 @pytest.mark.skipif(not hasattr(torch._inductor, "aoti_load_package"), reason="this torch has no AOTInductor packages")
@@ -117,7 +119,7 @@ def test_an_aotinductor_package_runs_on_the_device_it_is_compiled_for(pipe, tmp_
     )
     hami.allow_library(path)
     requests = [{"data": X}, {"data": X * 2}]
-    pipe("TorchModel", model=path, max=4, batching="greedy")(requests)
+    pipe("TorchModel", model=path, row_shape=[2], max=4, batching="greedy")(requests)
     assert [request["result"].tolist() for request in requests] == [[[3, 6]], [[6, 12]]]
     with pytest.raises(hami.ConfigError) as raised:
         pipe("TorchModel", model=path, dtype="float16")

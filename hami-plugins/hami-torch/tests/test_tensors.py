@@ -64,7 +64,7 @@ def test_a_result_of_cpu_tensor_converts_to_numpy():
 
 
 def test_a_batch_is_concatenated_run_once_and_split_again(pipe):
-    concatenated = pipe(CAT_SPLIT, factory="helpers:CountsRows", max=4, batching="greedy")
+    concatenated = pipe(CAT_SPLIT, factory="helpers:CountsRows", batched=True, max=4, batching="greedy")
     requests = concatenated([{"data": torch.zeros(1, 2)}, {"data": torch.zeros(2, 2), "request_size": 2}])
     assert [request["result"].tolist() for request in requests] == [[[3, 3]], [[3, 3], [3, 3]]]
 
@@ -107,7 +107,7 @@ def test_data_of_different_structure_is_not_concatenated(pipe):
 
 
 def test_stack_adds_the_batch_axis_and_removes_it(pipe):
-    stacked = pipe(CAT_SPLIT, factory="helpers:Double", max=4, batching="greedy", stack=True)
+    stacked = pipe(CAT_SPLIT, factory="helpers:Double", batched=True, max=4, batching="greedy", stack=True)
     requests = stacked([{"data": torch.full((2,), float(number))} for number in range(3)])
     assert [request["result"].tolist() for request in requests] == [[0, 0], [2, 2], [4, 4]]
 
@@ -195,7 +195,7 @@ def test_a_dlpack_struct_without_a_shape_is_a_data_type_error():
 
 def test_requests_that_do_not_fit_together_run_alone(pipe):
     requests = [{"data": torch.zeros(1, 2)}, {"data": torch.zeros(1, 3)}]
-    pipe(CAT_SPLIT, factory="helpers:CountsRows", max=4, batching="greedy")(requests)
+    pipe(CAT_SPLIT, factory="helpers:CountsRows", batched=True, max=4, batching="greedy")(requests)
     assert [request["result"].tolist() for request in requests] == [[[1, 1]], [[1, 1, 1]]]
 
 

@@ -13,7 +13,8 @@ from helpers import message
 
 
 def model(pipe, factory="Double", **config):
-    return pipe("TorchModel", factory=f"helpers:{factory}", **config)
+    """A pipe that joins requests; test_joining.py is about whether it may."""
+    return pipe("TorchModel", factory=f"helpers:{factory}", **{"batched": True, **config})
 
 
 def test_a_module_runs_and_the_data_of_the_request_is_unchanged(pipe):
@@ -246,7 +247,7 @@ SCALED = {"input_mean": [10, 20, 30], "input_std": [2, 4, 8], "input_scale": 0.5
 @pytest.mark.parametrize("kind", [torch.uint8, torch.float32])
 def test_input_scaling_gives_the_result_of_normalize_tensor(pipe, kind, dtype):
     images = torch.randint(0, 256, (2, 3, 4, 5)).to(kind)
-    config = {"factory": "helpers:Double"} | ({"dtype": dtype} if dtype else {})
+    config = {"factory": "helpers:Double", "batched": True} | ({"dtype": dtype} if dtype else {})
     inside = pipe("TorchModel", **SCALED, **config, row_shape=[3, 4, 5])
     steps = "S[hami-torch::NormalizeTensor,TorchModel]"
     before = pipe(steps, **{name.removeprefix("input_"): value for name, value in SCALED.items()}, **config)

@@ -85,7 +85,7 @@ def test_data_of_torch_on_the_default_stream_is_complete_before_it_is_read():
 
 @pytest.mark.parametrize("end", ENDS)
 def test_many_threads_and_instances_never_mix_up_their_data(end):
-    config = {"backend": f"S[hami-cuda::GpuTensor,TorchModel,{end}]", "factory": "torch.nn:Identity"}
+    config = {"backend": f"S[hami-cuda::GpuTensor,TorchModel,{end}]", "factory": "torch.nn:Identity", "batched": True}
     with hami.pipe({**config, "max": 8, "instance_num": 3}) as pipe, ThreadPoolExecutor(16) as threads:
 
         def ask(number: int) -> float:

@@ -6,6 +6,7 @@ joins requests whose rows are known to influence each other, unless the user ask
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -18,6 +19,16 @@ Axes = dict[str, "int | None"]
 STATIC_SCALES = (
     "quantise the model with static scales, or set batched = true to accept answers that depend on their neighbours"
 )
+
+
+WITHIN_ROWS = (
+    "change the model so that it computes each row by itself (batch normalisation in eval mode, static scales, no "
+    "softmax, sort or mean along this axis), or set batched = true to accept answers that depend on their neighbours"
+)
+
+log = logging.getLogger("hami.rows")
+
+_warned: set[str] = set()  # models whose finding the user overrides
 
 
 @dataclass(frozen=True)
@@ -59,7 +70,8 @@ class Joining:
         if self.source == "declared":
             return f"the configuration says so{f'; found in the model: {found}' if found else ''}"
         if self.verdict == "mixes":
-            return f"rows influence each other: {found}"
+            axes = f" ({self.axes})" if self.source == "measured" and self.axes else ""
+            return f"rows influence each other{axes}: {found}"
         return f"it is not known whether rows influence each other: {found}"
 
     def _found(self) -> str:
@@ -77,9 +89,41 @@ class Joining:
             return ""
         if self.quantized:
             return STATIC_SCALES
+        if self.verdict == "mixes" and self.source == "measured":
+            return WITHIN_ROWS
         if self.verdict == "mixes":
             return "export the model so that this operator works within each row, or send requests one by one"
-        return "name the axis with batched = true or batch_axes if rows are independent"
+        return "set batched = true if rows are independent"
+
+    @property
+    def explained(self) -> str:
+        """The reason and, if there is one, the advice."""
+        return f"{self.reason}; {self.advice}" if self.advice else self.reason
+
+    def facts(self) -> dict[str, str]:
+        """Return what `hami show` prints."""
+        facts = {
+            "requests": "joined" if self.joins else "one by one",
+            "rows": self.verdict,
+            "known by": {"none": "nothing", "proven": "proof", "measured": "test"}.get(self.source, self.source),
+            "axes": self.axes if self.joins else "",
+            "reason": self.reason,
+            "advice": self.advice,
+            "opset": str(self.opset or ""),
+        }
+        return {name: value for name, value in facts.items() if value}
+
+    def finding(self, model: str) -> str:
+        """Return the sentence about a model that `hami check` prints."""
+        what = "requests are joined" if self.joins else "requests run one by one"
+        return f'"{model}": {what}: {self.explained}'
+
+    def warn_of_override(self, backend: str, model: str) -> None:
+        """Log once for each model that `batched = true` joins rows that influence each other."""
+        if self.source == "declared" and self.joins and self.verdict == "mixes" and model not in _warned:
+            _warned.add(model)
+            found = replace(self, source="proven", joins=False).reason
+            log.warning("%s: batched = true joins the requests of %s, although %s", backend, model, found)
 
     @property
     def axes(self) -> str:
@@ -100,11 +144,11 @@ class Measurement:
 
 
 def decide_joining(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | None,
     *,
     backend: str,
     engine: str,
-    rules: str = "onnx",
+    rules: str | None = "onnx",
     files: Sequence[str] = (),
     batched: bool | None = None,
     batch_axes: Mapping[str, int | None] | None = None,
@@ -115,10 +159,10 @@ def decide_joining(
     """Decide whether requests may be joined. The finding is kept in the cache of the user.
 
     Args:
-        path: the ONNX file.
+        path: the file of the model; None: it has none, so that nothing is kept.
         backend: the backend that opens it, for messages.
         engine: name and version of what runs the model, for the key of the finding.
-        rules: the engine by whose rules prove_rows judges.
+        rules: the engine by whose rules prove_rows judges; None: the model is not an ONNX file, which has no proof.
         files: all files of the model; empty: `path`.
         batched: what the user says: True joins, False never does, None asks the proof.
         batch_axes: the axis of the rows by input or output, which the user names.
@@ -134,17 +178,24 @@ def decide_joining(
         return Joining(False, "declared", "unknown", why="batched = false")
     named = dict(batch_axes or {})
     parts: dict[str, Any] = {"engine": engine, "settings": [rules, sorted(named.items(), key=str), settings]}
-    files = files or [os.fspath(path)]
-    quick = stamp_key(files, **parts)
+    files = files or ([] if path is None else [os.fspath(path)])
+    quick = stamp_key(files, **parts) if files else None
     joining = known = _joining_of(load_finding(quick)) if quick else None
     if joining is None:
-        joining = _proven(path, backend, rules, named, limits or {})
-    if batched is None and joining.verdict == "unknown" and not joining.tested and measure is not None:
-        key = finding_key(files, **parts)
-        tested = _joining_of(load_finding(key))
-        joining = tested if tested is not None and tested.tested else _measured(joining, measure())
-        if joining is not tested:
-            save_finding(key, asdict(joining))
+        joining = (
+            Joining(False, "none", "unknown", why="only an ONNX model has a proof")
+            if path is None or rules is None
+            else _proven(path, backend, rules, named, limits or {})
+        )
+    if joining.verdict == "unknown" and not joining.tested and measure is not None:
+        key = finding_key(files, **parts) if files else None
+        tested = _joining_of(load_finding(key)) if key else None
+        if tested is not None and tested.tested:
+            joining = tested
+        elif batched is None:
+            joining = _measured(joining, measure())
+            if key:
+                save_finding(key, asdict(joining))
     if quick and joining != known:
         save_finding(quick, asdict(joining))
     if batched and not joining.joins:
@@ -187,7 +238,9 @@ def _measured(joining: Joining, found: Measurement) -> Joining:
         verdict=found.verdict,
         input_axes=found.input_axes,
         output_axes=found.output_axes,
-        why=found.why or joining.why,
+        operator="",  # the test says nothing about operators
+        node="",
+        why=found.why,
         largest=found.largest,
         tested=True,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Arrays = list[NDArray[Any]]
-Run = Callable[[Arrays], Sequence[Any]]
+Run = Callable[[Arrays], "Sequence[Any] | Mapping[str, Any]"]
 
 BATCHES = (2, 3, 8)  # rows that run together
 SEEDS = (0, 1, 2)  # mixing that depends on the data can hide from one set of rows
@@ -28,20 +28,28 @@ SHARED_INTEGERS = (1, 3)  # of inputs without rows: they may be sizes or repetit
 WORDS = ("", "a", "row", "neighbour", "Zürich", "0", "two words", "A" * 40)
 
 SUMMED_TERMS = {2: 16, 4: 4096, 8: 4096}  # by bytes of the dtype: engines sum values of 16 bits in float32
+EPS = {"bfloat16": 2.0**-7, "float16": 2.0**-10}  # of the types of 16 bits; TF32 has the eps of float16
 LOOSEST = 0.1  # a tolerance above it would accept another answer
 
 
-def tolerance(dtype: np.dtype[Any], nodes: int) -> float:
+def tolerance(dtype: np.dtype[Any], nodes: int, computed_in: str = "") -> float:
     """Return the largest relative difference that rounding explains: eps · √(terms of a sum) · √(nodes), at most 0.1.
 
     A sum of n terms that is rounded in another order differs by about √n · eps, and the errors of nodes that follow
     each other add up in the same way. 4096 terms cover the common layers; values of 16 bits are summed in float32, and
     only their results are rounded. Integers, bools and strings must be equal.
+
+    Args:
+        dtype: of the values that are compared.
+        nodes: number of nodes of the model.
+        computed_in: "float16" or "bfloat16" if the engine computes in a coarser type than `dtype`; "float16" for TF32.
     """
     if not _is_float(dtype):
         return 0.0
-    eps = {2: 2.0**-7 if dtype.name == "bfloat16" else 2.0**-10, 4: 2.0**-23, 8: 2.0**-52}.get(dtype.itemsize, 2.0**-3)
-    return min(LOOSEST, eps * math.sqrt(SUMMED_TERMS.get(dtype.itemsize, 1)) * math.sqrt(max(1, nodes)))
+    eps = EPS.get(dtype.name, {4: 2.0**-23, 8: 2.0**-52}.get(dtype.itemsize, 2.0**-3))
+    rounding = eps * math.sqrt(SUMMED_TERMS.get(dtype.itemsize, 1))
+    rounding = max(rounding, EPS.get(computed_in, 0.0) * math.sqrt(SUMMED_TERMS[2]))
+    return min(LOOSEST, rounding * math.sqrt(max(1, nodes)))
 
 
 @dataclass(frozen=True)
@@ -103,11 +111,13 @@ class _NotRun(Exception):
 def compare_rows(
     run: Run,
     inputs: Sequence[RowInput],
-    outputs: Sequence[str],
+    outputs: Sequence[str] | None,
     *,
     nodes: int,
     output_axes: dict[str, int | None] | None = None,
     seconds: float = 3.0,
+    computed_in: str = "",
+    most_rows: int | None = None,
 ) -> RowTest:
     """Run rows alone and together, and compare them.
 
@@ -115,13 +125,17 @@ def compare_rows(
         test.verdict
 
     Args:
-        run: runs the model on one array for each input, and returns one for each output. It may raise.
-        inputs, outputs: what the model takes and returns, in this order.
-        nodes: number of nodes of the model, for the tolerance.
+        run: runs the model on one array for each input, and returns one for each output, or a dict of them by name. It
+            may raise.
+        inputs: what the model takes, in this order.
+        outputs: names of what the model returns, in this order; None: `run` returns a dict.
+        nodes, computed_in: number of nodes of the model, and the type that it computes in, as in `tolerance`.
         output_axes: the axis of the rows of each output; None: it is found from the shapes.
         seconds: the test tries to end within this time, with smaller batches and fewer sets; at least one set runs.
+        most_rows: the largest batch that the model takes; None: any.
     """
-    return _Comparison(run, list(inputs), list(outputs), nodes, output_axes, seconds).result()
+    names = None if outputs is None else list(outputs)
+    return _Comparison(run, list(inputs), names, nodes, computed_in, output_axes, seconds, most_rows).result()
 
 
 class _Comparison:
@@ -129,16 +143,19 @@ class _Comparison:
         self,
         run: Run,
         inputs: list[RowInput],
-        outputs: list[str],
+        outputs: list[str] | None,
         nodes: int,
+        computed_in: str,
         output_axes: dict[str, int | None] | None,
         seconds: float,
+        most_rows: int | None,
     ) -> None:
-        self._run, self._inputs, self._outputs = run, inputs, outputs
-        self._nodes, self._axes = nodes, output_axes
+        self._run, self._inputs = run, inputs
+        self._outputs = outputs or []  # a dict of the first run has the names otherwise
+        self._nodes, self._computed_in, self._axes = nodes, computed_in, output_axes
         self._seconds = seconds
         self._end = time.monotonic() + seconds
-        self._batches: tuple[int, ...] = BATCHES
+        self._batches = tuple(size for size in BATCHES if most_rows is None or size <= most_rows)
         self._largest: Difference | None = None
         sizes = {each.shape[each.axis] for each in inputs if each.axis is not None and each.shape}
         fixed = {size for size in sizes if isinstance(size, int)}
@@ -158,6 +175,8 @@ class _Comparison:
             raise _NotRun("no input has an axis of rows")
         if self._fixed == 1:
             raise _NotRun("the axis of the rows has the fixed length 1")
+        if not self._batches:
+            raise _NotRun("the model takes one row")
         self._values = self._working_values()
         for seed in SEEDS:
             start = time.monotonic()
@@ -197,8 +216,8 @@ class _Comparison:
         """Leave out the largest batch if a set of rows would take too long: each row runs alone and in two orders."""
         if self._fixed is not None:
             self._batches = (self._fixed,)
-        elif one_row * (max(BATCHES) + 2 * sum(BATCHES)) > self._seconds:
-            self._batches = BATCHES[:-1]
+        elif one_row * (max(self._batches) + 2 * sum(self._batches)) > self._seconds and len(self._batches) > 1:
+            self._batches = self._batches[:-1]
 
     def _one_set(self, seed: int) -> None:
         most = max(self._batches)
@@ -229,6 +248,9 @@ class _Comparison:
         except Exception as error:  # an engine may raise anything
             text = str(error).strip().splitlines()
             raise _NotRun(text[0] if text else type(error).__name__) from error
+        if isinstance(results, Mapping):
+            self._outputs = self._outputs or list(results)
+            results = [results[name] for name in self._outputs]
         if not all(isinstance(result, (np.ndarray, np.generic)) for result in results):
             raise _NotRun("an output is not an array")
         return [np.asarray(result) for result in results]
@@ -241,26 +263,26 @@ class _Comparison:
                 fitting = [axis for axis, size in enumerate(output.shape) if size == self._fixed]
                 axes[name] = fitting[0] if fitting else None
             return axes
-        two, three = self._outputs_of(rows[:2]), self._outputs_of(rows[:3])
+        two, more = self._outputs_of(rows[:2]), self._outputs_of(rows[:3])
         axes = {}
         for name, *shapes in zip(
-            self._outputs, *([output.shape for output in outputs] for outputs in (alone[0], two, three)), strict=True
+            self._outputs, *([output.shape for output in outputs] for outputs in (alone[0], two, more)), strict=True
         ):
-            axes[name] = self._found_axis(name, shapes)
+            axes[name] = self._found_axis(name, shapes, (1, 2, len(rows[:3])))
         return axes
 
-    def _found_axis(self, name: str, shapes: list[tuple[int, ...]]) -> int | None:
-        one, two, three = shapes
+    def _found_axis(self, name: str, shapes: list[tuple[int, ...]], rows: tuple[int, ...]) -> int | None:
+        one, two, more = shapes
         if len({len(shape) for shape in shapes}) == 1:
-            changing = [axis for axis, size in enumerate(one) if (size, two[axis], three[axis]) == (1, 2, 3)]
-            others = [axis for axis, size in enumerate(one) if not size == two[axis] == three[axis]]
+            changing = [axis for axis, size in enumerate(one) if (size, two[axis], more[axis]) == rows]
+            others = [axis for axis, size in enumerate(one) if not size == two[axis] == more[axis]]
             if not others:
                 return None
             if changing == others and len(changing) == 1:
                 return changing[0]
         raise _Differs(
-            f'output "{name}" has the shape {list(one)} for one row, {list(two)} for two and {list(three)} for three, '
-            "so that its parts cannot be assigned to the rows"
+            f'output "{name}" has the shape {list(one)} for one row, {list(two)} for two and {list(more)} for '
+            f"{'three' if rows[2] == 3 else 'two'}, so that its parts cannot be assigned to the rows"
         )
 
     def _named(self, outputs: Arrays) -> Iterator[tuple[NDArray[Any], str]]:
@@ -278,7 +300,7 @@ class _Comparison:
         difference = largest_difference(alone, together, name, size)
         if self._largest is None or difference.relative > self._largest.relative:
             self._largest = difference
-        if difference.relative > tolerance(alone.dtype, self._nodes):
+        if difference.relative > tolerance(alone.dtype, self._nodes, self._computed_in):
             raise _Differs(f"{difference}, which is more than rounding explains")
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
+import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +18,37 @@ from hami_model_check.row_test import Difference, largest_difference, tolerance
 EVERY = 256  # joined batches; one of them costs one more row, which is below 1 % of the work even for batches of two
 
 log = logging.getLogger("hami.rows")
+
+_lock = threading.Lock()
+_watches: weakref.WeakKeyDictionary[Any, RowWatch] = weakref.WeakKeyDictionary()
+
+
+def _reset_after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_reset_after_fork)
+
+
+def shared_watch(
+    opened: object, backend: str, model: str, *, nodes: int, computed_in: str = "", stops: bool = True
+) -> RowWatch:
+    """Return the watch of an opened model: all nodes of a process that share it learn from each other.
+
+    Args:
+        opened: what the nodes share, such as a session; its watch is freed with it.
+        backend, model, nodes, computed_in: as for `RowWatch`.
+        stops: False: a watch of its own, because the user has asked this node for joining.
+    """
+    if not stops:
+        return RowWatch(backend, model, nodes=nodes, computed_in=computed_in, stops=False)
+    with _lock:
+        watch = _watches.get(opened)
+        if watch is None:
+            watch = _watches[opened] = RowWatch(backend, model, nodes=nodes, computed_in=computed_in)
+    return watch
 
 
 class RowWatch:
@@ -28,16 +62,26 @@ class RowWatch:
 
     Args:
         backend, model: for the message.
-        nodes: number of nodes of the model, for the tolerance.
+        nodes, computed_in: number of nodes of the model, and the type that it computes in, as in `tolerance`.
         every: one in so many joined batches is due.
         stops: whether a difference ends the joining; False: it is only logged, because the user has asked for joining.
     """
 
-    def __init__(self, backend: str, model: str, *, nodes: int, every: int = EVERY, stops: bool = True) -> None:
+    def __init__(
+        self,
+        backend: str,
+        model: str,
+        *,
+        nodes: int,
+        computed_in: str = "",
+        every: int = EVERY,
+        stops: bool = True,
+    ) -> None:
         self.joins = True
         self.difference: Difference | None = None
         self.largest = 0.0  # relative, of all rows that were compared
-        self._backend, self._model, self._nodes = backend, model, nodes
+        self._backend, self._model = backend, model
+        self._nodes, self._computed_in = nodes, computed_in
         self._every, self._stops = every, stops
         self._batches = itertools.count(1)  # `next` is atomic
         self._reports = itertools.count()
@@ -82,7 +126,7 @@ class RowWatch:
         for name, own, joined in zip(outputs, alone, together, strict=True):
             difference = largest_difference(own, np.asarray(joined), name, rows)
             self.largest = max(self.largest, difference.relative)
-            if difference.relative > tolerance(own.dtype, self._nodes):
+            if difference.relative > tolerance(own.dtype, self._nodes, self._computed_in):
                 self._stop(difference)
                 return False
         return True

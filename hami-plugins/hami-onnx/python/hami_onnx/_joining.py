@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import os
-import threading
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -14,26 +10,12 @@ import onnxruntime
 from hami_model_check.findings import stamp_of_package
 from hami_model_check.joining import Axes, Joining, Measurement, decide_joining
 from hami_model_check.row_test import RowInput, compare_rows
-from hami_model_check.row_watch import RowWatch
+from hami_model_check.row_watch import shared_watch
 
 from hami_onnx._model import Model
 from hami_onnx._rows import Rows, candidate_axes, first_axes, read_batch_axes
 from hami_onnx._specs import TensorSpec
 from hami_onnx.session import find_files, read_model
-
-log = logging.getLogger("hami.rows")
-
-_lock = threading.Lock()
-_watches: weakref.WeakKeyDictionary[onnxruntime.InferenceSession, RowWatch] = weakref.WeakKeyDictionary()
-_warned: set[str] = set()  # models whose finding the user overrides
-
-
-def _reset_after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 def engine_name() -> str:
@@ -69,12 +51,13 @@ def join_rows(
         backend=backend,
     )
     if batched and (joining.source == "declared" or not joining.joins):
-        joining = _declared(joining, model, axes, path, backend)
+        joining = _declared(joining, model, axes, backend)
+        joining.warn_of_override(backend, path)
     model.joining = joining
     model.rows = Rows.of(joining, model.inputs, model.outputs, batched)
     if model.rows.joins and not (joining.source == "declared" and joining.verdict == "mixes"):
         nodes = read_model(path, limits, backend).nodes
-        model.watch = _watch(session, path, nodes, backend, stops=joining.source != "declared")
+        model.watch = shared_watch(session, backend, path, nodes=nodes, stops=joining.source != "declared")
 
 
 def prove_ahead(
@@ -123,7 +106,7 @@ def _decide(
     )
 
 
-def _declared(joining: Joining, model: Model, axes: Axes | None, path: str, backend: str) -> Joining:
+def _declared(joining: Joining, model: Model, axes: Axes | None, backend: str) -> Joining:
     """Return the axes for `batched = true`: those that the user names, else axis 0 everywhere."""
     if axes is None:
         shown = ", ".join(f"{spec.name} {spec}" for spec in (*model.inputs, *model.outputs))
@@ -131,9 +114,6 @@ def _declared(joining: Joining, model: Model, axes: Axes | None, path: str, back
             f"{backend}: batched = true needs the same axis 0 in all inputs and outputs, got {shown}; "
             "name other axes with batch_axes"
         )
-    if joining.verdict == "mixes" and path not in _warned:
-        _warned.add(path)
-        log.warning("%s: batched = true joins the requests of %s, although %s", backend, path, _found(joining))
     return replace(
         joining,
         joins=True,
@@ -141,21 +121,6 @@ def _declared(joining: Joining, model: Model, axes: Axes | None, path: str, back
         input_axes={spec.name: axes.get(spec.name) for spec in model.inputs},
         output_axes={spec.name: axes.get(spec.name) for spec in model.outputs},
     )
-
-
-def _found(joining: Joining) -> str:
-    return replace(joining, source="proven", joins=False).reason
-
-
-def _watch(session: onnxruntime.InferenceSession, path: str, nodes: int, backend: str, *, stops: bool) -> RowWatch:
-    """Return the watch of a session: all nodes of a process that share a model learn from each other."""
-    if not stops:
-        return RowWatch(backend, path, nodes=nodes, stops=False)
-    with _lock:
-        watch = _watches.get(session)
-        if watch is None:
-            watch = _watches[session] = RowWatch(backend, path, nodes=nodes)
-    return watch
 
 
 def _measure(model: Model, named: Axes, nodes: int) -> Measurement:

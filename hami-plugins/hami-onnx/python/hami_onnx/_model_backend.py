@@ -71,8 +71,7 @@ class OnnxModelBackend(OnnxLimits):
             backend=backend,
         )
         if self.batched is not False and not model.rows.joins:
-            advice = f"; {model.joining.advice}" if model.joining.advice else ""
-            self.remark(f"{backend} runs requests one by one: {model.joining.reason}{advice}")
+            self.remark(f"{backend} runs requests one by one: {model.joining.explained}")
         elif model.rows.fixed == 1:
             self.remark(
                 f"{backend} runs rows one by one: the batch axis of the model has the fixed length 1; export it with a "

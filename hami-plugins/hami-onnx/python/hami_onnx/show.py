@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import onnxruntime
@@ -31,13 +32,7 @@ def show_model(path: str) -> dict[str, Any]:
         "inputs": [f"{spec.name}  {spec}" for spec in model.inputs],
         "optional inputs": [f"{spec.name}  {spec}" for spec in model.optional],
         "outputs": [f"{spec.name}  {spec}" for spec in model.outputs],
-        "requests": "joined" if model.rows.joins else "one by one",
-        "rows": joining.verdict,
-        "known by": {"none": "nothing", "proven": "proof", "measured": "test"}.get(joining.source, joining.source),
-        "axes": joining.axes if model.rows.joins else "",
-        "reason": joining.reason,
-        "advice": joining.advice,
-        "opset": joining.opset or "",
+        **replace(joining, joins=model.rows.joins).facts(),
     }
     if model.rows.joins:
         facts["largest difference"] = _largest(model, read_model(path, {}, _BACKEND).nodes)
@@ -77,6 +72,4 @@ def findings_of(params: dict[str, Any]) -> list[str]:
             params.get("custom_operators") or [],
         ],
     )
-    what = "requests are joined" if joining.joins else "requests run one by one"
-    advice = f"; {joining.advice}" if joining.advice else ""
-    return [f'"{os.path.basename(path)}": {what}: {joining.reason}{advice}']
+    return [joining.finding(os.path.basename(path))]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import hami
 from hami.batching import fail_request
+from hami_model_check.row_watch import RowWatch
 
 from hami_torch._program import InputSpec, first_line
 from hami_torch._rows import own_rows
@@ -110,12 +111,13 @@ def run_group(
     call: Call,
     backend: TensorBackend,
     dtypes: Callable[[Structure], list[torch.dtype | None]],
+    watch: RowWatch | None = None,
 ) -> None:
     """Call the program once for requests of one kind."""
     columns = [list(parts) for parts in zip(*(request.tensors for request in requests), strict=True)]
     rows = [request.rows for request in requests]
     structure = requests[0].structure
-    run_together(items, BatchInput(columns, structure, dtypes(structure)), rows, call, backend)
+    run_together(items, BatchInput(columns, structure, dtypes(structure)), rows, call, backend, watch)
     for item, request in zip(items, requests, strict=True):
         if request.is_row and "result" in item:
             backend.give(item, map_tensors(item["result"], _without_batch_axis))
@@ -125,10 +127,18 @@ def _without_batch_axis(tensor: torch.Tensor) -> torch.Tensor:
     return tensor[0] if tensor.shape[:1] == (1,) else tensor
 
 
-def run_together(items: Batch, inputs: BatchInput, rows: list[int], call: Call, backend: TensorBackend) -> None:
+def run_together(
+    items: Batch,
+    inputs: BatchInput,
+    rows: list[int],
+    call: Call,
+    backend: TensorBackend,
+    watch: RowWatch | None = None,
+) -> None:
     """Call the program once for all requests and give each its rows of the output; `rows` is the count of each.
 
-    If the call fails, or an output has not one row per input row, each request runs alone.
+    Each request runs alone if the call fails, if an output has not one row per input row, or if the watch, which runs a
+    row of some batches again, finds that it depends on its neighbours.
     """
     total = sum(rows)
     samples = [parts[0] for parts in inputs.columns]
@@ -152,6 +162,8 @@ def run_together(items: Batch, inputs: BatchInput, rows: list[int], call: Call, 
             _run_separately(items, inputs, rows, call, backend)
         else:
             _fail_modified(items, "an output does not have one row for each input row")
+    elif watch is not None and watch.is_due() and not _is_the_same_alone(inputs, output, total, call, backend, watch):
+        _run_separately(items, inputs, rows, call, backend)
     elif isinstance(output, torch.Tensor):
         backend.give_rows(items, output, rows)
     else:
@@ -167,6 +179,44 @@ def _run_separately(items: Batch, inputs: BatchInput, rows: list[int], call: Cal
         run_together(
             [item], BatchInput([[part] for part in parts], inputs.structure, inputs.dtypes), [count], call, backend
         )
+
+
+def _is_the_same_alone(
+    inputs: BatchInput, output: Any, total: int, call: Call, backend: TensorBackend, watch: RowWatch
+) -> bool:
+    """Run the last row of a batch alone, and return whether its requests may keep what they got in the batch."""
+    backend.count("watched")
+    row = BatchInput([[parts[-1][-1:]] for parts in inputs.columns], inputs.structure, inputs.dtypes)
+    together = named_outputs(output)
+    is_same = watch.compare(
+        list(together),
+        [as_array(part[-1:]) for part in together.values()],
+        lambda: [as_array(part) for part in named_outputs(call(row, 1)).values()],
+        rows=total,
+    )
+    if not is_same:
+        backend.count("watch_differences")
+    return is_same or watch.joins
+
+
+def named_outputs(output: Any) -> dict[str, Any]:
+    """Return the outputs of a program by name: the keys of a dict, else "result" or "result[0]", …"""
+    if isinstance(output, Mapping):
+        return dict(output)
+    if isinstance(output, (list, tuple)):
+        return {f"result[{index}]": part for index, part in enumerate(output)}
+    return {"result": output}
+
+
+WITHOUT_NUMPY = {torch.bfloat16, *(getattr(torch, name) for name in dir(torch) if name.startswith("float8"))}
+
+
+def as_array(tensor: Any) -> Any:
+    """Return a tensor as an array in CPU memory, in float32 if NumPy lacks its type; anything else unchanged."""
+    if not isinstance(tensor, torch.Tensor):
+        return tensor
+    tensor = tensor.detach().cpu()
+    return (tensor.float() if tensor.dtype in WITHOUT_NUMPY else tensor).numpy()
 
 
 def tensor_versions(tensors: list[torch.Tensor]) -> list[int]:

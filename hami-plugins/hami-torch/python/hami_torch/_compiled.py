@@ -92,6 +92,14 @@ def _tensor_signature(tensor: torch.Tensor) -> tuple[Any, ...]:
     return tensor.shape, strides, tensor.dtype, tensor.is_inference()
 
 
+def eager(program: Any) -> Any:
+    """Return what runs the program as it was before torch.compile, so that a run compiles nothing."""
+    if not isinstance(program, torch.nn.Module):
+        return program
+    original = getattr(program, ORIGINAL_MODULE, program)
+    return original._call_impl if getattr(original, "_compiled_call_impl", None) is not None else original
+
+
 def is_compiled(program: object) -> bool:
     """Whether torch.compile made any part of the program, which then compiles when it gets a new shape."""
     return any(True for _ in _compiled_parts(program))

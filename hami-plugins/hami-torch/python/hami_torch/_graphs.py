@@ -53,7 +53,7 @@ class Graphs:
         self.sizes = sorted(sizes)
         self._input = example
         self._device = example.device
-        self._pads = len(set(self.sizes)) > 1 or self._rows_follow_input(call)
+        self.pads = len(set(self.sizes)) > 1 or self._rows_follow_input(call)
         self._lock = threading.Lock()  # guards the buffers, which one caller uses at a time
         self._captured: dict[int, _Captured] = {}
         # A graph also uses resources of the stream that it was captured on, such as the workspace of cuBLAS. Therefore
@@ -75,7 +75,7 @@ class Graphs:
                     f"{owner}: the model cannot be captured as a CUDA graph of {size} rows: {first_line(error)}; "
                     'remove "graphs" to run it without CUDA graphs'
                 ) from error
-        self._pads = self._pads and all(_is_per_row(each.output, size) for size, each in self._captured.items())
+        self.pads = self.pads and all(_is_per_row(each.output, size) for size, each in self._captured.items())
 
     def _rows_follow_input(self, call: Callable[..., Any]) -> bool:
         """Whether outputs have as many rows as the input in a run with one row less than the only size.
@@ -126,7 +126,7 @@ class Graphs:
         over the padding too.
         """
         return (
-            (rows <= self.sizes[-1] if self._pads else rows in self._captured)
+            (rows <= self.sizes[-1] if self.pads else rows in self._captured)
             and row_shape == self._input.shape[1:]
             and dtype == self._input.dtype
         )

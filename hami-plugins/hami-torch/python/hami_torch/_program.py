@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 import hami
+from hami_model_check.joining import Joining
 
 from hami_torch._compiled import CompiledModule, is_compiled, reject_own_cuda_graphs
 from hami_torch._device import synchronize
@@ -77,7 +78,14 @@ class Program:
         module: Any = call if isinstance(call, torch.nn.Module) else None
         held = () if module is None else (*module.parameters(), *module.buffers())
         self._held_addresses = {_storage_address(tensor) for tensor in held} - {None}  # memory the program keeps
+        self.joinings: dict[str, Joining] = {}  # what a test found, by settings
         self._last_storages: list[Any] = []  # weak references to the memory of the last run's outputs
+
+    def arguments(self, tensors: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
+        """Return the inputs, given in their order, as positional and keyword arguments."""
+        names = [spec.name for spec in self.inputs or ()]
+        first = len(tensors) - self.keywords
+        return list(tensors[:first]), dict(zip(names[first:], tensors[first:], strict=True))
 
     def own_outputs(self, output: Any) -> Any:
         """Return outputs that callers may modify and keep: a copy where the program keeps the memory, or rows share it.
@@ -307,13 +315,8 @@ def _row_range(program: Any) -> tuple[int | None, int | Literal["auto"] | None]:
         return (first_sizes[0], first_sizes[0]) if len(set(first_sizes)) == 1 else (None, None)
     for size in first_sizes:
         limits = None if isinstance(size, int) else program.range_constraints.get(size.node.expr)
-        if limits is not None:
-            try:
-                upper = int(limits.upper)
-            except (OverflowError, TypeError, ValueError):  # infinite
-                continue
-            if upper < _NO_LIMIT:
-                return None, upper
+        if limits is not None and bool(limits.upper < _NO_LIMIT):  # int() of torch's infinity raises, by version
+            return None, int(limits.upper)
     return None, None if any(isinstance(size, int) for size in first_sizes) else "auto"
 
 

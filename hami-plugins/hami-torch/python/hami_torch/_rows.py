@@ -8,7 +8,7 @@ from typing import Any
 import hami
 
 from hami_torch import _streams
-from hami_torch._torch import torch
+from hami_torch._torch import torch, torch_untyped
 from hami_torch._types import Batch
 
 
@@ -69,7 +69,7 @@ def own_rows(tensor: torch.Tensor, counts: list[int]) -> tuple[torch.Tensor, ...
     releases the GIL.
     """
     if 2 * max(counts) < sum(counts) and tensor.is_contiguous():
-        return tuple(torch.split_with_sizes_copy(tensor, counts))
+        return tuple(torch_untyped.split_with_sizes_copy(tensor, counts))
     return tuple(owned(part) for part in torch.split(tensor, counts))
 
 

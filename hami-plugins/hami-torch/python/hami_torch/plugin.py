@@ -32,6 +32,24 @@ def hami_register(registry: Any) -> None:
 
 
 @hookimpl
+def hami_show_file(path: str) -> dict[str, Any] | None:
+    if not path.endswith((".pt2", ".pt", ".torchscript")):
+        return None
+    from hami_torch.show import show_program
+
+    return show_program(path)
+
+
+@hookimpl
+def hami_findings(backend: str, params: dict[str, Any]) -> list[str]:
+    if backend != "TorchModel":
+        return []
+    from hami_torch.show import findings_of
+
+    return findings_of(params)
+
+
+@hookimpl
 def hami_report() -> dict[str, str]:
     try:
         from hami_torch._torch import torch

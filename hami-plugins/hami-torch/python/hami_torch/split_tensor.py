@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 import hami
@@ -20,6 +21,7 @@ from hami_torch._tensor import (
     size_of,
     tensors_of,
 )
+from hami_torch._torch import torch
 from hami_torch._types import Batch, Request
 
 
@@ -41,8 +43,9 @@ class SplitTensor(TensorBackend):
         for item in batch:
             rows = slice(start, start + count_rows(item))
             is_row = self.stack or item.get(TENSOR_ROWS, None) == WITHOUT_BATCH_AXIS
+            at = rows.start if is_row else rows
             for _, value in self.read([item], lambda item: self._whole(item, total)):
-                self.give(item, map_tensors(value, lambda tensor, at=rows.start if is_row else rows: owned(tensor[at])))
+                self.give(item, map_tensors(value, partial(_own_rows, at)))
                 set_tensor_rows(item, None)
             start = rows.stop
 
@@ -59,3 +62,7 @@ class SplitTensor(TensorBackend):
                     "and axis 0 must have as many"
                 )
         return value
+
+
+def _own_rows(at: int | slice, tensor: torch.Tensor) -> torch.Tensor:
+    return owned(tensor[at])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import hami
+from hami_model_check.joining import Measurement
+from hami_model_check.row_watch import RowWatch, shared_watch
 
 from hami_torch._batch import (
     BatchInput,
@@ -17,6 +20,7 @@ from hami_torch._batch import (
 )
 from hami_torch._device import as_current
 from hami_torch._graphs import Graphs
+from hami_torch._joining import coarsest_type, decide, measure_rows, node_count, settings_of
 from hami_torch._program import InputSpec, Program, Source, first_line, open_program
 from hami_torch._rows import concatenated
 from hami_torch._scaling import Scaling
@@ -29,7 +33,8 @@ class TorchModel(TensorBackend):
     """Run a torch model on `data`: one tensor on the device, a list of its inputs in order, or a dict of them by name.
 
     The model is a file (`model`) or an nn.Module that a function makes (`factory`). Axis 0 of every input is the
-    batch, and requests of equal shapes and dtypes run together. If the inputs are known, from torch.export or
+    batch. Requests of equal shapes and dtypes run together if a test shows at the start that rows are independent;
+    other requests run one by one. If the inputs are known, from torch.export or
     `row_shape`, data without the batch axis is one row, and dtypes are converted where no value can be lost. The
     result has the structure of the model's output, a tensor, a list or a dict, with the rows of the request.
     """
@@ -56,11 +61,17 @@ class TorchModel(TensorBackend):
     row_dtype: Annotated[str | None, "dtype of that input; default: `dtype`, or float32"] = None
     rows: Annotated[int | None, "rows of that run; torch.compile optimizes for this number"] = None
     graphs: Annotated[list[Any], "batch sizes to capture as CUDA graphs; needs `row_shape`"] = []  # noqa: RUF012
+    batched: Annotated[
+        bool | None, "whether requests are joined; default: if a test shows that rows are independent"
+    ] = None
 
     _program: Program | None = None
     _scaling: Scaling | None = None
     _graphs: Graphs | None = None
     _inputs: list[InputSpec] | None = None
+    _joins = False
+    _watch: RowWatch | None = None
+    _has_remarked = False
 
     def init(self, options: Any) -> None:
         super().init(options)
@@ -114,6 +125,46 @@ class TorchModel(TensorBackend):
         self._inputs = self._known_inputs(shape, self._program)
         if shape is not None:
             self._prepare(shape, sizes, self._program)
+        self._decide(source, self._program)
+
+    def _decide(self, source: Source, program: Program) -> None:
+        """Find out whether requests may be joined."""
+        inputs = self._inputs
+        joining = decide(
+            source,
+            program,
+            batched=self.batched,
+            settings=settings_of(vars(self)),
+            measure=None if inputs is None else lambda: self._measure(program, inputs),
+        )
+        if inputs is None and not joining.joins and joining.source == "none":
+            why = 'the inputs of the model are unknown, so that it cannot be tested; set "row_shape"'
+            joining = replace(joining, why=why)
+        self._joins = joining.joins
+        if not joining.joins:
+            if self._graphs is not None:
+                self._graphs.pads = False
+            if self.batched is not False:
+                self.remark(f"TorchModel runs requests one by one: {joining.explained}")
+        elif joining.source != "declared" or joining.verdict != "mixes":
+            self._watch = shared_watch(
+                program,
+                "TorchModel",
+                source.model or source.factory,
+                nodes=node_count(program),
+                computed_in=coarsest_type(program, self.torch_device),
+                stops=joining.source != "declared",
+            )
+
+    def _measure(self, program: Program, inputs: list[InputSpec]) -> Measurement:
+        if self._scaling is None:
+            return measure_rows(program, inputs, self.torch_device, self._converted)
+        inputs = [spec._replace(dtype=torch.float32) for spec in inputs]
+        return measure_rows(program, inputs, self.torch_device, lambda tensor, _: self._scaled(tensor))
+
+    def _scaled(self, tensor: torch.Tensor) -> torch.Tensor:
+        assert self._scaling is not None
+        return self._scaling(self._converted(tensor, None))
 
     def _known_inputs(self, shape: list[int] | None, program: Program) -> list[InputSpec] | None:
         """Return what the program takes: from its file, or from `row_shape`; None if neither says it."""
@@ -186,22 +237,35 @@ class TorchModel(TensorBackend):
         return sorted(sizes, reverse=True)[:2] if sizes else [1, max(2, self.rows or 1)]
 
     def min(self) -> Any:
-        return self._program.rows if self._program else None
+        return self._program.rows if self._program and self._joins else None
 
     def max(self) -> Any:
+        if self._program and not self._joins:
+            return 1
         if self._graphs is not None:
             return self._graphs.sizes[-1]
         return self._program.max_rows if self._program else None
 
     def run(self, batch: Batch) -> None:
         assert self._program is not None, "forward after close"
+        watch = self._watch
+        if watch is None or watch.joins:
+            self._run_together(batch)
+        else:
+            for item in batch:
+                self._run_together([item])
+        if watch is not None and watch.difference is not None and not self._has_remarked:
+            self._has_remarked = True
+            self.remark(f"TorchModel: {watch.finding}")
+
+    def _run_together(self, batch: Batch) -> None:
         found = self.parts(batch)
         if found is not None and self._can_run_as_one(batch, *found):
             parts, rows = found
-            run_together(batch, BatchInput([parts], None, self._dtypes_for(None)), rows, self._call, self)
+            run_together(batch, BatchInput([parts], None, self._dtypes_for(None)), rows, self._call, self, self._watch)
         else:
             for items, requests in self.read_groups(batch, self._read_request, kind_of):
-                run_group(items, requests, self._call, self, self._dtypes_for)
+                run_group(items, requests, self._call, self, self._dtypes_for, self._watch)
 
     def _can_run_as_one(self, batch: Batch, parts: list[torch.Tensor], rows: list[int]) -> bool:
         if any(item.get("request_size", count) != count for item, count in zip(batch, rows, strict=True)):
@@ -259,8 +323,8 @@ class TorchModel(TensorBackend):
             names = [spec.name for spec in program.inputs]
             if isinstance(inputs.structure, tuple):
                 tensors = [tensors[inputs.structure.index(name)] for name in names]
-            first = len(names) - program.keywords
-            return self._run_program(*tensors[:first], **dict(zip(names[first:], tensors[first:], strict=True)))
+            args, kwargs = program.arguments(tensors)
+            return self._run_program(*args, **kwargs)
         if isinstance(inputs.structure, tuple):
             return self._run_program(**dict(zip(inputs.structure, tensors, strict=True)))
         return self._run_program(*tensors)
@@ -284,7 +348,7 @@ class TorchModel(TensorBackend):
             if self._graphs is not None:
                 self._graphs.close()
         finally:
-            self._graphs = self._program = None
+            self._graphs = self._program = self._watch = None
 
 
 def _positive_integers(values: list[Any], name: str) -> list[int]:

@@ -17,6 +17,7 @@ SECOND = torch.device("cuda:1")
 CONV = {"factory": "torch.nn:Conv2d", "arguments": ["in_channels=3", "out_channels=4", "kernel_size=3"]}
 PATH = "S[GpuTensor,CropTensor,ResizeTensor,CvtColorTensor,hami-torch::NormalizeTensor,TorchModel,{end}]"
 PATH_CONFIG = {"box": [0, 0, 60, 60], "width": 32, "height": 32, "color": "bgr", "max": 4, "batching": "greedy"}
+PATH_CONFIG["batched"] = True
 
 
 @pytest.fixture

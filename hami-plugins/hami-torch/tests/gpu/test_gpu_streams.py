@@ -153,6 +153,7 @@ PATH_CONFIG = {
     "color": "bgr",
     "factory": "torch.nn:Conv2d",
     "arguments": ["in_channels=3", "out_channels=4", "kernel_size=3"],
+    "batched": True,
     "max": 4,
     "batching": "greedy",
 }
@@ -180,6 +181,7 @@ def test_many_threads_and_instances_never_mix_up_their_data(pipe, end):
         width=64,
         height=64,
         factory="helpers:Double",
+        batched=True,
         max=8,
         instance_num=3,
     )

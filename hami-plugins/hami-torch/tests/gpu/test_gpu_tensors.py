@@ -27,6 +27,7 @@ def test_a_batch_is_concatenated_run_and_split_on_the_gpu(pipe):
     concatenated = pipe(
         "SyncTensor[CatSplit[S[GpuTensor,hami-torch::CatTensor],TorchModel,hami-torch::SplitTensor]]",
         factory="helpers:Double",
+        batched=True,
         max=4,
         batching="greedy",
     )
@@ -41,6 +42,7 @@ def test_with_providers_the_bare_names_select_this_package():
         "node": {
             "backend": "S[CatSplit[S[GpuTensor,CatTensor],S[ContiguousTensor,TorchModel],SplitTensor],SyncTensor]",
             "factory": "helpers:Double",
+            "batched": True,
             "max": 4,
             "batching": "greedy",
         },

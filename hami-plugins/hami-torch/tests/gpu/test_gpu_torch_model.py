@@ -12,7 +12,11 @@ import pytest
 import torch
 from helpers import Scaled, message
 
-CONV = {"factory": "torch.nn:Conv2d", "arguments": ["in_channels=3", "out_channels=8", "kernel_size=3"]}
+CONV = {
+    "factory": "torch.nn:Conv2d",
+    "arguments": ["in_channels=3", "out_channels=8", "kernel_size=3"],
+    "batched": True,
+}
 
 
 def conv(pipe, tmp_path, **config):
@@ -151,7 +155,7 @@ def test_an_aotinductor_package_runs_on_the_device_it_is_compiled_for(pipe, tmp_
         program = torch.export.export(module, (x,), dynamic_shapes={"x": {0: torch.export.Dim("n", max=8)}})
         path = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "m.pt2"))
     hami.allow_library(path)
-    compiled = pipe("S[TorchModel,SyncTensor]", model=path, max=4, batching="greedy", instance_num=2)
+    compiled = pipe("S[TorchModel,SyncTensor]", model=path, batched=True, max=4, batching="greedy", instance_num=2)
     requests = compiled([{"data": torch.full((1, 2), float(i), device="cuda")} for i in range(8)])
     assert [request["result"].tolist() for request in requests] == [[[3.0 * i, 3.0 * i]] for i in range(8)]
     with pytest.raises(hami.ConfigError) as raised:
@@ -173,7 +177,7 @@ class AllocatesTooMuch(torch.nn.Module):
     ("backend", "device"), [("S[GpuTensor,TorchModel,SyncTensor]", "cpu"), ("S[TorchModel,SyncTensor]", "cuda")]
 )
 def test_out_of_memory_fails_the_batch_and_frees_its_memory(pipe, backend, device):
-    alive = pipe(backend, factory="test_gpu_torch_model:AllocatesTooMuch", max=4, batching="greedy")
+    alive = pipe(backend, factory="test_gpu_torch_model:AllocatesTooMuch", batched=True, max=4, batching="greedy")
     assert alive({"data": torch.zeros(1, device=device)})["result"].item() == 1
     gc.collect()
     before = torch.cuda.memory_allocated()
