@@ -140,6 +140,25 @@ def test_an_address_cannot_have_a_variable_of_this_machine(tmp_path: Path) -> No
         lock.read(file)
 
 
+def test_an_address_that_is_none_is_an_error(tmp_path: Path) -> None:
+    file = write_lock(tmp_path, url="https://[packages/acme_one-1.0.0-py3-none-any.whl")
+    with pytest.raises(hami.PluginError, match="is not a lock that hami reads: Invalid IPv6 URL"):
+        lock.read(file)
+
+
+@pytest.mark.parametrize("marker", ["python_version ~= 'abc'", "'a' < 'b'", "os_name > ", "("])
+def test_an_environment_that_cannot_be_compared_is_an_error(tmp_path: Path, marker: str) -> None:
+    file = write_lock(tmp_path, more=f'environments = ["{marker}"]')
+    with pytest.raises(hami.PluginError):
+        lock.read(file)
+
+
+def test_a_lock_that_is_nested_without_end_is_an_error(tmp_path: Path) -> None:
+    file = write_lock(tmp_path, more="x = " + "[" * 5000 + "]" * 5000)
+    with pytest.raises(hami.PluginError, match="is not a lock that hami reads"):
+        lock.read(file)
+
+
 def test_no_line_for_an_installer_has_a_variable() -> None:
     with (
         pytest.raises(hami.PluginError, match=r"acme-one has .* in its version or address"),

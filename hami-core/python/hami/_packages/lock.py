@@ -101,7 +101,7 @@ def read(path: Path) -> list[Locked]:
         fits = not python or satisfies(platform.python_version(), parse_requirement(f"python{python}")[1])
     except OSError as error:
         raise PluginError(f"cannot read {printable(path)}: {fetch.reason(error)}; write it with hami lock") from error
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         reason = f"it has no {error}" if isinstance(error, KeyError) else error
         raise PluginError(
             f"{printable(path)} is not a lock that hami reads: {reason}; write it again with hami lock"
@@ -127,14 +127,14 @@ def _is_here(marker: str) -> bool:
     if all(part and part[1] in values for part in parts):
         return all(values[part[1]] == part[2] for part in parts if part)
     try:
-        from packaging.markers import InvalidMarker, Marker
+        from packaging.markers import InvalidMarker, Marker, UndefinedComparison, UndefinedEnvironmentName
     except ImportError:
         raise PluginError(
             f'the lock has the environment "{marker}", which only the package packaging can read: pip install packaging'
         ) from None
     try:
         return Marker(marker).evaluate()
-    except InvalidMarker as error:
+    except (InvalidMarker, UndefinedComparison, UndefinedEnvironmentName) as error:
         raise PluginError(f'the lock has an environment that is not a marker, "{marker}"; write it again') from error
 
 
@@ -162,6 +162,7 @@ def _locked(package: dict[str, Any]) -> Locked:
         raise ValueError(f"{name} has a space or a control character in its version or address")
     if VARIABLE.search(locked.url):
         raise ValueError(f"the address of {name} has ${{…}}, which an installer replaces by a variable of this machine")
+    urlsplit(locked.url)  # ValueError for an address that has none of the forms
     if not _VERSION.fullmatch(locked.version):
         raise ValueError(f"{locked.version!r} is not the version of a package, {name}")
     return locked
