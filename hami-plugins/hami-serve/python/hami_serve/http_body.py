@@ -46,11 +46,14 @@ async def read_body(
     lease.add(length)
     body, more = await _part(receive)
     if more:
-        parts = bytearray(body)
-        while more and len(parts) <= limit:
-            lease.resize(max(length, len(parts)))  # a body in chunks has declared no length
+        parts, size = bytearray(length), len(body)  # of its final size: a buffer that grows has more than that
+        parts[:size] = body
+        while more and size <= limit:
+            lease.resize(max(length, size))  # a body in chunks has declared no length
             part, more = await _part(receive)
-            parts += part
+            parts[size : size + len(part)] = part
+            size += len(part)
+        del parts[size:]
         body = parts
     whole: memoryview | None = scope.get("extensions", {}).get(EXTENSION, {}).get("body")
     body = body if whole is None else whole
