@@ -33,9 +33,10 @@ def enter(name: str) -> None:
             environments.ensure(name, base_python())
         return 0
 
-    status = guarded(make)
-    if status:
-        sys.exit(status)
+    if not environments.is_current(name, base_python()):
+        status = guarded(make)
+        if status:
+            sys.exit(status)
     python = str(folder / "bin" / "python")
     sys.stdout.flush()
     os.execv(python, [python, *sys.argv])

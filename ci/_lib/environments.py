@@ -63,12 +63,22 @@ def first_package(requirements: Path) -> str:
     return re.split(r"[^\w.-]", next(lines), maxsplit=1)[0]
 
 
+def key_of(name: str, python: str) -> str:
+    """Return what the environment for ci/requirements/NAME.txt depends on."""
+    contents = b"".join(file.read_bytes() for file in included(REQUIREMENTS / f"{name}.txt"))
+    return hashlib.sha256(contents + f"{python} {sys.version}".encode()).hexdigest()
+
+
+def is_current(name: str, python: str) -> bool:
+    """Return whether `ensure` would change nothing."""
+    return stamped(CACHE / "envs" / name, key_of(name, python))
+
+
 def ensure(name: str, python: str | None = None) -> Path:
     """Return the interpreter of the environment for ci/requirements/NAME.txt; create or update it first."""
     python = python or sys.executable
     folder, requirements = CACHE / "envs" / name, REQUIREMENTS / f"{name}.txt"
-    contents = b"".join(file.read_bytes() for file in included(requirements))
-    key = hashlib.sha256(contents + f"{python} {sys.version}".encode()).hexdigest()
+    key = key_of(name, python)
     with exclusive(f"env-{name}"):
         if not stamped(folder, key):
             preflight.require_index(first_package(requirements))
