@@ -46,6 +46,16 @@ def test_an_error_about_max_repeats_what_the_backend_says():
     ]
 
 
+def test_an_error_about_request_size_repeats_why_the_backend_takes_one_item():
+    node = {"backend": "TestRemarking", "text": "rows influence each other"}
+    with hami.pipe({"node": node}) as pipe, pytest.raises(hami.RequestError) as error:
+        pipe({"data": 1, "request_size": 2})
+    assert str(error.value).splitlines()[:2] == [
+        'request_size is 2; node "node" takes at most 1',
+        "rows influence each other",
+    ]
+
+
 def test_a_backend_without_a_pipe_cannot_remark():
     with pytest.raises(hami.ConfigError, match=r"Remarking.remark works from `init` on"):
         Remarking().remark("text")

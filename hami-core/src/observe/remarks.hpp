@@ -22,6 +22,12 @@ class Remarks {
     MutexLock lock(mutex_);
     return texts_;
   }
+  // Each on a line of its own, below an error that they may explain.
+  std::string lines() const {
+    std::string text;
+    for (const std::string& remark : all()) text += '\n' + remark;
+    return text;
+  }
 
  private:
   mutable Mutex mutex_;

@@ -65,12 +65,13 @@ void BatchRunner::record_arrival(Batch batch) noexcept {
   }
 }
 
-bool BatchRunner::admit(Request& request, std::size_t max_items) noexcept {
+bool BatchRunner::admit(Request& request, std::size_t max_items, const Remarks* remarks) noexcept {
   try {
     request.items = declared_items(request.dict);
     if (request.items > max_items)
       throw Error(ErrorCode::kRequest, "request_size is " + std::to_string(request.items) + "; node \"" + node_ +
-                                           "\" takes at most " + std::to_string(max_items));
+                                           "\" takes at most " + std::to_string(max_items) +
+                                           (remarks ? remarks->lines() : ""));
     if (before_gathering_) {
       const BlockingScope blocking;  // the hook may take long or block
       Request* one = &request;

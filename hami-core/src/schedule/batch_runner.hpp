@@ -6,6 +6,7 @@
 #include "backend/init.hpp"
 #include "observe/node_stats.hpp"
 #include "observe/node_times.hpp"
+#include "observe/remarks.hpp"
 #include "observe/trace.hpp"
 #include "request/request_chain.hpp"
 
@@ -32,7 +33,8 @@ class BatchRunner {
   // Notes that requests with a deadline are at this node, until they have run or are rejected.
   void record_arrival(Batch batch) noexcept;
   // Checks a request before it is queued. False: it has failed, with a note that names the node.
-  bool admit(Request& request, std::size_t max_items) noexcept;
+  // `remarks` may say why the node takes few items; null: the configuration says so.
+  bool admit(Request& request, std::size_t max_items, const Remarks* remarks = nullptr) noexcept;
   // Returns the time that it took. Never throws: an exception of the backend becomes the outcome.
   Nanoseconds run(Backend& instance, Batch batch, StartReason reason) noexcept;
   // Adds `by` to a statistic for each request, also in those of its lane.

@@ -48,7 +48,7 @@ void InstanceDispatcher::post_(Batch batch, InlinePolicy how) {
 
 // False: it has failed. Nothing throws once a request of the batch is completed: `post` would complete it once more.
 bool InstanceDispatcher::admit(Request& request) noexcept {
-  if (!runner_->admit(request, limits_.max)) return false;
+  if (!runner_->admit(request, limits_.max, why_one_)) return false;
   if (memory_limit_ == 0) return true;
   try {
     request.bytes = byte_size(request.dict);

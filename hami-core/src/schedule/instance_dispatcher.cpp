@@ -69,21 +69,16 @@ void InstanceDispatcher::add_instances(NodeScheduler& scheduler) {
                 "InstanceDispatcher found no instance of node \"" + node_ + "\"; put InstancesRegister[…] before it");
 }
 
-// What the backends say about the node, which may be why their max is 1.
-std::string InstanceDispatcher::all_remarks() const {
-  std::string text;
-  for (const std::string& remark : context_->resources.remarks(node_).all()) text += "\n" + remark;
-  return text;
-}
-
 void InstanceDispatcher::set_limits(const Params& params) {
+  const Remarks& remarks = context_->resources.remarks(node_);  // of the backends, which may say why their max is 1
+  if (limits_.declared() && limits_.max == 1) why_one_ = &remarks;
   if (const Value* const max = params.find("max"); max && !max->is_none()) {
     const bool is_auto = max->kind() == Kind::kStr;
     const std::size_t most = is_auto ? Range::kAuto : static_cast<std::size_t>(max->as_int());
     if (limits_.declared() && most > limits_.max)
       throw Error(ErrorCode::kConfig, "max is " + show_value(*max) + "; the backend of node \"" + node_ +
                                           "\" takes at most " + show_max(limits_.max) +
-                                          (is_auto ? ": remove max, or give a number" : "") + all_remarks());
+                                          (is_auto ? ": remove max, or give a number" : "") + remarks.lines());
     limits_.max = most;
   }
   if (const auto min = params.get<std::optional<std::int64_t>>("min")) limits_.min = static_cast<std::size_t>(*min);

@@ -62,7 +62,6 @@ class InstanceDispatcher final : public Backend,
 
   void add_instances(NodeScheduler& scheduler);
   void set_limits(const Params& params);
-  std::string all_remarks() const;
   void set_probes();
   bool admit(Request& request) noexcept;
   std::optional<Index> acquire_inline(Batch batch, InlinePolicy how);
@@ -124,6 +123,7 @@ class InstanceDispatcher final : public Backend,
   NodeStats* stats_ = nullptr;
   std::optional<BatchRunner> runner_;
   Range limits_;
+  const Remarks* why_one_ = nullptr;  // set if the backends take one item only
   bool non_blocking_ = true;
   bool on_device_ = false;  // an instance uses a device other than the CPU
   OnFull on_full_ = OnFull::kBlock;

@@ -143,6 +143,16 @@ def test_attention_over_the_first_axis_is_not_joined(pipe, tmp_path):
         hami.pipe({"backend": "OnnxTensor", "model": str(path), "max": 8})
 
 
+def test_request_size_of_a_model_whose_rows_depend_on_each_other_is_refused_with_the_reason(pipe, tmp_path):
+    path = attention_over_tokens(tmp_path / "attention.onnx")
+    with pytest.raises(hami.RequestError) as error:
+        pipe(model=str(path))({"data": np.ones((3, 4), np.float32), "request_size": 3})
+    first, reason, *_ = str(error.value).splitlines()
+    assert first == 'request_size is 3; node "default" takes at most 1'
+    assert "MatMul" in reason
+    assert "export the model so that this operator works within each row" in reason
+
+
 def test_a_time_first_lstm_is_joined_along_its_second_axis(pipe, tmp_path):
     path = time_first_lstm(tmp_path / "lstm.onnx")
     generator = np.random.default_rng(2)

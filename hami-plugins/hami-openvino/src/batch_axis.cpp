@@ -30,7 +30,7 @@ class BatchAxisProbe {
   bool is_batch_axis() {
     return restored(outputs_have_input_rows() && inputs_share_rows() && other_axes_are_independent());
   }
-  // The third condition.
+  // The second condition.
   bool rows_are_common() { return restored(inputs_share_rows()); }
 
  private:
