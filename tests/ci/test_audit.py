@@ -41,11 +41,13 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compile:
     """compiled(text of C, target) -> a shared object as the wheels' compiler makes it; it may link another."""
     folder = tmp_path_factory.mktemp("objects")
 
-    def compile_text(text: str, target: str = zig.TARGET, *, name: str = "module.so", link: str = "") -> bytes:
+    def compile_text(
+        text: str, target: str = zig.TARGET, *, name: str = "module.so", link: str = "", cpu: str = "baseline"
+    ) -> bytes:
         source, built = folder / "module.c", folder / name
         source.write_text(text)
         command = [zig.program(), "cc", "-target", target, "-O2", "-fPIC", "-shared", "-s", source, "-o", built]
-        command += [f"-Wl,-soname,{name}", *([folder / link] if link else [])]
+        command += [f"-mcpu={cpu}", f"-Wl,-soname,{name}", *([folder / link] if link else [])]
         subprocess.run(command, env=zig.build_environment(target), check=True)
         return built.read_bytes()
 
@@ -98,6 +100,27 @@ def failed(file: Path) -> dict[str, str]:
 
 def test_right_wheel_of_the_core_passes(tmp_path: Path, compiled: Compile) -> None:
     assert failed(core(tmp_path, compiled(MODULE))) == {}
+
+
+SUMS = (
+    MODULE
+    + """
+__attribute__((visibility("hidden"))) double total;
+__attribute__((visibility("hidden"))) void *sum_of(const double *x, int n, float *y) {
+  for (int i = 0; i < n; i++) { total += x[i] * total; y[i] = y[i] / (float)total + y[i] * 3; }
+  return &total;
+}
+"""
+)
+
+
+@pytest.mark.skipif(zig.HOST != "x86_64", reason="AVX is of x86-64")
+@pytest.mark.parametrize(("cpu", "warned"), [("baseline", False), ("x86_64_v3", True)])
+def test_code_that_needs_avx_is_a_warning(tmp_path: Path, compiled: Compile, cpu: str, warned: bool) -> None:
+    found = {each.check: each for each in audit.audit_all([core(tmp_path, compiled(SUMS, cpu=cpu))])}["instructions"]
+    assert found.passed
+    assert str(found).startswith("warn  " if warned else "ok    ")
+    assert ("_core.so needs AVX" in found.detail) == warned
 
 
 def test_second_exported_symbol_is_found(tmp_path: Path, compiled: Compile) -> None:

@@ -19,6 +19,7 @@ from hami_build.errors import Failure
 
 Check = tuple[str, bool, str]
 IN_EVERY_SDIST = {"pyproject.toml", "PKG-INFO", "LICENSE", "README.md", "CHANGELOG.md"}
+WARNING = "warning: "  # the start of the detail of a check that passes, which the author should read
 BUILT = (".so", ".pyc", ".a", ".o", ".whl")
 
 
@@ -49,7 +50,8 @@ class Finding:
     detail: str
 
     def __str__(self) -> str:
-        return f"{'ok    ' if self.passed else 'FAILED'} {self.file}: {self.check}: {self.detail}"
+        state = "FAILED" if not self.passed else "warn  " if self.detail.startswith(WARNING) else "ok    "
+        return f"{state} {self.file}: {self.check}: {self.detail}"
 
 
 def checks(file: Path, rules: Rules) -> Iterator[Check]:
@@ -108,6 +110,8 @@ def binaries(wheel: Path, entry: str) -> Iterator[Check]:
         else:
             found = [name for name in exported if name.startswith("PyInit_") or name == ENTRY]
             yield "exports", len(found) >= len(names), f"{', '.join(found) or 'no entry'} of {len(exported)} symbols"
+        if architecture == "x86_64":
+            yield "instructions", True, instructions(objects)
         if "-py3-none-" in wheel.name:
             yield "no Python ABI", *without_python(names, read)
         if oldest.libc != "glibc":
@@ -120,6 +124,16 @@ def binaries(wheel: Path, entry: str) -> Iterator[Check]:
         missing = elf.missing(objects, glibc)
         version = ".".join(map(str, oldest.version))
         yield f"symbols of glibc {version}", not missing, ", ".join(missing[:5]) or "all available"
+
+
+def instructions(objects: Sequence[Path]) -> str:
+    """Say which binaries need AVX, which no tag of a wheel can demand."""
+    if not (found := [path.name for path in objects if elf.needs_avx(path)]):
+        return "no binary needs AVX"
+    return (
+        f"{WARNING}{', '.join(found)} needs AVX and ends a process on an older x86-64 processor; compile without "
+        "-mavx, -march=native and -march=x86-64-v3, or choose such code at run time"
+    )
 
 
 def auditwheel_show(wheel: Path, oldest: tuple[int, int] = zig.GLIBC_VERSION) -> Check:
