@@ -168,6 +168,7 @@ TABLE: tuple[tuple[str, tuple[Effect, ...]], ...] = (
     ("tests/abi/golden/*", (cpp, abi)),
     ("tests/abi/test_*.py", (itself,)),
     ("tests/abi/*", (abi,)),
+    ("tests/plugins/test_joined_is_alone.py", (itself,)),
     ("tests/plugins/test_*.py", (note("tests/plugins needs wheels: ci/test installed"),)),
     ("tests/plugins/*", (files(f"{PYTHON}/test_plugins.py", f"{PYTHON}/test_plugin_messages.py"),)),
     ("tests/ci/test_*.py", (itself,)),
