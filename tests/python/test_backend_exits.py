@@ -327,3 +327,23 @@ def test_ctrl_c_on_the_thread_of_the_caller_stays_ctrl_c() -> None:
                 print("interrupted")
     """)
     assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")
+
+
+class Unreadable(Exception):
+    """None of its attributes can be read, not even its class."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise LookupError(name)
+
+
+@pytest.mark.parametrize("way", ["call", "list", "submit", "callback", "event", "map", "stream", "parts"])  # no asyncio
+def test_an_exception_without_readable_attributes_ends_its_request(way: str) -> None:
+    """It is the error of the caller, who does not wait for it in vain."""
+
+    class Raises(hami.Backend):
+        def forward(self, batch: list[hami.Request]) -> None:
+            raise Unreadable
+
+    hami.register("ExitsUnreadable")(Raises)
+    with hami.pipe("ExitsUnreadable") as pipe, pytest.raises(Unreadable):
+        WAYS[way](pipe, "")

@@ -236,3 +236,22 @@ def test_megabytes_of_text_are_read_in_finite_time() -> None:
         problems = read({"a": {"x": 1, "key": text}})[1]
         assert len(problems) <= 1
         assert all(len(str(problem)) < 1000 for problem in problems)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("nothing to hide", "nothing to hide"),
+        ("cannot reach http://me:p@ss@host:80/x?y=a@b", "cannot reach http://***@host:80/x?y=a@b"),
+        ("the key s3cret/1\n'é is wrong", "the key *** is wrong"),
+        ("http://host/s3cret%2F1%0A%27%C3%A9", "http://host/***"),
+        ("got " + repr("s3cret/1\n'é"), 'got "***"'),
+        ("7 of 7", "7 of 7"),  # a value of less than 4 characters stands in other text by chance
+    ],
+)
+def test_values_of_environment_variables_and_passwords_are_hidden(
+    text: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HAMI_TEST_SECRET", "s3cret/1\n'é")
+    load({"a": {"backend": "Identity", "key": "${env:HAMI_TEST_SECRET}", "n": "${env:HAMI_TEST_N}"}})
+    assert hami.observe.redact(text) == expected

@@ -24,6 +24,9 @@ _ENVIRONMENT = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.S)
 _KEY = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 _FORMS = "write ${key}, ${env:NAME} or ${env:NAME:-default}, and $${ for the text ${"
 
+# Values of environment variables that configurations of this process have referred to: they may be secrets.
+referred: dict[str, None] = {}
+
 Key = tuple[str, str]  # section ("" is the top level), key
 Sections = Mapping[str, Mapping[str, Entry]]
 
@@ -142,6 +145,7 @@ class Values:
             )
         if not is_text(value):
             raise self._problem(f"the environment variable {name} contains bytes that are not UTF-8", found)
+        referred[value] = None
         return value
 
     def _key(self, found: re.Match[str], name: str) -> tuple[Any, int]:

@@ -85,7 +85,7 @@ def submit(
     def complete(error: BaseException | None) -> None:
         if future.done():  # the core repeats the call if an exception ended it: of a signal handler, or MemoryError
             future.notify_again()
-        elif isinstance(error, CancelledError):
+        elif issubclass(type(error), CancelledError):
             Future.cancel(future)
             future.set_running_or_notify_cancel()  # concurrent.futures.wait() and as_completed() rely on this state
         elif error is not None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from hami.observe.description import BackendDescription, NodeDescription, PartDescription, PipeDescription
     from hami.observe.graph import Graph
     from hami.observe.metrics import prometheus
+    from hami.observe.secrets import redact
     from hami.observe.spans import opentelemetry
     from hami.observe.throughput import ThroughputBenchmark, ThroughputResult
     from hami.observe.trace import Trace
@@ -33,6 +34,7 @@ __all__ = [
     "Trace",
     "opentelemetry",
     "prometheus",
+    "redact",
     "timers",
 ]
 
@@ -48,6 +50,7 @@ _MODULES = {
     "Trace": "trace",
     "opentelemetry": "spans",
     "prometheus": "metrics",
+    "redact": "secrets",
     "timers": "user_code",
 }
 

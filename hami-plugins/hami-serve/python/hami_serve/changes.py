@@ -12,6 +12,7 @@ import hami
 
 from hami_serve.building import build
 from hami_serve.capacity import Limits
+from hami_serve.failures import line_of
 from hami_serve.model import Model, Version
 from hami_serve.registry import Registry
 from hami_serve.source import ComponentSpec
@@ -97,7 +98,7 @@ class Changes:
                 raise hami.PipeClosed("the model was replaced or removed while it was loaded")
         except BaseException as error:
             if not isinstance(error, hami.PipeClosed):
-                log.error("%s is not loaded", model.handle, exc_info=error)
+                log.error("%s is not loaded: %s", model.handle, line_of(error))
             self._failed(model, error)
 
     def _failed(self, model: Model, error: BaseException, *, restore: bool = False) -> None:

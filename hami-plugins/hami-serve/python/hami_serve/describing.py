@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
+from hami_serve.errors import load_failed
 from hami_serve.model import Model, State, TensorSpec
 from hami_serve.registry import natural
 from hami_serve.rounder import AllRounder
@@ -66,7 +67,7 @@ def index(rounder: AllRounder, *, only_ready: bool = False) -> list[dict[str, st
         state = STATES[model.state]
         if only_ready and state != "READY":
             continue
-        reason = model.reason or ("unloaded" if model.state is State.UNLOADED else "")
+        reason = load_failed(model.reason) if model.reason else "unloaded" if model.state is State.UNLOADED else ""
         found.append(
             {"name": model.handle.component, "version": model.handle.version, "state": state, "reason": reason}
         )

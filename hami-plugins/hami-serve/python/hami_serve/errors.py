@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import hami
 
 
 class ModelUnavailable(hami.RequestError):
     """The model is known and cannot run a request now: it is loading, was unloaded, or failed to load."""
+
+
+class LoadFailed(hami.Error):
+    """A model cannot be built. The exception of its backend or of its configuration is the cause."""
+
+
+class ModelFailed(hami.Error):
+    """A model has raised an exception that is not one of hami, or its result has no form in the protocol."""
 
 
 class BadRequest(hami.RequestError):
@@ -26,6 +34,10 @@ class TooLarge(BadRequest):
 
 class Overloaded(hami.RequestError):
     """The open requests of the server have all the memory that they may have; the client may try again."""
+
+
+class UnknownModel(hami.NotFound):
+    """There is no component or version of this name."""
 
 
 class RemoteUnavailable(ModelUnavailable):
@@ -56,27 +68,86 @@ STATUSES: tuple[tuple[type[BaseException], Status], ...] = (  # the first class 
     (hami.ReentrantCall, Status(500, "INTERNAL")),
     (hami.RequestError, Status(400, "INVALID_ARGUMENT")),
     (hami.DataTypeError, Status(400, "INVALID_ARGUMENT")),
-    (hami.ConfigError, Status(400, "INVALID_ARGUMENT")),
     (hami.NotFound, Status(404, "NOT_FOUND")),
 )
+MAX_TEXT = 4000  # bytes of a message in the trailers of gRPC: clients accept 8 KiB of them, and retry if there are more
+E = TypeVar("E", bound=BaseException)
 
 
 def status_of(error: BaseException) -> Status:
-    return next((status for kind, status in STATUSES if isinstance(error, kind)), Status(500, "INTERNAL"))
+    return next((status for kind, status in STATUSES if issubclass(type(error), kind)), Status(500, "INTERNAL"))
+
+
+def with_text(error: E, for_clients: str) -> E:
+    """Let clients get another text than the message, which only the log has."""
+    error.for_clients = for_clients  # type: ignore[attr-defined]
+    return error
 
 
 def text_of(error: BaseException) -> str:
-    """Return the message for a client: that of hami, or the type and message of a backend's own exception."""
-    text = str(error) if isinstance(error, hami.Error) else f"{type(error).__name__}: {error}"
-    return "\n".join([text, *getattr(error, "__notes__", ())])
+    """Return the message in printable lines, without secrets: that of hami, or the type and message of another class.
+
+    It never raises and is never long, whatever class the exception has.
+    """
+    text = _message(error)
+    if not issubclass(type(error), hami.Error):
+        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return printable("\n".join([text, *_notes(error)]))
 
 
-def unknown_component(name: str, known: Iterable[str]) -> hami.NotFound:
-    return hami.NotFound(f'there is no component "{short(name)}"; {_listed("components", known)}')
+def reason_of(error: BaseException) -> str:
+    """Return the type and the first line of the message."""
+    kind, first = type(error).__name__, text_of(error).partition("\n")[0]
+    return first if first.startswith(kind) else f"{kind}: {first}"
 
 
-def unknown_version(component: str, version: str, known: Iterable[str]) -> hami.NotFound:
-    return hami.NotFound(f'"{short(component)}" has no version "{short(version)}"; {_listed("versions", known)}')
+def load_failed(reason: str) -> str:
+    """Return what clients get of the reason why a model has failed to load: the type of the exception."""
+    return f"failed to load: {short(reason.partition(':')[0])}; the log of the server has the message"
+
+
+def printable(text: str) -> str:
+    """Return lines of printable characters without secrets, which have at most MAX_TEXT bytes over gRPC."""
+    lines = hami.observe.redact(text)[:MAX_TEXT].split("\n")
+    shown = "\n".join(each if each.isprintable() else "".join(map(_visible, each)) for each in lines)
+    size = 0
+    for place, char in enumerate(shown):
+        size += 1 if " " <= char <= "~" and char != "%" else 3 * len(char.encode())
+        if size > MAX_TEXT:
+            return f"{shown[:place]}…"
+    return shown
+
+
+def _visible(char: str) -> str:
+    return char if char.isprintable() else char.encode("unicode_escape").decode()
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str.__str__(str(error))
+    except BaseException as raised:  # from __str__ of the class of a backend
+        return f"(its __str__ raised {type(raised).__name__})"
+
+
+def _notes(error: BaseException) -> list[str]:
+    notes = attribute_of(error, "__notes__")
+    return [note for note in notes if isinstance(note, str)] if isinstance(notes, list) else []
+
+
+def attribute_of(error: BaseException, name: str) -> Any:
+    """Return an attribute of an exception; None if there is none, or the class of a backend raises instead."""
+    try:
+        return object.__getattribute__(error, name)
+    except BaseException:
+        return None
+
+
+def unknown_component(name: str, known: Iterable[str]) -> UnknownModel:
+    return UnknownModel(f'there is no component "{short(name)}"; {_listed("components", known)}')
+
+
+def unknown_version(component: str, version: str, known: Iterable[str]) -> UnknownModel:
+    return UnknownModel(f'"{short(component)}" has no version "{short(version)}"; {_listed("versions", known)}')
 
 
 def _listed(what: str, names: Iterable[str]) -> str:

@@ -17,7 +17,8 @@ from grpc_reflection.v1alpha import reflection
 from hami_serve import describing
 from hami_serve.access import MISSING, is_allowed
 from hami_serve.budget import Budget
-from hami_serve.errors import BadRequest, Overloaded, status_of, text_of
+from hami_serve.errors import BadRequest, Overloaded, short
+from hami_serve.failures import Failure, log_rejected, report
 from hami_serve.grpc_messages import POOL, SERVICE, message, methods
 from hami_serve.grpc_tensors import (
     FINAL,
@@ -32,6 +33,7 @@ from hami_serve.grpc_tensors import (
 from hami_serve.http_body import off_loop
 from hami_serve.inference import Call, run, stream
 from hami_serve.listener import refuse_new_at
+from hami_serve.metrics import answers
 from hami_serve.model import Model
 from hami_serve.rounder import AllRounder
 from hami_serve.serving import Serving
@@ -185,8 +187,12 @@ class Stream:
             size = request.ByteSize()
             lease.add(size)
             await self._answer_in_parts(request, size)
-        except Exception as error:
-            failed = StreamResponse(error_message=text_of(error))
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:
+            failure = _report(error, request)
+            answers.count("gRPC", failure.status.grpc)
+            failed = StreamResponse(error_message=failure.text)
             failed.infer_response.id = request.id
             failed.infer_response.parameters[FINAL].bool_param = True
             await self._write(failed)
@@ -204,6 +210,7 @@ class Stream:
                     answer.raw_output_contents.extend(map(bytes, contents))
                     answer.parameters[FINAL].bool_param = part.final
                     await self._write(StreamResponse(infer_response=answer))
+        answers.count("gRPC", "OK")
 
     async def _write(self, response: Any) -> None:
         """Write a response. This waits while the client is slow, and then the model waits too."""
@@ -248,18 +255,27 @@ def _unary(method: Method, answer: Any, last: LastCalls) -> Method:
 
     async def call(request: Any, context: Any) -> Any:
         last.begin()
-        code, text, value = None, "", None
+        failure, value = None, None
         try:
             value = await method(request, context)
             value = json_format.ParseDict(value, answer()) if isinstance(value, dict) else value
-        except Exception as error:
-            code, text = getattr(grpc.StatusCode, status_of(error).grpc), text_of(error)
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:
+            failure = _report(error, request[0] if isinstance(request, tuple) else request)
+        answers.count("gRPC", failure.status.grpc if failure else "OK")
         await last.before_answer()
-        if code is None:
+        if failure is None:
             return value
-        await context.abort(code, text)
+        await context.abort(getattr(grpc.StatusCode, failure.status.grpc), failure.text)
 
     return call
+
+
+def _report(error: BaseException, request: Any) -> Failure:
+    name = getattr(request, "model_name", "") or getattr(request, "name", "")
+    what = f'model "{short(name)}"' if name else "a request"
+    return report(error, "gRPC", what, getattr(request, "id", ""))
 
 
 class InferHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
@@ -296,7 +312,9 @@ class InferHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
             try:
                 await lease.wait(self._max_body, WAIT_S)
             except Overloaded as error:
-                await context.abort(getattr(grpc.StatusCode, status_of(error).grpc), text_of(error))
+                failure = report(error, "gRPC", "ModelInfer")
+                answers.count("gRPC", failure.status.grpc)
+                await context.abort(getattr(grpc.StatusCode, failure.status.grpc), failure.text)
             if (request := await context.read()) is not grpc.aio.EOF:
                 await context.write(await self._method(request, context))
 
@@ -347,6 +365,8 @@ class _RequireToken(grpc.aio.ServerInterceptor):  # type: ignore[misc]
             return await continuation(handler_call_details)
 
         async def reject(_: Any, context: Any) -> Any:
+            log_rejected("gRPC", short(handler_call_details.method), 401, MISSING)
+            answers.count("gRPC", "UNAUTHENTICATED")
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, MISSING)
 
         # A handler of a stream begins before a message is read, which may be large; the client sees no difference.

@@ -20,7 +20,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from hami_serve import describing, openapi
 from hami_serve.budget import Lease
 from hami_serve.datatypes import array_of_bytes
-from hami_serve.errors import BadRequest, Overloaded, short, status_of, text_of
+from hami_serve.errors import BadRequest, Overloaded, load_failed, short
+from hami_serve.failures import log_rejected, report
 from hami_serve.http_body import SHORT, ClientLeft, UntilClientLeaves, off_loop, read_body
 from hami_serve.http_generate import EventStream, event, parse_generate, render_generated
 from hami_serve.http_tensors import (
@@ -37,7 +38,7 @@ from hami_serve.http_tensors import (
     render_answer,
 )
 from hami_serve.inference import Call, Inference, Part, apply_parameters, call_of, run, stream
-from hami_serve.metrics import CONTENT_TYPE
+from hami_serve.metrics import CONTENT_TYPE, answers
 from hami_serve.model import Model
 from hami_serve.serving import Serving
 
@@ -46,6 +47,7 @@ LEASE = "hami_serve.lease"  # a key of a scope: what the request has of the memo
 JSON_COST = 8  # bytes of objects for a byte of JSON while it is converted: a float of 4 characters has 32
 RETRY_AFTER = "1"  # seconds
 CLIENT_LEFT = 499  # only access logs show it
+REQUEST_ID = "hami_serve.id"  # in a scope: the id that a client has given to its request
 STOPPING = "the server is stopping, and the request did not end in time; send it to another server"
 
 
@@ -118,6 +120,8 @@ async def _not_routed(request: Request, error: Exception) -> Response:
         404: f"there is no {short(request.url.path)}",
         405: f"{short(request.url.path)} does not take {request.method}",
     }.get(error.status_code, error.detail)
+    log_rejected("HTTP", f"{request.method} {short(request.url.path)}", error.status_code, text)
+    answers.count("HTTP", error.status_code)
     answer = _json({"error": text}, error.status_code)
     answer.headers.update(error.headers or {})  # the methods that the path takes
     return answer
@@ -199,6 +203,7 @@ class Handlers:
         if is_text or kind.startswith(b"image/") or given == b"0":
             return self._parse_raw(request, kind.decode("latin-1"), bytes(body))
         inference = parse_request(body, header_length(given, len(body)))
+        request.scope[REQUEST_ID] = inference.id
         return call_of(inference, *_place(request)), inference
 
     def _parse_raw(self, request: Request, kind: str, body: bytes) -> tuple[Call, HttpInference]:
@@ -244,7 +249,7 @@ class Handlers:
         parts = stream(self._serving.rounder, call)
         async with UntilClientLeaves(request.receive):
             first = await anext(parts)
-        return EventStream(_events(first, parts, call.inference))
+        return EventStream(_events(first, parts, call.inference, request.scope))
 
     async def _parse_generate(self, request: Request) -> Call:
         body = await self._body(request)
@@ -256,7 +261,9 @@ class Handlers:
     def _call_of_generate(self, request: Request, body: bytes | bytearray | memoryview) -> Call:
         given = parse_json(body, "the request")
         model = self._serving.rounder.registry.draw(*_place(request))
-        call = call_of(parse_generate(given, model.version.inputs), *_place(request))
+        inference = parse_generate(given, model.version.inputs)
+        request.scope[REQUEST_ID] = inference.id
+        call = call_of(inference, *_place(request))
         call.drawn = model.handle.version
         return call
 
@@ -291,7 +298,7 @@ class Handlers:
         ready = model.usable
         answer = {"name": model.handle.component, "ready": ready}
         if not ready:
-            answer["error"] = f"the model is {model.state}{f': {model.reason}' if model.reason else ''}"
+            answer["error"] = f"the model is {model.state}{f': {load_failed(model.reason)}' if model.reason else ''}"
         return _json(answer, 200 if ready else 503)
 
     async def statistics(self, request: Request) -> Response:
@@ -337,7 +344,9 @@ def _place(request: Request) -> tuple[str, str | None]:
     return request.path_params["name"], request.path_params.get("version")
 
 
-async def _events(first: Part, parts: AsyncGenerator[Part, None], inference: Inference) -> AsyncGenerator[bytes, None]:
+async def _events(
+    first: Part, parts: AsyncGenerator[Part, None], inference: Inference, scope: Scope
+) -> AsyncGenerator[bytes, None]:
     """Yield the events of an answer in parts; an error is the last event."""
     async with aclosing(parts):
         try:
@@ -346,8 +355,10 @@ async def _events(first: Part, parts: AsyncGenerator[Part, None], inference: Inf
             async for part in parts:
                 if part.outputs:
                     yield event(render_generated(part.model, inference, part.outputs))
-        except Exception as error:
-            yield event(_failure(error))
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:
+            yield event(_report(error, scope)[1])
 
 
 def _fitting_shape(name: str, datatype: str, shape: tuple[int, ...], size: int) -> tuple[int, ...]:
@@ -393,21 +404,24 @@ class Endpoint:
         except asyncio.CancelledError:
             if not self._serving.draining:
                 raise
-            response = _error(hami.PipeClosed(STOPPING))
-        except Exception as error:
-            response = _error(error)
+            response = _error(hami.PipeClosed(STOPPING), scope)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            response = _error(error, scope)
+        answers.count("HTTP", getattr(response, "status_code", 200))
         await response(scope, receive, send)
 
 
-def _error(error: BaseException) -> Response:
+def _error(error: BaseException, scope: Scope) -> Response:
+    status, body = _report(error, scope)
     headers = {"Retry-After": RETRY_AFTER} if isinstance(error, Overloaded) else None
-    return Response(_failure(error), status_of(error).http, headers, "application/json")
+    return Response(body, status, headers, "application/json")
 
 
-def _failure(error: BaseException) -> bytes:
-    """Return the body of the answer for an exception, and log what is a fault of a backend or of this server."""
-    if status_of(error).http == 500 and not isinstance(error, hami.Error):
-        import logging
-
-        logging.getLogger("hami.serve").error("a request failed", exc_info=error)
-    return json.dumps({"error": text_of(error)}, ensure_ascii=False).encode()
+def _report(error: BaseException, scope: Scope) -> tuple[int, bytes]:
+    """Log why a request failed; return the status and the body of its answer."""
+    name = scope.get("path_params", {}).get("name")
+    what = f'model "{short(name)}"' if name else f"{scope['method']} {short(scope['path'])}"
+    failure = report(error, "HTTP", what, scope.get(REQUEST_ID, ""))
+    return failure.status.http, json.dumps({"error": failure.text}, ensure_ascii=False).encode()

@@ -14,7 +14,8 @@ import numpy as np
 
 from hami_serve.building import request_of
 from hami_serve.datatypes import Array, datatype_of
-from hami_serve.errors import BadRequest, short
+from hami_serve.errors import BadRequest, ModelFailed, short, text_of
+from hami_serve.failures import of_load, of_model
 from hami_serve.model import Model, TensorSpec
 from hami_serve.rounder import AllRounder
 
@@ -27,6 +28,7 @@ OWN_PARAMETERS = {"timeout", "deadline", "priority", "binary_data_output"} | {
     *("sequence_id", "sequence_start", "sequence_end")
 }
 TRITON_PARAMETERS = "triton_"  # a prefix that Triton reserves
+END = object()  # after the last part of an answer
 
 
 @dataclass
@@ -72,7 +74,8 @@ class Part:
 async def run(rounder: AllRounder, call: Call) -> tuple[Model, list[Output]]:
     """Run a request; return the model that ran it, and the outputs."""
     model, left = await _acquired(rounder, call)
-    request = await rounder.acall_model(model, call.keys, left)
+    with of_model():
+        request = await rounder.acall_model(model, call.keys, left)
     return model, outputs_of(model, request, call.inference.outputs)
 
 
@@ -84,7 +87,11 @@ async def stream(rounder: AllRounder, call: Call) -> AsyncGenerator[Part, None]:
     outputs = call.inference.outputs
     model, left = await _acquired(rounder, call)
     async with aclosing(rounder.astream_model(model, call.keys, left)) as parts:
-        async for part in parts:
+        while True:
+            with of_model():
+                part = await anext(parts, END)
+            if part is END:
+                break
             yield Part(model, outputs_of(model, {"result": part}, outputs), final=False)
     ended = call.keys.get("result") is None
     yield Part(model, [] if ended else outputs_of(model, call.keys, outputs), final=True)
@@ -92,7 +99,8 @@ async def stream(rounder: AllRounder, call: Call) -> AsyncGenerator[Part, None]:
 
 async def _acquired(rounder: AllRounder, call: Call) -> tuple[Model, float | None]:
     """Return a model for one request, whose inputs fit it, and the rest of its timeout."""
-    model, left = await rounder.acquire_async(call.component, call.version, call.timeout, call.drawn)
+    with of_load(call.component):
+        model, left = await rounder.acquire_async(call.component, call.version, call.timeout, call.drawn)
     try:
         if model.version.inputs and call.inference.inputs:
             check_inputs(model, call.inference.inputs)
@@ -203,7 +211,10 @@ def outputs_of(model: Model, request: Mapping[str, Any], wanted: Iterable[str]) 
         else:
             known = ", ".join(specs or named or ("result",))
             raise BadRequest(f'model "{model.handle.component}" has no output "{short(name)}"; outputs: {known}')
-        outputs.append(output_of(name, value, specs.get(name)))
+        try:
+            outputs.append(output_of(name, value, specs.get(name)))
+        except hami.DataTypeError as error:
+            raise ModelFailed(text_of(error)) from error
     return outputs
 
 
@@ -258,7 +269,7 @@ def _array(value: Any) -> tuple[Array, str]:
         return _bytes([json.dumps(value, ensure_ascii=False, default=_plain)]), "BYTES"
     except (TypeError, ValueError, RecursionError) as error:
         raise hami.DataTypeError(
-            f"a result of type {type(value).__name__} has no form in the protocol: {error}"
+            f"a result of type {type(value).__name__} has no form in the protocol: {text_of(error)}"
         ) from error
 
 

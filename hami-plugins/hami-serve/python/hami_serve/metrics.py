@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -14,6 +16,28 @@ from prometheus_client.registry import Collector
 from hami_serve.model import Model, State
 from hami_serve.rounder import AllRounder
 
+
+class Answers:
+    """How many requests of this process were answered with each status, those that reached no model included."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: Counter[tuple[str, str]] = Counter()
+
+    def count(self, protocol: str, code: int | str) -> None:
+        """Count an answer with a status of HTTP or the name of a code of gRPC."""
+        with self._lock:
+            self._counts[protocol, str(code)] += 1
+
+    def family(self) -> Metric:
+        found = CounterMetricFamily("hami_serve_answers", "Answers by their status.", labels=("protocol", "code"))
+        with self._lock:
+            for labels, count in sorted(self._counts.items()):
+                found.add_metric(labels, count)
+        return found
+
+
+answers = Answers()
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 MODEL = ("model", "version")
 
@@ -22,7 +46,7 @@ def families(rounder: AllRounder) -> list[Metric]:
     """Return all metrics of this process."""
     models = [model for model in rounder.registry.models() if model.state is not State.DRAINING]
     pipes = {(model.handle.component, model.handle.version): model.pipe for model in models if model.pipe}
-    return [*_of_models(models), *hami.observe.prometheus(pipes, MODEL).collect()]
+    return [answers.family(), *_of_models(models), *hami.observe.prometheus(pipes, MODEL).collect()]
 
 
 def text(families: Iterable[Metric]) -> bytes:

@@ -15,7 +15,14 @@ from dataclasses import dataclass, field
 import hami
 
 from hami_serve.capacity import Limits
-from hami_serve.errors import ModelUnavailable, unknown_component, unknown_version
+from hami_serve.errors import (
+    ModelUnavailable,
+    load_failed,
+    reason_of,
+    unknown_component,
+    unknown_version,
+    with_text,
+)
 from hami_serve.model import Handle, Model, State, Version
 from hami_serve.source import ComponentSpec
 
@@ -330,7 +337,7 @@ class Registry:
             if model.state is not State.LOADING:  # it was replaced or removed meanwhile
                 return
             model.state = State.FAILED
-            model.reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            model.reason = reason_of(error)
             model.again_at = time.monotonic() + AGAIN_S
             model.loaded.set_exception(error)
             versions = self._models.get(model.handle.component, {})
@@ -499,7 +506,8 @@ def unavailable(model: Model) -> ModelUnavailable:
     """Return why a model cannot run a request."""
     name = f'"{model.handle.component}" version "{model.handle.version}"'
     if model.state is State.FAILED:
-        return ModelUnavailable(f"{name} failed to load: {model.reason}")
+        error = ModelUnavailable(f"{name} failed to load: {model.reason}")
+        return with_text(error, f"{name} {load_failed(model.reason)}")
     what = {
         State.LOADING: "is loading; try again later",
         State.DRAINING: "is being removed",

@@ -23,6 +23,7 @@ import uvicorn
 
 from hami_serve.access import RequireToken, read, read_token
 from hami_serve.budget import default_limit
+from hami_serve.failures import unraisable_in_log
 from hami_serve.http_app import Direct, application
 from hami_serve.http_protocol import Protocol
 from hami_serve.listener import Listener
@@ -221,7 +222,7 @@ def _run_logging(
         access_log=False,
         server_header=False,
     )
-    with watcher or contextlib.nullcontext():
+    with unraisable_in_log(), watcher or contextlib.nullcontext():
         asyncio.run(_run(arguments, HttpServer(config, serving, arguments.drain), serving, listening, token, announce))
 
 

@@ -19,7 +19,8 @@ from prometheus_client.metrics_core import Metric
 from hami_serve import describing
 from hami_serve import metrics as prometheus
 from hami_serve.budget import Budget, default_limit
-from hami_serve.errors import ControlDisabled, ModelUnavailable, text_of
+from hami_serve.errors import ControlDisabled, ModelUnavailable, load_failed, reason_of, text_of, with_text
+from hami_serve.failures import line_of, of_load
 from hami_serve.model import Model
 from hami_serve.peers import Peers
 from hami_serve.rounder import AllRounder
@@ -125,8 +126,9 @@ class Serving:
         try:
             await self.started()
         except Exception as error:
-            log.error("the models cannot be loaded: %s", text_of(error))
-            raise ModelUnavailable(f"the models cannot be loaded: {text_of(error)}") from error
+            log.error("the models cannot be loaded: %s", line_of(error))
+            unavailable = ModelUnavailable(f"the models cannot be loaded: {text_of(error)}")
+            raise with_text(unavailable, f"the models {load_failed(reason_of(error))}") from error
 
     def drain(self, seconds: float) -> None:
         """Be not ready from now on, and let `stop` wait at most for the rest of the time."""
@@ -213,12 +215,13 @@ class Serving:
         await self._change(self._load_again, name)
 
     def _load_again(self, name: str) -> None:
-        if self._own and _is_stored(self._source):
-            described = components_of(self._source)
-            if name in described:
-                self.rounder.apply(name, described[name], build=True)
-                return
-        self.rounder.load(name)
+        with of_load(name):
+            if self._own and _is_stored(self._source):
+                described = components_of(self._source)
+                if name in described:
+                    self.rounder.apply(name, described[name], build=True)
+                    return
+            self.rounder.load(name)
 
     async def unload(self, name: str) -> None:
         """Unload a component for a client."""

@@ -18,7 +18,7 @@ import hami
 
 from hami_serve.access import read, read_token
 from hami_serve.datatypes import Array
-from hami_serve.errors import RemoteUnavailable
+from hami_serve.errors import RemoteUnavailable, with_text
 from hami_serve.model import TensorSpec
 from hami_serve.remote.call import RemoteCall, ReplicaFailed, Transport
 from hami_serve.remote.replicas import Replica, Replicas
@@ -126,9 +126,8 @@ class Client:
         described = [
             f"{url}: {reasons.get(url, 'it failed before, and is tried again later')}" for url in self.settings.urls
         ]
-        return RemoteUnavailable(
-            f'no replica of the remote model "{self.settings.model}" is available; {"; ".join(described)}'
-        )
+        text = f'no replica of the remote model "{self.settings.model}" is available'
+        return with_text(RemoteUnavailable(f"{text}; {'; '.join(described)}"), text)
 
     def close(self) -> None:
         """End all requests, and close the connections."""

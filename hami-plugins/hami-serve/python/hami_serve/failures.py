@@ -1,0 +1,129 @@
+"""One answer and one log line for whatever a request, a model or this server raises."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sys
+import traceback
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import hami
+
+from hami_serve.errors import (
+    LoadFailed,
+    ModelFailed,
+    ModelUnavailable,
+    Status,
+    UnknownModel,
+    attribute_of,
+    load_failed,
+    reason_of,
+    short,
+    status_of,
+    text_of,
+    with_text,
+)
+
+MAX_TRACEBACK = 1 << 14  # characters
+log = logging.getLogger("hami.serve")
+
+
+class Failure(NamedTuple):
+    """What a client gets."""
+
+    status: Status
+    text: str
+
+
+def report(error: BaseException, protocol: str, request: str, id: object = "") -> Failure:
+    """Log in one line why a request has failed, and return what its client gets.
+
+    Only a fault of this server has a traceback, and at the level DEBUG that of a model too.
+
+    Args:
+        error: What was raised.
+        protocol: "HTTP" or "gRPC".
+        request: What the request asks for, such as 'model "detect"'.
+        id: The id that the client has given to the request.
+    """
+    status = status_of(error)
+    raised = error.__cause__ if isinstance(error, (ModelFailed, LoadFailed)) and error.__cause__ else error
+    named = f', request "{short(id)}"' if id not in ("", None) else ""
+    line = f"{request}{named} over {protocol}: {status.http} {line_of(raised)}"
+    if not issubclass(type(error), hami.Error) or log.isEnabledFor(logging.DEBUG):
+        line = f"{line}\n{_traceback(error)}"
+    log.log(logging.ERROR if status.http == 500 else logging.WARNING, "%s", line)
+    return Failure(status, attribute_of(error, "for_clients") or text_of(error))
+
+
+def line_of(error: BaseException) -> str:
+    """Return the type, the message and the place of an exception in one line."""
+    text = text_of(error)
+    if issubclass(type(error), hami.Error):
+        text = f"{type(error).__name__}: {text}"
+    else:
+        text = f"{text}{_place(error)}"
+    return "; ".join(text.split("\n"))
+
+
+def log_rejected(protocol: str, request: str, status: int, text: str) -> None:
+    """Log a request that is rejected before it reaches a model."""
+    log.warning("%s over %s: %d %s", request, protocol, status, text)
+
+
+@contextlib.contextmanager
+def unraisable_in_log() -> Iterator[None]:
+    """Log in one line what nobody can catch, such as an exception of a backend while it is closed."""
+
+    def report_unraisable(raised: sys.UnraisableHookArgs) -> None:
+        error = raised.exc_value
+        what = raised.object if isinstance(raised.object, (str, type)) else type(raised.object)
+        text = line_of(error) if error is not None else short(raised.exc_type.__name__)
+        log.error("an exception of %s has no caller: %s", short(getattr(what, "__name__", what)), text)
+
+    before, sys.unraisablehook = sys.unraisablehook, report_unraisable
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+
+
+def _traceback(error: BaseException) -> str:
+    try:
+        return hami.observe.redact("".join(traceback.format_exception(error)))[-MAX_TRACEBACK:]
+    except BaseException as raised:  # from the class of a backend
+        return f"(no traceback: {type(raised).__name__})"
+
+
+def _place(error: BaseException) -> str:
+    """Return where an exception was raised."""
+    trace = attribute_of(error, "__traceback__")
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return "" if trace is None else f" ({short(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno})"
+
+
+@contextlib.contextmanager
+def of_model() -> Iterator[None]:
+    """Make what a model raises an exception of hami."""
+    try:
+        yield
+    except (hami.Error, asyncio.CancelledError, GeneratorExit):  # the last two end this task: the core replaces others
+        raise
+    except BaseException as error:
+        raise ModelFailed(text_of(error)) from error
+
+
+@contextlib.contextmanager
+def of_load(name: str) -> Iterator[None]:
+    """Make what the configuration or the backend of a model raises a LoadFailed, whose text clients do not get."""
+    try:
+        yield
+    except (UnknownModel, ModelUnavailable, hami.PipeClosed, hami.DeadlineExceeded, asyncio.CancelledError, GeneratorExit):
+        raise
+    except BaseException as error:
+        failed = LoadFailed(f'"{short(name)}" failed to load: {text_of(error)}')
+        raise with_text(failed, f'"{short(name)}" {load_failed(reason_of(error))}') from error

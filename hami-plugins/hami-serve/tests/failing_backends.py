@@ -1,0 +1,204 @@
+"""Backends that raise what a request, or their configuration, names. `hami serve --import` imports this file."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from concurrent import futures
+
+import hami
+
+
+class OwnBase(BaseException):
+    """As gevent.Timeout and GreenletExit: it does not derive from Exception."""
+
+
+class OwnRejection(hami.RequestError):
+    """A backend rejects its request."""
+
+
+class StrRaises(Exception):
+    def __str__(self) -> str:
+        raise LookupError("in __str__")
+
+
+class StrInterrupts(hami.RequestError):
+    def __str__(self) -> str:
+        raise KeyboardInterrupt
+
+
+class StrIsNone(Exception):
+    def __str__(self) -> str:
+        return None  # type: ignore[return-value]
+
+
+class StrIsHuge(Exception):
+    def __str__(self) -> str:
+        return "é%" * (5 << 20)
+
+
+class Hostile(Exception):
+    def __getattribute__(self, name: str) -> object:
+        raise LookupError(name)
+
+
+class Frozen(Exception):
+    __slots__ = ()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(name)
+
+
+RAISED = {
+    "KeyboardInterrupt": KeyboardInterrupt,
+    "SystemExit": lambda: SystemExit(3),
+    "GeneratorExit": GeneratorExit,
+    "OwnBase": OwnBase,
+    "StopIteration": lambda: StopIteration("nothing left"),
+    "StopAsyncIteration": StopAsyncIteration,
+    "futures.CancelledError": futures.CancelledError,
+    "asyncio.CancelledError": asyncio.CancelledError,
+    "asyncio.TimeoutError": asyncio.TimeoutError,
+    "MemoryError": MemoryError,
+    "RecursionError": RecursionError,
+    "KeyError": lambda: KeyError("no such key"),
+    "Without text": Exception,
+    "Long": lambda: ValueError("x" * 20_000),
+    "Long in another script": lambda: ValueError("測" * 20_000),
+    "Controls": lambda: ValueError("one\r\nmodel \"any\" over HTTP: 200 forged\x1b[2J\x00\u2028\x85 two"),
+    "Surrogates": lambda: ValueError("half \ud800 of a pair"),
+    "StrRaises": StrRaises,
+    "StrInterrupts": StrInterrupts,
+    "StrIsNone": StrIsNone,
+    "StrIsHuge": StrIsHuge,
+    "Hostile": Hostile,
+    "Frozen": Frozen,
+    "OwnRejection": lambda: OwnRejection("not this one"),
+}  # fmt: skip
+
+
+def fail(name: object) -> None:
+    """Raise what a name means; do nothing for another one."""
+    text = name.decode() if isinstance(name, bytes) else name
+    if text in RAISED:
+        raise RAISED[text]()
+
+
+@hami.register
+class FailForward(hami.Backend):
+    thread = "dedicated"
+
+    def forward(self, batch):
+        for item in batch:
+            fail(item["data"])
+            item["result"] = item["data"]
+
+
+@hami.register
+class FailInline(FailForward):
+    """Runs on the thread of the caller, which is the main thread of the server."""
+
+    thread = "serialized"
+
+
+@hami.register
+class FailByItem(hami.Backend):
+    def forward(self, batch):
+        for item in batch:
+            try:
+                fail(item["data"])
+            except BaseException as error:
+                item.fail(error)
+            else:
+                item["result"] = item["data"]
+
+
+@hami.register
+class FailFirstPart(hami.Backend):
+    def forward(self, batch):
+        fail(batch[0]["data"])
+        yield "part"
+
+
+@hami.register
+class FailLaterPart(hami.Backend):
+    def forward(self, batch):
+        yield "part"
+        fail(batch[0]["data"])
+        yield "last"
+
+
+@hami.register
+class FailEmitted(hami.Backend):
+    def forward(self, batch):
+        for item in batch:
+            item.emit("part")
+            fail(item["data"])
+            item["result"] = item["data"]
+
+
+@hami.register
+class FailInit(hami.Backend):
+    raised: str
+
+    def init(self, options):
+        fail(self.raised)
+
+    def forward(self, batch):
+        for item in batch:
+            item["result"] = item["data"]
+
+
+@hami.register
+class FailWarmup(hami.Backend):
+    raised: str
+
+    def forward(self, batch):
+        fail(self.raised)
+        for item in batch:
+            item["result"] = item["data"]
+
+
+@hami.register
+class FailClose(hami.Backend):
+    raised: str
+
+    def forward(self, batch):
+        for item in batch:
+            item["result"] = item["data"]
+
+    def close(self):
+        fail(self.raised)
+
+
+@hami.register
+class FailResult(hami.Backend):
+    """Returns what has no form in the protocol."""
+
+    def forward(self, batch):
+        for item in batch:
+            kinds = {b"object": object(), b"set": {1}, b"lock": threading.Lock(), b"complex": [1j]}
+            item["result"] = kinds.get(item["data"], item["data"])
+
+
+@hami.register
+class FailSysExit(hami.Backend):
+    def forward(self, batch):
+        if batch[0]["data"] == b"exit":
+            sys.exit("the model gives up")
+        batch[0]["result"] = batch[0]["data"]
+
+
+@hami.register
+class FailWithSecret(hami.Backend):
+    """Cannot reach a server whose URL has secrets."""
+
+    url: str
+
+    def init(self, options):
+        if "in init" in self.url:
+            raise ConnectionError(f"cannot reach {self.url}")
+
+    def forward(self, batch):
+        raise ConnectionError(f"cannot reach {self.url!r}")
