@@ -1,15 +1,23 @@
-"""Access to the server: the token that every client sends."""
+"""Access to the server: the token that every client sends, and the pages that a browser may call it from."""
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Awaitable, Callable, MutableMapping
+import ipaddress
+import json
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
 import hami
 
+from hami_serve.errors import short
+from hami_serve.failures import log_rejected
+from hami_serve.metrics import answers
+
 OPEN_PATHS = ("/v2/health/live", "/v2/health/ready")  # probes send no token
+ALLOW = "start the server with --allow-host NAME if this is meant, or with --token-file"
+SAFE = ("GET", "HEAD", "OPTIONS")  # methods that change nothing; pages of other sites cannot read their answers
 MISSING = "this server needs a token: send the header Authorization: Bearer TOKEN"
 Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Any, Any], Awaitable[None]]
@@ -42,19 +50,70 @@ def is_allowed(token: str, authorization: str | None) -> bool:
     return kind.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), token.encode())
 
 
-class RequireToken:
-    """An ASGI application that answers 401 to requests without the token, and passes on all others."""
+class Gate:
+    """An ASGI application that rejects requests without the token, and passes on all others.
 
-    def __init__(self, app: App, token: str) -> None:
+    Without a token, it rejects those that a browser sends for a page of another site: anybody may have written the page,
+    and it reaches every server that the user reaches. With a token this needs no check: a browser sends none by itself.
+    """
+
+    def __init__(self, app: App, token: str | None = None, hosts: Collection[str] = (), *, loopback: bool = False) -> None:
+        """Wrap an application.
+
+        Args:
+            app: The application.
+            token: The token that every request must have.
+            hosts: Names of hosts that the server has, and whose pages may call it.
+            loopback: Accept only these names and those of this machine. Else a name of another site that leads to
+                this machine would make its pages those of the server.
+        """
         self._app = app
         self._token = token
+        self._hosts = frozenset(map(str.lower, hosts))
+        self._loopback = loopback
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
         if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
-            headers = dict(scope["headers"])
-            if not is_allowed(self._token, headers.get(b"authorization", b"").decode("latin-1")):
-                head = [(b"content-type", b"application/json"), (b"www-authenticate", b"Bearer")]
-                await send({"type": "http.response.start", "status": 401, "headers": head})
-                await send({"type": "http.response.body", "body": f'{{"error": "{MISSING}"}}'.encode()})
+            headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+            if self._token is None:
+                status, text = 403, self._foreign(scope["method"], headers)
+            else:
+                allowed = is_allowed(self._token, headers.get(b"authorization"))
+                status, text = 401, "" if allowed else MISSING
+            if text:
+                log_rejected("HTTP", f"{scope['method']} {short(scope['path'])}", status, text)
+                answers.count("HTTP", status)
+                head = [(b"content-type", b"application/json")]
+                head += [(b"www-authenticate", b"Bearer")] if status == 401 else []
+                await send({"type": "http.response.start", "status": status, "headers": head})
+                await send({"type": "http.response.body", "body": json.dumps({"error": text}).encode()})
                 return
         await self._app(scope, receive, send)
+
+    def _foreign(self, method: str, headers: Mapping[bytes, str]) -> str:
+        """Return why a request may be that of a page of another site; "" if it is not."""
+        host, origin, site = (headers.get(name, "") for name in (b"host", b"origin", b"sec-fetch-site"))
+        name = host_of(host)
+        if self._loopback and host and name not in self._hosts and not is_loopback(name):
+            return f'this server listens for this machine only, and the request is for the host "{short(name)}"; {ALLOW}'
+        if method in SAFE or not (origin or site) or host_of(origin.partition("://")[2]) in self._hosts:
+            return ""
+        same = site in ("same-origin", "none") if site else origin.partition("://")[2].lower() == host.lower()
+        if same:
+            return ""
+        return f'the request comes from a page of another site, "{short(origin or site)}"; {ALLOW}'
+
+
+def host_of(place: str) -> str:
+    """Return the name or address in `name:port`, in lower case."""
+    if place.startswith("["):  # an address of IPv6
+        return place[1:].partition("]")[0]
+    return place.partition(":")[0].rstrip(".").lower()
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a name or an address means this machine."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")

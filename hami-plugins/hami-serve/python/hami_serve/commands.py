@@ -64,6 +64,14 @@ def add_serve(subparsers: Any) -> None:
     )
     serve.add_argument("--max-loaded", type=_positive, metavar="N", help="maximum number of models that are loaded")
     serve.add_argument("--allow-control", action="store_true", help="let clients load and unload models")
+    serve.add_argument(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        dest="allow_hosts",
+        help="without a token: also accept requests for this host, and from its web pages; repeatable",
+    )
     serve.add_argument("--json", action="store_true", help="print the models and addresses as JSON")
     serve.add_argument("--traceback", action="store_true", help="print the traceback of an error")
     serve.set_defaults(run=_serve)

@@ -28,6 +28,10 @@ from hami_serve.errors import (
 )
 
 MAX_TRACEBACK = 1 << 14  # characters
+NOT_OF_LOAD = (  # what ends a load, and is not a fault of the model
+    *(UnknownModel, ModelUnavailable, hami.PipeClosed, hami.DeadlineExceeded),
+    *(asyncio.CancelledError, GeneratorExit),
+)
 log = logging.getLogger("hami.serve")
 
 
@@ -61,12 +65,9 @@ def report(error: BaseException, protocol: str, request: str, id: object = "") -
 
 def line_of(error: BaseException) -> str:
     """Return the type, the message and the place of an exception in one line."""
-    text = text_of(error)
-    if issubclass(type(error), hami.Error):
-        text = f"{type(error).__name__}: {text}"
-    else:
-        text = f"{text}{_place(error)}"
-    return "; ".join(text.split("\n"))
+    own = issubclass(type(error), hami.Error)
+    text = "; ".join(text_of(error).split("\n"))
+    return f"{type(error).__name__}: {text}" if own else f"{text}{_place(error)}"
 
 
 def log_rejected(protocol: str, request: str, status: int, text: str) -> None:
@@ -122,7 +123,14 @@ def of_load(name: str) -> Iterator[None]:
     """Make what the configuration or the backend of a model raises a LoadFailed, whose text clients do not get."""
     try:
         yield
-    except (UnknownModel, ModelUnavailable, hami.PipeClosed, hami.DeadlineExceeded, asyncio.CancelledError, GeneratorExit):
+    except (
+        UnknownModel,
+        ModelUnavailable,
+        hami.PipeClosed,
+        hami.DeadlineExceeded,
+        asyncio.CancelledError,
+        GeneratorExit,
+    ):
         raise
     except BaseException as error:
         failed = LoadFailed(f'"{short(name)}" failed to load: {text_of(error)}')

@@ -18,6 +18,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hami_serve import describing, openapi
+from hami_serve.access import Gate
 from hami_serve.budget import Lease
 from hami_serve.datatypes import array_of_bytes
 from hami_serve.errors import BadRequest, Overloaded, load_failed, short
@@ -57,6 +58,7 @@ def app(
     max_body: int = MAX_BODY,
     max_open: int | None = None,
     allow_control: bool = False,
+    allow_hosts: Collection[str] = (),
     **options: Any,
 ) -> Starlette:
     """Return an ASGI application that serves models by the Open Inference Protocol.
@@ -71,9 +73,12 @@ def app(
         max_body: Maximum size of a request in bytes.
         max_open: Maximum memory of all open requests in bytes; by default a quarter of the memory of the machine.
         allow_control: Let clients load and unload models. Otherwise these requests are answered with 403.
+        allow_hosts: Names of hosts whose web pages may send requests, besides the pages of this server itself.
         options: Options of `AllRounder`.
     """
-    return application(Serving(source, allow_control=allow_control, max_open=max_open, **options), max_body)
+    made = application(Serving(source, allow_control=allow_control, max_open=max_open, **options), max_body)
+    made.add_middleware(Gate, hosts=allow_hosts)
+    return made
 
 
 def application(serving: Serving, max_body: int = MAX_BODY) -> Starlette:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import hami
 import uvicorn
 
-from hami_serve.access import RequireToken, read, read_token
+from hami_serve.access import Gate, is_loopback, read, read_token
 from hami_serve.budget import default_limit
 from hami_serve.failures import unraisable_in_log
 from hami_serve.http_app import Direct, application
@@ -211,7 +211,7 @@ def _run_logging(
     token = read_token(arguments.token_file)
     made = Direct(application(serving, max_body))
     config = uvicorn.Config(
-        RequireToken(made, token) if token else made,
+        Gate(made, token, arguments.allow_hosts, loopback=is_loopback(arguments.host)),
         ssl_certfile=arguments.tls_cert,
         ssl_keyfile=arguments.tls_key,
         http=Protocol,  # type: ignore[arg-type]  # a protocol with buffers has the same methods for uvicorn
