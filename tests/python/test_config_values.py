@@ -246,7 +246,7 @@ def test_megabytes_of_text_are_read_in_finite_time() -> None:
         ("the key s3cret/1\n'é is wrong", "the key *** is wrong"),
         ("http://host/s3cret%2F1%0A%27%C3%A9", "http://host/***"),
         ("got " + repr("s3cret/1\n'é"), 'got "***"'),
-        ("7 of 7", "7 of 7"),  # a value of less than 4 characters stands in other text by chance
+        ("7 of 7", "7 of 7"),  # a value of less than 4 characters is in other text by chance
     ],
 )
 def test_values_of_environment_variables_and_passwords_are_hidden(

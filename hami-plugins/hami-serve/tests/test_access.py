@@ -30,7 +30,9 @@ def port(tmp_path_factory):
 
 def ask(port: int, method: str, path: str, headers: dict[str, str], body: str | None = None) -> tuple[int, dict]:
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
-        connection.request(method, path, body, {key: value.replace("PORT", str(port)) for key, value in headers.items()})
+        connection.request(
+            method, path, body, {key: value.replace("PORT", str(port)) for key, value in headers.items()}
+        )
         answer = connection.getresponse()
         return answer.status, json.loads(answer.read())
 
@@ -66,8 +68,8 @@ def test_requests_of_programs_and_of_own_pages_are_answered(port, headers):
         ({"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}, "a page of another site"),
         ({"Sec-Fetch-Site": "same-site"}, 'a page of another site, "same-site"'),
         ({"Sec-Fetch-Site": "cross-site"}, 'a page of another site, "cross-site"'),
-        ({"Host": "evil.example:PORT", "Origin": "http://evil.example:PORT"}, 'for the host "evil.example"'),
-        ({"Host": "localhost.evil.example"}, 'for the host "localhost.evil.example"'),
+        ({"Host": "evil.example:PORT", "Origin": "http://evil.example:PORT"}, 'request for the host "evil.example"'),
+        ({"Host": "localhost.evil.example"}, 'request for the host "localhost.evil.example"'),
     ],
 )
 def test_requests_of_pages_of_other_sites_are_rejected(port, path, headers, told):

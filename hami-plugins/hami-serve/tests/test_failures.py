@@ -1,4 +1,4 @@
-"""Whatever a model raises, wherever: one answer in bounded time, one line in the log, and a server that goes on."""
+"""All that a model raises, at any place: one answer in bounded time, one line in the log, and a server that goes on."""
 
 from __future__ import annotations
 
@@ -40,20 +40,17 @@ class Served:
         self.write(
             "Secret", '[node]\nbackend = "FailWithSecret"\nurl = "http://me:${env:FAIL_PASSWORD}@h/${env:FAIL_TOKEN}"\n'
         )
-        log = (folder / "log").open("a", encoding="utf-8")
-        self._log = (folder / "log").open(encoding="utf-8")
         backends = Path(__file__).with_name("failing_backends.py")
         options = ("--import", str(backends), "--http", "0", "--grpc", "0", "--allow-control", "--json")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "hami", "serve", str(self.folder), *options],
             stdout=subprocess.PIPE,
-            stderr=log,
+            stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, **SECRETS},
         )
-        log.close()
         line = self.process.stdout.readline()
-        assert line, self.lines()
+        assert line, self.process.stderr.read()
         found = json.loads(line)
         self.port = int(found["http"].rpartition(":")[2])
         self.channel = grpc.insecure_channel(found["grpc"].removeprefix("grpc://"))
@@ -62,8 +59,13 @@ class Served:
         (self.folder / f"{name}.toml").write_text(text, encoding="utf-8")
 
     def lines(self) -> list[str]:
-        """Return the lines of the log since the last look."""
-        return self._log.read().splitlines()
+        """Return the lines of the log since the last look: those before that of another request, which is made here."""
+        assert self.post("/v2/look")[0] == 404
+        found = []
+        while "/v2/look over HTTP: 404" not in (line := self.process.stderr.readline()):
+            assert line, "the server has ended"
+            found.append(line.removesuffix("\n"))
+        return found
 
     def close(self) -> None:
         self.channel.close()
@@ -73,7 +75,6 @@ class Served:
         finally:
             self.process.kill()
             self.process.communicate()
-            self._log.close()
 
     # ---- HTTP ----
 

@@ -7,7 +7,7 @@ import urllib.parse
 
 from hami._config.values import referred
 
-MIN_SECRET = 4  # characters: a shorter value is a number or a switch, which stands in other text by chance
+MIN_SECRET = 4  # characters: a shorter value is a number or a switch, and found in other text by chance
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s]*@")
 
 

@@ -53,11 +53,13 @@ def is_allowed(token: str, authorization: str | None) -> bool:
 class Gate:
     """An ASGI application that rejects requests without the token, and passes on all others.
 
-    Without a token, it rejects those that a browser sends for a page of another site: anybody may have written the page,
-    and it reaches every server that the user reaches. With a token this needs no check: a browser sends none by itself.
+    Without a token, it rejects those that a browser sends for a page of another site: anybody may have written it, and
+    it reaches every server that the user reaches. With a token this needs no check: a browser sends none by itself.
     """
 
-    def __init__(self, app: App, token: str | None = None, hosts: Collection[str] = (), *, loopback: bool = False) -> None:
+    def __init__(
+        self, app: App, token: str | None = None, hosts: Collection[str] = (), *, loopback: bool = False
+    ) -> None:
         """Wrap an application.
 
         Args:
@@ -95,7 +97,9 @@ class Gate:
         host, origin, site = (headers.get(name, "") for name in (b"host", b"origin", b"sec-fetch-site"))
         name = host_of(host)
         if self._loopback and host and name not in self._hosts and not is_loopback(name):
-            return f'this server listens for this machine only, and the request is for the host "{short(name)}"; {ALLOW}'
+            return (
+                f'this server listens for this machine only, and the request is for the host "{short(name)}"; {ALLOW}'
+            )
         if method in SAFE or not (origin or site) or host_of(origin.partition("://")[2]) in self._hosts:
             return ""
         same = site in ("same-origin", "none") if site else origin.partition("://")[2].lower() == host.lower()

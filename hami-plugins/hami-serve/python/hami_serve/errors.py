@@ -87,7 +87,7 @@ def with_text(error: E, for_clients: str) -> E:
 def text_of(error: BaseException) -> str:
     """Return the message in printable lines, without secrets: that of hami, or the type and message of another class.
 
-    It never raises and is never long, whatever class the exception has.
+    It never raises and is never long, for any class of exceptions.
     """
     text = _message(error)
     if not issubclass(type(error), hami.Error):

@@ -1,4 +1,4 @@
-"""One answer and one log line for whatever a request, a model or this server raises."""
+"""One answer and one log line for all that a request, a model or this server raises."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def report(error: BaseException, protocol: str, request: str, id: object = "") -
     Only a fault of this server has a traceback, and at the level DEBUG that of a model too.
 
     Args:
-        error: What was raised.
+        error: The exception.
         protocol: "HTTP" or "gRPC".
         request: What the request asks for, such as 'model "detect"'.
         id: The id that the client has given to the request.
@@ -77,7 +77,7 @@ def log_rejected(protocol: str, request: str, status: int, text: str) -> None:
 
 @contextlib.contextmanager
 def unraisable_in_log() -> Iterator[None]:
-    """Log in one line what nobody can catch, such as an exception of a backend while it is closed."""
+    """Log in one line an exception that has no caller, such as an exception of a backend while it is closed."""
 
     def report_unraisable(raised: sys.UnraisableHookArgs) -> None:
         error = raised.exc_value

@@ -73,7 +73,7 @@ def app(
         max_body: Maximum size of a request in bytes.
         max_open: Maximum memory of all open requests in bytes; by default a quarter of the memory of the machine.
         allow_control: Let clients load and unload models. Otherwise these requests are answered with 403.
-        allow_hosts: Names of hosts whose web pages may send requests, besides the pages of this server itself.
+        allow_hosts: Names of hosts whose web pages may send requests, in addition to those of this server itself.
         options: Options of `AllRounder`.
     """
     made = application(Serving(source, allow_control=allow_control, max_open=max_open, **options), max_body)
