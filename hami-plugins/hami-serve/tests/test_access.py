@@ -68,8 +68,8 @@ def test_requests_of_programs_and_of_own_pages_are_answered(port, headers):
         ({"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}, "a page of another site"),
         ({"Sec-Fetch-Site": "same-site"}, 'a page of another site, "same-site"'),
         ({"Sec-Fetch-Site": "cross-site"}, 'a page of another site, "cross-site"'),
-        ({"Host": "evil.example:PORT", "Origin": "http://evil.example:PORT"}, 'request for the host "evil.example"'),
-        ({"Host": "localhost.evil.example"}, 'request for the host "localhost.evil.example"'),
+        ({"Host": "evil.example:PORT", "Origin": "http://evil.example:PORT"}, 'is for the host "evil.example"'),
+        ({"Host": "localhost.evil.example"}, 'is for the host "localhost.evil.example"'),
     ],
 )
 def test_requests_of_pages_of_other_sites_are_rejected(port, path, headers, told):
