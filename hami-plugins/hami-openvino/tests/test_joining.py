@@ -238,7 +238,7 @@ def opened_elsewhere(path, cache) -> str:
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_what_a_test_of_rows_found_is_kept_for_other_processes(tmp_path, axis):
-    """What is kept is changed here, so that a test that runs again would show."""
+    """The kept finding is changed here, so that a test that runs again would show."""
     path = scaled_ir(tmp_path / "m.xml", axis)
     old = time.time() - 60
     for file in (path, path.with_suffix(".bin")):

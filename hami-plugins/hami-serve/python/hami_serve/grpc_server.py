@@ -289,8 +289,8 @@ class InferHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
         self._budget = budget
         self._max_body = max_body
 
-    def service(self, details: Any) -> Any:
-        if details.method != INFER:
+    def service(self, handler_call_details: Any) -> Any:
+        if handler_call_details.method != INFER:
             return None
         lease = self._budget.lease()
 
@@ -315,7 +315,7 @@ class InferHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
                 failure = report(error, "gRPC", "ModelInfer")
                 answers.count("gRPC", failure.status.grpc)
                 await context.abort(getattr(grpc.StatusCode, failure.status.grpc), failure.text)
-            if (request := await context.read()) is not grpc.aio.EOF:
+            if (request := await context.read()) is not grpc.aio.EOF:  # pyright: ignore[reportAttributeAccessIssue]
                 await context.write(await self._method(request, context))
 
         # A handler of a stream begins before a message is read; the client sees no difference.
@@ -336,6 +336,7 @@ def _after_start(serving: Serving, method: Method) -> Method:
 def handlers(serving: Serving, last: LastCalls, max_body: int) -> list[Any]:
     """Return the handlers of the service for a server of gRPC."""
     service = Service(serving)
+    of_infer: list[Any] = []
     found = {}
     for method in methods():
         given, answer = message(method.input_type.name), message(method.output_type.name)
@@ -346,10 +347,10 @@ def handlers(serving: Serving, last: LastCalls, max_body: int) -> list[Any]:
         if method.name == "ModelStreamInfer":
             found[method.name] = grpc.stream_stream_rpc_method_handler(function, **coders)
         elif method.name == "ModelInfer":
-            infer = InferHandler(_unary(function, answer, last), serving.budget, max_body)
+            of_infer.append(InferHandler(_unary(function, answer, last), serving.budget, max_body))
         else:
             found[method.name] = grpc.unary_unary_rpc_method_handler(_unary(function, answer, last), **coders)
-    return [infer, grpc.method_handlers_generic_handler(SERVICE, found)]
+    return [*of_infer, grpc.method_handlers_generic_handler(SERVICE, found)]
 
 
 class _RequireToken(grpc.aio.ServerInterceptor):  # type: ignore[misc]

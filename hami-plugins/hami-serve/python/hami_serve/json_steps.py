@@ -80,10 +80,7 @@ class _Reader:
                 return self._list()
             if self._skip("{"):
                 return self._dict()
-        try:
-            value, self._position = DECODER.scan_once(self._text, self._position)
-        except StopIteration as error:
-            raise self._error("Expecting value", error.value) from None
+        value, self._position = DECODER.raw_decode(self._text, self._position)
         return value
 
     def _is_short(self) -> bool:

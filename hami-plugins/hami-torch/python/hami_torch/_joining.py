@@ -139,20 +139,21 @@ def measure_rows(
 
 def node_count(program: Program) -> int:
     """Return the number of nodes of a program, an estimate if it has no graph."""
-    graph = getattr(program.call, "graph", None)
+    call: Any = program.call
+    graph = getattr(call, "graph", None)
     nodes = getattr(graph, "nodes", None)
-    if isinstance(program.call, torch.jit.ScriptModule):
-        nodes = program.call.inlined_graph.nodes()
+    if isinstance(call, torch.jit.ScriptModule):
+        nodes = call.inlined_graph.nodes()
     if nodes is not None and not callable(nodes):
         return sum(1 for _ in nodes)
-    if isinstance(program.call, torch.nn.Module):
-        return _NODES_PER_MODULE * sum(1 for _ in program.call.modules())
+    if isinstance(call, torch.nn.Module):
+        return _NODES_PER_MODULE * sum(1 for _ in call.modules())
     return _UNKNOWN_NODES
 
 
 def coarsest_type(program: Program, device: torch.device) -> str:
     """Return the coarsest type that a program computes in, as `tolerance` takes it; TF32 counts as float16."""
-    module = program.call
+    module: Any = program.call
     types = {tensor.dtype for tensor in module.parameters()} if isinstance(module, torch.nn.Module) else set()
     if torch.bfloat16 in types:
         return "bfloat16"
