@@ -123,14 +123,7 @@ def of_load(name: str) -> Iterator[None]:
     """Make what the configuration or the backend of a model raises a LoadFailed, whose text clients do not get."""
     try:
         yield
-    except (
-        UnknownModel,
-        ModelUnavailable,
-        hami.PipeClosed,
-        hami.DeadlineExceeded,
-        asyncio.CancelledError,
-        GeneratorExit,
-    ):
+    except NOT_OF_LOAD:
         raise
     except BaseException as error:
         failed = LoadFailed(f'"{short(name)}" failed to load: {text_of(error)}')
