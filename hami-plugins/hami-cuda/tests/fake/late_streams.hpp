@@ -29,10 +29,14 @@ class LateStreams {
   }
 
   void submit(CUstream stream, std::function<void()> work) {
-    const std::lock_guard<std::recursive_mutex> lock(mutex_);
-    Queue& queue = queues_[stream];
-    queue.work.push_back(std::move(work));
-    if (!is_late()) run(stream, queue.done + queue.work.size());
+    {
+      const std::lock_guard<std::recursive_mutex> lock(mutex_);
+      Queue& queue = queues_[stream];
+      if (is_late()) return queue.work.push_back(std::move(work));
+      run(stream, queue.done + queue.work.size());  // what was submitted while work was late
+    }
+    // Without the lock: work in Python waits for the GIL, and a thread that has the GIL may ask for an event here.
+    work();
   }
   void record(LateEvent& event, CUstream stream) {
     const std::lock_guard<std::recursive_mutex> lock(mutex_);
