@@ -97,7 +97,7 @@ bool read_urgency(Request& request, Nanoseconds limit, Nanoseconds moment) {
     if (const Value* given = request.dict.find("deadline"); given && !given->is_none()) {
       const double seconds = given->as_float();
       if (std::isnan(seconds)) throw Error(ErrorCode::kDataType, "expected a number, got nan");
-      request.deadline = std::min(request.deadline, from_milliseconds(seconds * 1e3));
+      request.deadline = std::min(request.deadline, std::max<Nanoseconds>(0, from_milliseconds(seconds * 1e3)));
     }
     return true;
   } catch (const Error& error) {
