@@ -19,8 +19,13 @@ def base_python() -> str:
     return os.path.realpath(getattr(sys, "_base_executable", sys.executable))
 
 
-def enter(name: str) -> None:
-    """Restart this script under the interpreter of the environment `name`; returns only there."""
+def enter(name: str, *, of_any_python: bool = False) -> None:
+    """Restart this script under the interpreter of the environment `name`; returns only there.
+
+    Args:
+        name: That of ci/requirements/NAME.txt.
+        of_any_python: Take an environment that is there as it is, also one that another Python has made.
+    """
     folder = CACHE / "envs" / name
     if sys.prefix == str(folder):
         return
@@ -33,7 +38,7 @@ def enter(name: str) -> None:
             environments.ensure(name, base_python())
         return 0
 
-    if not environments.is_current(name, base_python()):
+    if not (of_any_python and environments.stamp_of(folder)) and not environments.is_current(name, base_python()):
         status = guarded(make)
         if status:
             sys.exit(status)
