@@ -33,7 +33,7 @@ class LateStreams {
       const std::lock_guard<std::recursive_mutex> lock(mutex_);
       Queue& queue = queues_[stream];
       if (is_late()) return queue.work.push_back(std::move(work));
-      run(stream, queue.done + queue.work.size());  // what was submitted while work was late
+      run(stream, queue.done + queue.work.size());  // the work of a time when it ran late
     }
     // Without the lock: work in Python waits for the GIL, and a thread that has the GIL may ask for an event here.
     work();
