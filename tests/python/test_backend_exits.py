@@ -340,7 +340,7 @@ class Unreadable(Exception):
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("way", ["call", "list", "submit", "callback", "event", "map", "stream", "parts"])  # no asyncio
 def test_an_exception_without_readable_attributes_ends_its_request(way: str) -> None:
-    """It is the error of the caller, who does not wait for it in vain."""
+    """The caller gets it as the error and does not wait forever."""
 
     class Raises(hami.Backend):
         def forward(self, batch: list[hami.Request]) -> None:

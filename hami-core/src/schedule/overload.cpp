@@ -27,7 +27,7 @@ class Cached {
   double value_ = 0;
 };
 
-// Whether a request is of no use unless it ends before its deadline: a caller who takes parts has those that come before.
+// Whether a request must end before its deadline to be useful. A caller that takes parts can use the earlier ones.
 bool needs_its_end(const Request& request) noexcept { return request.deadline != kNever && !request.has_listener(); }
 
 // `rounded` keeps two durations apart that a message compares.

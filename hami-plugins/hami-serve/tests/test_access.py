@@ -60,7 +60,7 @@ def test_requests_of_programs_and_of_own_pages_are_answered(port, headers):
 
 @pytest.mark.parametrize("path", [INFER, UNLOAD])
 @pytest.mark.parametrize(
-    ("headers", "told"),
+    ("headers", "reason"),
     [
         ({"Origin": "https://evil.example"}, 'a page of another site, "https://evil.example"'),
         ({"Origin": "null"}, 'a page of another site, "null"'),
@@ -72,10 +72,10 @@ def test_requests_of_programs_and_of_own_pages_are_answered(port, headers):
         ({"Host": "localhost.evil.example"}, 'is for the host "localhost.evil.example"'),
     ],
 )
-def test_requests_of_pages_of_other_sites_are_rejected(port, path, headers, told):
+def test_requests_of_pages_of_other_sites_are_rejected(port, path, headers, reason):
     """And change nothing: the model is still ready."""
     status, answer = ask(port, "POST", path, headers, BODY)
-    assert (status, told in answer["error"], "--allow-host NAME" in answer["error"]) == (403, True, True), answer
+    assert (status, reason in answer["error"], "--allow-host NAME" in answer["error"]) == (403, True, True), answer
     assert ask(port, "GET", "/v2/models/echo/ready", {})[0] == 200
 
 

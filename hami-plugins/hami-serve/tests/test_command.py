@@ -10,12 +10,12 @@ import socket
 import ssl
 import subprocess
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from server_process import ask, free_port, running
 
 MODELS = '''
 import threading
@@ -226,44 +226,24 @@ BODY = json.dumps({"inputs": [{"name": "x", "datatype": "INT8", "shape": [1], "d
 def starting(folder: Path, *arguments: str):
     """Start `hami serve` with a model that loads; yield the process and its port, as soon as it answers."""
     (folder / "backends.py").write_text(LOADS)
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        port = unused.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "hami", "serve", "Loads", "--import", "backends.py", "--http", str(port)]
-    process = subprocess.Popen(
-        [*command, *arguments], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        while True:
-            with suppress(ConnectionRefusedError):
-                assert get(port, "/v2/health/live") == (200, {"live": True})
-                break
-            assert process.poll() is None, process.stderr.read()
-            threading.Event().wait(0.02)
+    with running([*command, *arguments], folder, port) as process:
         yield process, port
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def get(port: int, path: str, body: str | None = None) -> tuple[int, object]:
-    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
-        connection.request("POST" if body else "GET", path, body)
-        answer = connection.getresponse()
-        return answer.status, json.loads(answer.read())
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_probes_are_answered_while_models_load_and_requests_wait(tmp_path, workers):
     with starting(tmp_path, "--workers", workers) as (process, port), ThreadPoolExecutor(1) as clients:
-        assert get(port, "/v2/health/ready") == (503, {"ready": False, "loading": ["Loads"]})
-        status, answer = get(port, "/v2/models/Loads/ready")
+        assert ask(port, "/v2/health/ready") == (503, {"ready": False, "loading": ["Loads"]})
+        status, answer = ask(port, "/v2/models/Loads/ready")
         assert (status, answer["error"]) == (503, "the server is starting: Loads")
-        waiting = clients.submit(get, port, "/v2/models/Loads/infer", BODY)
+        waiting = clients.submit(ask, port, "/v2/models/Loads/infer", BODY)
         assert not waiting.done()
         (tmp_path / "open").touch()
         assert waiting.result(60)[1]["outputs"][0]["data"] == ["done"]
         assert process.stdout.readline().startswith("serving Loads ")
-        assert get(port, "/v2/health/ready") == (200, {"ready": True})
+        assert ask(port, "/v2/health/ready") == (200, {"ready": True})
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
 

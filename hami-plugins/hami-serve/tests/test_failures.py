@@ -282,13 +282,13 @@ def test_a_failed_load_tells_clients_its_kind_alone(served: Served, door: str) -
         status, text = CONTROL[door](served, "load", "hidden")
     finally:
         (served.folder / "hidden.toml").unlink()
-    told = "failed to load: ConnectionError; the log of the server has the message"
-    assert (status, text) == (500, f'"hidden" {told}')
+    reason = "failed to load: ConnectionError; the log of the server has the message"
+    assert (status, text) == (500, f'"hidden" {reason}')
     assert "cannot reach in init of ***, file of the operator" in expect_one_line(served, "hidden", "")
-    assert http_infer(served, "hidden", "x") == (503, f'"hidden" version "1" {told}')
+    assert http_infer(served, "hidden", "x") == (503, f'"hidden" version "1" {reason}')
     assert "file of the operator" in expect_one_line(served, "hidden")
     index = json.loads(served.post("/v2/repository/index")[1])
-    assert [each["reason"] for each in index if each["name"] == "hidden"] == [told]
+    assert [each["reason"] for each in index if each["name"] == "hidden"] == [reason]
 
 
 def test_a_mistake_of_a_client_is_one_line_of_log_without_a_traceback(served: Served) -> None:

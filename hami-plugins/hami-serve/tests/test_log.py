@@ -1,4 +1,4 @@
-"""The log of a server does not stop it if there is no reader."""
+"""A server keeps running if its log has no reader."""
 
 from __future__ import annotations
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import signal
-import socket
-import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from server_process import ask, free_port, running
 
 STARLETTE = """
 from starlette.applications import Starlette
@@ -61,28 +59,10 @@ BODY = json.dumps({"inputs": [{"name": "x", "datatype": "INT8", "shape": [1], "d
 def hosting(folder: Path, host: str, lifespan: str = ""):
     """Run an application with uvicorn; yield the process and its port, as soon as it answers."""
     (folder / "program.py").write_text(PROGRAM + host.replace("LIFESPAN", lifespan))
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        port = unused.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "uvicorn", "program:host", "--port", str(port), "--log-level", "warning"]
-    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        while True:
-            with suppress(ConnectionRefusedError):
-                assert ask(port, "/models/v2/health/live") == (200, {"live": True})
-                break
-            assert process.poll() is None, process.stderr.read()
-            threading.Event().wait(0.02)
+    with running(command, folder, port, "/models/v2/health/live") as process:
         yield process, port
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def ask(port: int, path: str, body: str | None = None) -> tuple[int, dict]:
-    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
-        connection.request("POST" if body else "GET", path, body)
-        answer = connection.getresponse()
-        return answer.status, json.loads(answer.read())
 
 
 def infer(port: int) -> object:

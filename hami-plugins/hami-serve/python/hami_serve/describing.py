@@ -8,8 +8,8 @@ from typing import Any
 
 from hami_serve.errors import load_failed
 from hami_serve.model import Model, State, TensorSpec
-from hami_serve.registry import natural
 from hami_serve.rounder import AllRounder
+from hami_serve.routing import natural
 
 NAME = "hami-serve"
 EXTENSIONS = ("binary_tensor_data", "model_configuration", "model_repository", "model_repository(unload_dependents)")

@@ -37,7 +37,7 @@ class Overloaded(hami.RequestError):
 
 
 class UnknownModel(hami.NotFound):
-    """There is no component or version of this name."""
+    """The request names an unknown component or version."""
 
 
 class RemoteUnavailable(ModelUnavailable):

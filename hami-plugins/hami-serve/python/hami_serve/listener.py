@@ -116,7 +116,7 @@ class Listener:
 
 
 def refuse_new(listening: socket.socket) -> None:
-    """Let a socket ignore who wants to connect from now on, and keep the connections that wait to be accepted.
+    """Make a socket ignore new connections from now on, and keep those that wait to be accepted.
 
     If a listening socket is closed, the kernel resets those that wait, though their clients may have sent a request.
     """

@@ -5,12 +5,10 @@ A lock guards all models. It is held for look-ups and transitions, and never whi
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import hami
 
@@ -24,31 +22,11 @@ from hami_serve.errors import (
     with_text,
 )
 from hami_serve.model import Handle, Model, State, Version
+from hami_serve.routing import Routing, natural
 from hami_serve.source import ComponentSpec
 
 AGAIN_S = 5.0  # after a load that a request started has failed, before a request starts it again
 CLOSED = "the AllRounder is closed"
-
-
-@dataclass
-class Routing:
-    """Which version of a component a request without a version gets."""
-
-    default: str | None = None
-    weights: Mapping[str, float] = field(default_factory=dict)
-    aliases: frozenset[str] = frozenset()
-    credits: dict[str, float] = field(default_factory=dict)
-
-    def weighted(self, ready: Iterable[str]) -> str | None:
-        """Return the next version in a smooth weighted round-robin over the versions that are ready."""
-        shares = {version: self.weights[version] for version in ready if self.weights.get(version, 0) > 0}
-        if not shares:
-            return None
-        for version, weight in shares.items():
-            self.credits[version] = self.credits.get(version, 0.0) + weight
-        chosen = max(shares, key=lambda version: self.credits[version])
-        self.credits[chosen] -= sum(shares.values())
-        return chosen
 
 
 class Registry:
@@ -494,12 +472,6 @@ class Registry:
                 routing.weights, routing.credits = dict(weights), {}
             if aliases is not None:
                 routing.aliases = frozenset(aliases)
-
-
-def natural(version: str) -> tuple[tuple[int, int, str], ...]:
-    """Return a key that sorts versions as people do: 9 before 10."""
-    parts = re.findall(r"\d+|\D+", version)
-    return tuple((0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts)
 
 
 def unavailable(model: Model) -> ModelUnavailable:
