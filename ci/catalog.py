@@ -81,14 +81,24 @@ def summaries(folder: Path) -> dict[str, str]:
 
 def commands(folder: Path) -> list[str]:
     """Return the commands that the Python sources of a plugin add to `hami`."""
-    calls = (
-        node
+    names = [
+        declared_command(node)
         for file in (folder / "python").rglob("*.py")
         for node in ast.walk(ast.parse(file.read_text("utf-8")))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_parser"
-    )
-    names = {call.args[0].value for call in calls if call.args and isinstance(call.args[0], ast.Constant)}
-    return sorted(name for name in names if isinstance(name, str))
+        if isinstance(node, ast.Call)
+    ]
+    return sorted({name for name in names if name})
+
+
+def declared_command(call: ast.Call) -> str:
+    """Return the name in `commands.add_parser(name, …)` or `add_command(commands, name, …)`; empty for other calls."""
+    if isinstance(call.func, ast.Attribute) and call.func.attr == "add_parser":
+        given = call.args[:1]
+    elif isinstance(call.func, ast.Name) and call.func.id == "add_command":
+        given = call.args[1:2]
+    else:
+        return ""
+    return given[0].value if given and isinstance(given[0], ast.Constant) and isinstance(given[0].value, str) else ""
 
 
 def render(catalog: dict[str, Any]) -> str:

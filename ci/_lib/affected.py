@@ -34,7 +34,6 @@ SMOKE_FILES = tuple(
         "retry_isolation",
         "scatter",
         "scheduling",
-        "schema",
         "submit",
         "tensors",
         "typed_dict",

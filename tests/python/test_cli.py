@@ -70,7 +70,7 @@ def test_version(call: Any) -> None:
 
 
 def test_a_command_of_a_missing_plugin_names_the_plugin(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hami._packages.installers.installed_version", lambda name: "")
+    monkeypatch.setattr("hami._plugins.index.Index.of", lambda index, name: [])
     monkeypatch.setattr("hami._cli.main._add_commands_of_plugins", lambda commands: None)
     status, out, err = call("serve", "pages.toml")
     assert (status, out) == (2, "")
@@ -483,16 +483,27 @@ def test_importing_hami_imports_nothing_heavy() -> None:
     assert done.stdout.split() == []
 
 
-def test_help_does_not_load_plugins(site: Site, hami_command: Run) -> None:
-    site.install("acme-exits")
+def test_help_lists_the_commands_of_installed_plugins(site: Site, hami_command: Run) -> None:
+    site.install("acme-good", "acme-exits")
+    done = hami_command("--help", site=site.folder)
+    assert done.returncode == 0
+    assert re.search(r"^ +acme +.* \(acme-good\)$", done.stdout, re.MULTILINE)
+
+
+def test_version_does_not_load_plugins() -> None:
     code = (
-        "import sys\nfrom hami._cli.main import main\n"
-        "try: main(['--help'])\n"
-        "except SystemExit: pass\n"
+        "import sys\nfrom hami.cli import main\nmain(['--version'])\n"
         "print(*{'pluggy', 'importlib.metadata', 'tomllib'} & set(sys.modules), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.split() == []
+
+
+def test_a_command_of_a_plugin_that_is_disabled_names_the_setting(hami_command: Run) -> None:
+    pytest.importorskip("hami_tools")
+    done = hami_command("completion", "bash", HAMI_PLUGINS="onnx")
+    assert done.returncode == 2
+    assert '"completion" is a command of hami-tools, which is disabled by HAMI_PLUGINS=onnx' in done.stderr
 
 
 CRASH = "import ctypes\nctypes.string_at(0)\n"

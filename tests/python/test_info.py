@@ -1,4 +1,4 @@
-"""`hami info`, `hami completion`, and the examples in the help of each command."""
+"""`hami info`, and the examples in the help of each command."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import json
 import os
 import re
 import shlex
-import shutil
-import subprocess
 import sys
 import types
 from collections.abc import Iterator
@@ -16,9 +14,8 @@ from typing import Any
 
 import pytest
 from hami._cli import info
-from hami._cli.completion import SHELLS, words_of_commands
 from hami._cli.examples import EXAMPLES
-from hami._cli.main import _add_commands_of_plugins, _parser, main
+from hami._cli.main import _parser, all_commands, main
 from hami.observe import machine
 
 COMMANDS = list(_parser()[1].choices)
@@ -123,8 +120,8 @@ def test_the_help_of_each_command_has_examples_that_it_accepts(
 
 
 def test_every_command_prints_json_on_request() -> None:
-    words = words_of_commands()
-    assert [name for name in COMMANDS if "--json" not in words[name]] == []
+    parsers = all_commands()[1]
+    assert [name for name in COMMANDS if "--json" not in parsers[name].format_help()] == []
 
 
 def leaves(name: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
@@ -138,47 +135,7 @@ def leaves(name: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, ar
 
 
 def test_every_command_of_a_plugin_prints_json_on_request() -> None:
-    _, commands = _parser()
-    _add_commands_of_plugins(commands)
-    added = [pair for name, its in commands.choices.items() if name not in COMMANDS for pair in leaves(name, its)]
+    added = [pair for name, its in all_commands()[1].items() if name not in COMMANDS for pair in leaves(name, its)]
     if not added:
         pytest.skip("no installed plugin adds a command")
     assert [name for name, its in added if "--json" not in its.format_help()] == []
-
-
-def completed(line: str) -> list[str]:
-    """Return what bash completes at the end of a line, with the script of hami."""
-    words = line.split(" ")
-    quoted = " ".join(map(shlex.quote, words))
-    script = (
-        f"{SHELLS['bash'](words_of_commands())}\nCOMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _hami\n"
-        'printf "%s\\n" "${COMPREPLY[@]}"'
-    )
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
-    assert done.stderr == ""
-    return done.stdout.split()
-
-
-@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
-def test_bash_completes_commands_and_options(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert completed("hami ben") == ["bench"]
-    assert completed("hami bench --sc") == ["--scenario"]
-    assert completed("hami --vers") == ["--version"]
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "pages.toml").write_text("")
-    assert completed("hami bench pag") == ["pages.toml"]
-
-
-@pytest.mark.parametrize("shell", SHELLS)
-def test_there_is_a_script_for_each_shell(capsys: pytest.CaptureFixture[str], shell: str) -> None:
-    assert main(["completion", shell]) == 0
-    text = capsys.readouterr().out
-    for word in ("bench", "scenario", "no-ceiling"):
-        assert word in text
-
-
-def test_an_unknown_shell_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["completion", "cmd"])
-    assert end.value.code == 2
-    assert "invalid choice" in capsys.readouterr().err

@@ -3,9 +3,48 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import re
+from collections.abc import Callable, Sequence
+from typing import Any
 
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0, "min": 60.0}
+
+
+def add_command(
+    commands: Any, name: str, place: str, text: str, *, examples: Sequence[str] = ()
+) -> argparse.ArgumentParser:
+    """Add a command with the options --json and --traceback, and return its parser.
+
+    Args:
+        commands: What `hami_commands` gets, or any object with the function `add_parser` of argparse.
+        name: The name of the command.
+        place: Its function, as "module:function". The module is imported when the command runs. The function takes the
+            parsed arguments and returns the exit status.
+        text: What the command does, in one line of the help.
+        examples: Command lines for the end of its help.
+    """
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--traceback", action="store_true", help="print the traceback of an error")
+    parser.set_defaults(run=_lazy(place))
+    if examples:
+        parser.formatter_class = argparse.RawDescriptionHelpFormatter
+        parser.epilog = "\n".join(["example:", *(f"  {line}" for line in examples)])
+    return parser
+
+
+def _lazy(place: str) -> Callable[[argparse.Namespace], int]:
+    """Return a function that imports "module:function" and calls it."""
+
+    def run(parsed: argparse.Namespace) -> int:
+        module, _, function = place.partition(":")
+        command: Callable[[argparse.Namespace], int] = getattr(importlib.import_module(module), function)
+        return command(parsed)
+
+    return run
 
 
 def add_source(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
@@ -68,12 +107,6 @@ def add_trace(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trace-slow", type=seconds, metavar="TIME", help="with --trace-last: a request is slow from TIME on"
     )
-
-
-def example(parser: argparse.ArgumentParser, *lines: str) -> None:
-    """Show command lines at the end of the help."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = "\n".join(["example:", *(f"  {line}" for line in lines)])
 
 
 def count(text: str) -> int:

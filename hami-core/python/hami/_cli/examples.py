@@ -23,7 +23,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "trace": ("hami trace convert run.pftrace --chrome run.json",),
     "tune": ("hami tune pages.toml --input images/ --slo 50ms --output tuned.toml",),
     "show-config": ("hami show-config pages.toml --set instance_num=2",),
-    "schema": ("hami schema --output hami.schema.json",),
     "backends": ("hami backends Identity", 'hami backends "*Tensor"'),
     "plugins": ("hami plugins --load",),
     "install": ("hami install hami-onnx",),
@@ -36,6 +35,5 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "doctor": ("hami doctor --json",),
     "info": ("hami info --json",),
     "new-plugin": ("hami new-plugin acme-resize --cpp", "hami new-plugin acme-best --pipeline"),
-    "completion": ('eval "$(hami completion bash)"', "hami completion fish > ~/.config/fish/completions/hami.fish"),
     "version": ("hami version",),
 }

@@ -5,20 +5,17 @@ from __future__ import annotations
 import argparse
 import contextlib
 import faulthandler
-import importlib
 import io
 import os
 import select
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from hami._cli.arguments import add_inputs, add_source, add_trace, add_values, count, example, positive, seconds
+from hami._cli.arguments import add_command, add_inputs, add_source, add_trace, add_values, count, positive, seconds
 from hami._cli.benchmark_commands import add_benchmark_commands
 from hami._cli.examples import EXAMPLES
 from hami._cli.package_commands import add_lock_commands, add_package_commands
-
-Command = Callable[[argparse.Namespace], int]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,10 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run_command(given: list[str]) -> int:
     parser, commands = _parser()
-    wanted = next((word for word in given if not word.startswith("-")), None)
-    if wanted is not None and wanted not in commands.choices:
-        _add_commands_of_plugins(commands)
-        if wanted not in commands.choices and wanted == given[0]:
+    wanted = next((word for word in given if not word.startswith("-")), "")
+    if wanted not in commands.choices and not {"--version", "--include-dir", "--cmake-dir"} & set(given):
+        _add_commands_of_plugins(commands)  # also to list them
+        if wanted and wanted not in commands.choices and wanted == given[0]:
             parser.error(_unknown(wanted, list(commands.choices)))
     parsed, rest = parser.parse_known_args(given)
     if rest and (not hasattr(parsed, "inputs") or any(word.startswith("-") and word != "-" for word in rest)):
@@ -78,14 +75,17 @@ def _run_command(given: list[str]) -> int:
 
 def _unknown(command: str, known: Sequence[str]) -> str:
     """Return what is wrong with a command that does not exist, and what to do."""
-    from hami._packages.installers import installed_version
     from hami._plugins import catalog
+    from hami._plugins.manager import installed
     from hami._plugins.messages import install_command
     from hami._suggestions import did_you_mean
 
-    owners = [name for name in catalog.load_local().commands().get(command, ()) if not installed_version(name)]
-    if owners:
-        return f'"{command}" is a command of {owners[0]}, which is not installed: {install_command(owners[0])}'
+    for owner in catalog.load_local().commands().get(command, ()):
+        plugins = installed.index().of(owner)
+        if not plugins:
+            return f'"{command}" is a command of {owner}, which is not installed: {install_command(owner)}'
+        if plugins[0].state == "disabled":
+            return f'"{command}" is a command of {owner}, which is disabled by {plugins[0].disabled_by}'
     return f'no command is named "{command}"{did_you_mean(command, known) or "; list all: hami --help"}'
 
 
@@ -128,7 +128,6 @@ def _parser() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[argpa
     parser = argparse.ArgumentParser(
         prog="hami",
         description="Run inference pipelines, and inspect configurations, backends and plugins.",
-        epilog="Plugins may add commands.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="store_const", const=True, help="print the version and exit")
@@ -205,11 +204,6 @@ def _parser() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[argpa
     )
     add_source(shown)
 
-    schema = _add(
-        commands, "schema", "hami._cli.schema:schema", "print a JSON schema of configuration files, for editors"
-    )
-    schema.add_argument("--output", metavar="FILE", help="write the schema to this file")
-
     backends = _add(
         commands, "backends", "hami._cli.listing:backends", "list backends, or describe the backends that match a name"
     )
@@ -230,10 +224,6 @@ def _parser() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[argpa
     add_lock_commands(lambda name, place, text: _add(commands, name, place, text))
     _add(commands, "doctor", "hami._cli.doctor:doctor", "check this installation")
     _add(commands, "info", "hami._cli.info:info", "show the machine, its limits, GPUs and engines")
-    completion = _add(
-        commands, "completion", "hami._cli.completion:completion", "print a script that completes commands in a shell"
-    )
-    completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
     new = _add(commands, "new-plugin", "hami._cli.new_plugin:new_plugin", "write a new plugin project")
     new.add_argument("name", metavar="NAME", help="name of the distribution, such as acme-resize")
     kind = new.add_mutually_exclusive_group()
@@ -267,24 +257,14 @@ def _parser() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[argpa
 def _add(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, place: str, text: str
 ) -> argparse.ArgumentParser:
-    parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False)
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--traceback", action="store_true", help="print the traceback of an error")
-    parser.set_defaults(run=_lazy(place))
-    if name in EXAMPLES:
-        example(parser, *EXAMPLES[name])
-    return parser
+    return add_command(commands, name, place, text, examples=EXAMPLES.get(name, ()))
 
 
-def _lazy(place: str) -> Command:
-    """Return a function that imports "module:function" and calls it."""
-
-    def run(parsed: argparse.Namespace) -> int:
-        module, _, function = place.partition(":")
-        command: Command = getattr(importlib.import_module(module), function)
-        return command(parsed)
-
-    return run
+def all_commands() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """Return the parser of `hami` and those of every command by name, with the commands of plugins."""
+    parser, commands = _parser()
+    _add_commands_of_plugins(commands)
+    return parser, dict(commands.choices)
 
 
 def _without_command(parser: argparse.ArgumentParser, parsed: argparse.Namespace) -> int:
@@ -308,9 +288,12 @@ class _CommandsOfPlugin:
     def __init__(self, commands: argparse._SubParsersAction[argparse.ArgumentParser], distribution: str) -> None:
         self.choices = commands.choices
         self._commands = commands
+        self._distribution = distribution
         self._plugin = distribution.removeprefix("hami-")
 
     def add_parser(self, name: str, **settings: Any) -> argparse.ArgumentParser:
+        if "help" in settings:
+            settings["help"] += f" ({self._distribution})"
         return self._commands.add_parser(f"{self._plugin}-{name}" if name in self.choices else name, **settings)
 
 

@@ -1,12 +1,17 @@
-"""Generates a JSON schema of configuration files, with which editors complete and check them."""
+"""The command `hami schema`: a JSON schema of configuration files, with which editors complete and check them."""
 
 from __future__ import annotations
 
+import argparse
 import re
+import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
-from hami._plugins.records import BackendInfo
+import hami
+from hami.cli import json_of
+from hami.packages import BackendInfo
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -44,6 +49,24 @@ _BACKEND_ELSEWHERE = {
         *({"properties": {key: {"type": "string"}}, "required": [key]} for key in _EXPRESSIONS),
     ]
 }
+
+
+def schema(arguments: argparse.Namespace) -> int:
+    """Load every plugin, and print the schema or write it to a file; return 1 if a backend cannot be loaded."""
+    backends = hami.backends(load=True).values()
+    text = json_of(schema_of(backends), indent=2) + "\n"
+    if arguments.output:
+        Path(arguments.output).write_text(text, "utf-8")
+    else:
+        sys.stdout.write(text)
+    missing = [f"{backend.name} ({backend.owner})" for backend in backends if backend.params is None]
+    if missing:
+        print(
+            f"error: the schema lacks the parameters of backends that cannot be loaded: {', '.join(missing)}; "
+            "for the reasons run: hami plugins --load",
+            file=sys.stderr,
+        )
+    return 1 if missing else 0
 
 
 def schema_of(backends: Iterable[BackendInfo]) -> Schema:

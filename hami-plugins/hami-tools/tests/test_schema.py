@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
+import hami
 import pytest
-from conftest import Run, Site
-from doc_blocks import ROOT, blocks_of
-from hami import _core
-from hami._config.schema import schema_of
-from hami._config.toml_lines import tomllib
-from hami._plugins.records import BackendInfo
+from conftest import ROOT, Run, Site
+from doc_blocks import blocks_of
+from hami.packages import BackendInfo
+
+from hami_tools.schema import schema_of
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 jsonschema = pytest.importorskip("jsonschema", reason="needs jsonschema, which is not installed")
 
 
 def infos() -> list[BackendInfo]:
     """Return the backends of the core without those that other tests register."""
-    return [
-        BackendInfo(one.name, one.owner, one.doc, one.params, one.brackets, one.thread)
-        for one in _core.defined()
-        if one.owner == "hami-core"
-    ]
+    return [one for one in hami.backends().values() if one.owner == "hami-core"]
 
 
 @pytest.fixture(scope="module")
@@ -158,17 +161,16 @@ def test_files_in_documents_validate(block: Any, check: Any) -> None:
 
 
 def test_files_of_the_tests_validate(check: Any) -> None:
-    import test_config
-    import test_config_extends
-    import test_show_config
-
+    names = ("test_config", "test_config_extends", "test_show_config")
     texts = [
-        test_config.WHOLE,
-        test_config_extends.BASE,
-        test_config_extends.OWN,
-        test_show_config.BASE,
-        test_show_config.OWN,
+        node.value.value
+        for name in names
+        for node in ast.parse((ROOT / "tests" / "python" / f"{name}.py").read_text("utf-8")).body
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Constant)
+        and getattr(node.targets[0], "id", "") in ("WHOLE", "BASE", "OWN")
     ]
+    assert len(texts) >= len(names)
     assert [text for text in texts if not check(tomllib.loads(text))] == []
 
 
@@ -234,19 +236,19 @@ def test_backends_that_share_a_key_may_differ_in_its_type() -> None:
 
 def test_the_command_prints_or_writes_the_schema_with_plugins(hami_command: Run, site: Site, tmp_path: Path) -> None:
     site.install("acme-good")
-    done = hami_command("schema", site=site.folder, HAMI_PLUGINS="good")
+    done = hami_command("schema", site=site.folder, HAMI_PLUGINS="good,tools")
     assert (done.returncode, done.stderr) == (0, "")
     schema = json.loads(done.stdout)
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     assert "AcmeAdd()" in schema["$defs"]
-    done = hami_command("schema", "--output", "hami.schema.json", site=site.folder, HAMI_PLUGINS="good")
+    done = hami_command("schema", "--output", "hami.schema.json", site=site.folder, HAMI_PLUGINS="good,tools")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert json.loads((tmp_path / "hami.schema.json").read_text("utf-8")) == schema
 
 
 def test_the_schema_accepts_any_keys_of_backends_that_cannot_be_loaded(hami_command: Run, site: Site) -> None:
     site.install("acme-broken")
-    done = hami_command("schema", site=site.folder, HAMI_PLUGINS="broken")
+    done = hami_command("schema", site=site.folder, HAMI_PLUGINS="broken,tools")
     assert done.returncode == 1
     assert done.stderr == (
         "error: the schema lacks the parameters of backends that cannot be loaded: AcmeEngine (acme-broken); "

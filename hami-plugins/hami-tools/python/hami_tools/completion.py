@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from hami._cli.main import _add_commands_of_plugins, _parser
+from hami.cli import all_commands
 
 Words = dict[str, list[str]]
 
@@ -39,10 +39,9 @@ def completion(arguments: argparse.Namespace) -> int:
 
 def words_of_commands() -> Words:
     """Return the options of each command by its name; those of `hami` itself and the commands are under ""."""
-    parser, commands = _parser()
-    _add_commands_of_plugins(commands)
-    words = {"": [*_options(parser), *commands.choices]}
-    words.update({name: _options(command) for name, command in commands.choices.items()})
+    parser, commands = all_commands()
+    words = {"": [*_options(parser), *commands]}
+    words.update({name: _options(command) for name, command in commands.items()})
     return words
 
 

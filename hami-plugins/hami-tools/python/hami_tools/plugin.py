@@ -1,0 +1,21 @@
+"""The entry module of the plugin, which adds commands. It registers no backends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pluggy
+
+hookimpl = pluggy.HookimplMarker("hami")
+
+
+@hookimpl
+def hami_register(registry: Any) -> None:
+    """Register nothing: this package adds commands."""
+
+
+@hookimpl
+def hami_commands(subparsers: Any) -> None:
+    from hami_tools.commands import add_commands
+
+    add_commands(subparsers)

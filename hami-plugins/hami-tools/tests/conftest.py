@@ -1,0 +1,18 @@
+"""The fixtures `site` and `hami_command`, and the helpers of the tests of the core: these tests need a checkout."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+sys.path[:0] = [str(ROOT / "tests" / "plugins"), str(ROOT / "tests" / "python")]
+
+from sites import Run as Run  # noqa: E402
+from sites import Site as Site  # noqa: E402
+from sites import hami_command as hami_command  # noqa: E402
+from sites import site as site  # noqa: E402
+
+# A background job of a shell ignores SIGINT, and its child processes inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
