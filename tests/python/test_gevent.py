@@ -1,7 +1,8 @@
-"""Pipes under gevent: greenlets that wait let other greenlets run, and a switch inside the core is an error."""
+"""Greenlets: calls of gevent's go to its thread pool, and a switch inside the core is an error."""
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 from typing import Any
 
@@ -10,22 +11,23 @@ import pytest
 from running import backend, check_clean, each, run_script
 
 PROLOGUE = """
-    import os, sys
+    import sys
     from gevent import monkey
     if "patched" in sys.argv:
         monkey.patch_all()
     import gevent, hami
     allocate_lock = monkey.get_original("_thread", "allocate_lock")  # waits on a thread, not in a hub
-
-    @hami.register
-    class AddOne(hami.Backend):
-        def forward(self, batch):
-            for item in batch:
-                item["result"] = item["data"] + 1
+    apply = gevent.get_hub().threadpool.apply
 
     def all_values(greenlets):
         gevent.joinall(greenlets, raise_error=True)
         return [greenlet.value for greenlet in greenlets]
+
+    def error_of(call):
+        try:
+            call()
+        except hami.ReentrantCall as error:
+            return str(error)
 """
 
 
@@ -40,262 +42,121 @@ def check(script: str, mode: str) -> None:
     check_clean(run_script(PROLOGUE + script, mode), "good")
 
 
-def test_a_future_can_be_waited_for_in_any_greenlet(mode: str) -> None:
-    check(
-        """
-    with hami.pipe("AddOne") as pipe:
-        assert pipe.submit({"data": 1}).result()["result"] == 2
-        assert pipe.submit({"data": "1"}).exception() is not None
-        started = [gevent.spawn(pipe.submit({"data": number}).result) for number in range(50)]
-        assert [request["result"] for request in all_values(started)] == list(range(1, 51))
-        assert [request["result"] for request in pipe.map({"data": number} for number in range(3))] == [1, 2, 3]
-    print("good")
-    """,
-        mode,
-    )
-
-
-def test_functions_of_the_standard_library_wait_for_futures(mode: str) -> None:
-    check(
-        """
-    from concurrent import futures
-    with hami.pipe("AddOne") as pipe:
-        for _ in range(20):
-            submitted = [pipe.submit({"data": number}) for number in range(5)]
-            assert len(futures.wait(submitted).done) == 5
-            assert len(list(futures.as_completed([pipe.submit({"data": 1})]))) == 1
-    print("good")
-    """,
-        mode,
-    )
-
-
-@pytest.mark.parametrize("call", ["pipe(request)", "pipe([request])[0]", "pipe.submit(request).result()"])
-@pytest.mark.parametrize("thread", ["dedicated", "serialized", "concurrent"])
-def test_many_greenlets_use_a_backend_that_switches_greenlets(call: str, thread: str, mode: str) -> None:
-    check(
-        f"""
-    @hami.register
-    class Switches(hami.Backend):
-        thread = "{thread}"
-
-        def forward(self, batch):
-            for item in batch:
-                gevent.sleep(0)
-                item["result"] = item["data"] + 1
-
-    def use(pipe, number):
-        request = {{"data": number}}
-        return {call}["result"]
-
-    with hami.pipe({{"backend": "Switches", "instance_num": 2}}) as pipe:
-        assert use(pipe, 1) == 2
-        assert all_values([gevent.spawn(use, pipe, number) for number in range(50)]) == list(range(1, 51))
-    print("good")
-    """,
-        mode,
-    )
-
-
-WAITS = ["pipe(request)", "pipe([request])", "pipe.close()"]
-PATCHED_WAITS = ["pipe.submit(request).result()", "list(pipe.map([request]))", "futures.wait([pipe.submit(request)])"]
-
-
-@pytest.mark.parametrize(
-    ("mode", "wait"),
-    [("unpatched", wait) for wait in WAITS] + [("patched", wait) for wait in (*WAITS, *PATCHED_WAITS)],
-)
-def test_other_greenlets_run_while_one_waits(wait: str, mode: str) -> None:
+def test_other_greenlets_run_while_calls_wait_in_the_thread_pool(mode: str) -> None:
     """The backend returns only after another greenlet has opened the gate."""
     check(
-        f"""
-    from concurrent import futures
+        """
     gate = allocate_lock()
     gate.acquire()
 
     @hami.register
     class Gated(hami.Backend):
         def forward(self, batch):
-            assert gate.acquire(timeout=30)
-            batch[0]["result"] = 1
+            with gate:
+                for item in batch:
+                    item["result"] = item["data"] + 1
 
-    pipe = hami.pipe("Gated")
-    request = {{"data": 1}}
-    if "close" in {wait!r}:
-        outstanding = pipe.submit({{"data": 1}})
-    waiting = gevent.spawn(lambda: {wait})
+    pipe = apply(hami.pipe, ("Gated",))
+    requests = [{"data": number} for number in range(5)]
+    calls = [gevent.spawn(apply, pipe, (request,)) for request in requests]
+    calls.append(gevent.spawn(apply, pipe, ([{"data": 5}],)))
     gevent.spawn(gate.release)
-    all_values([waiting])
-    pipe.close()
+    assert all_values(calls) == [*requests, [{"data": 5, "result": 6}]]
+    assert [request["result"] for request in requests] == [1, 2, 3, 4, 5]
+    apply(pipe.close)
     print("good")
     """,
         mode,
     )
 
 
-def test_a_greenlet_that_stops_waiting_cancels_its_call() -> None:
+def test_a_call_in_a_greenlet_of_a_hub_names_the_thread_pool(mode: str) -> None:
     check(
         """
-    from concurrent.futures import TimeoutError
-    started, cancelled = [], []
-
-    @hami.register
-    class Long(hami.Backend):
-        def forward(self, batch):
-            started.append(batch[0]["data"])
-            while not batch[0].cancelled:
-                os.sched_yield()
-            cancelled.append(batch[0]["data"])
-
-    with hami.pipe("Long") as pipe:
-        killed = gevent.spawn(pipe, {"data": "killed"})
-        while not started:
-            gevent.sleep(0)
-        killed.kill()
-        try:
-            with gevent.Timeout(0.05):
-                pipe({"data": "timed out"})
-        except gevent.Timeout:
-            cancelled.append("raised")
-        future = pipe.submit({"data": "limited"})
-        try:
-            future.result(timeout=0.05)
-        except TimeoutError:
-            future.cancel()
-        try:
-            pipe({"data": "deadline"}, timeout=0.05)
-        except hami.DeadlineExceeded:
-            cancelled.append("expired")
-    assert cancelled.index("raised") < cancelled.index("limited")
-    assert set(cancelled) >= {"killed", "timed out", "raised", "limited", "expired"}, cancelled
+    with hami.pipe("Identity") as pipe:  # in the main greenlet, which may wait
+        assert pipe({"data": 1})["result"] == 1
+        calls = [
+            lambda: pipe({"data": 1}),
+            lambda: pipe([{"data": 1}]),
+            lambda: pipe.submit({"data": 1}),
+            lambda: list(pipe.map([{"data": 1}])),
+            lambda: hami.pipe("Identity"),
+            lambda: pipe.replace("Identity"),
+            lambda: pipe.close(),
+        ]
+        for error in all_values([gevent.spawn(error_of, call) for call in calls]):
+            assert error.endswith("with gevent.get_hub().threadpool.apply(pipe, (request,))"), error
+        assert error == (
+            "a call of HAMi in a greenlet would block the other greenlets of its thread; "
+            "run the call in another thread, with gevent.get_hub().threadpool.apply(pipe, (request,))"
+        )
+        event = hami.Event()
+        all_values([gevent.spawn(event.notify, 1)])
+        assert event.value() == 1
+        assert pipe({"data": 2})["result"] == 2
     print("good")
     """,
-        "patched",
+        mode,
     )
 
 
-def test_a_future_completes_after_the_thread_that_submitted_it_has_ended() -> None:
+def test_a_pipe_that_a_greenlet_drops_is_closed_elsewhere(mode: str) -> None:
     check(
         """
-    gate = allocate_lock()
-    gate.acquire()
+    closed = allocate_lock()
+    closed.acquire()
 
     @hami.register
-    class Gated(hami.Backend):
-        def forward(self, batch):
-            assert gate.acquire(timeout=30)
-            batch[0]["result"] = 1
-
-    def submit():
-        future = pipe.submit({"data": 1})
-        future.add_done_callback(completed.append)
-        futures.append(future)
-        gevent.get_hub().destroy(destroy_loop=True)
-        ended.release()
-
-    pipe, futures, completed = hami.pipe("Gated"), [], []
-    ended = allocate_lock()
-    ended.acquire()
-    monkey.get_original("_thread", "start_new_thread")(submit, ())
-    assert ended.acquire(timeout=30)
-    gate.release()
-    pipe.close()
-    assert completed == futures and futures[0].result()["result"] == 1
-    print("good")
-    """,
-        "patched",
-    )
-
-
-@pytest.mark.parametrize("end", ["gevent.get_hub().destroy(destroy_loop=True)", "pass"])
-def test_a_future_completes_if_the_thread_ends_after_its_hub_was_woken_and_before_it_runs(end: str) -> None:
-    """The hub never runs; the core has only put the completion into its list."""
-    check(
-        f"""
-    @hami.register
-    class Gated(hami.Backend):
-        def forward(self, batch):
-            assert gate.acquire(timeout=30)
-            batch[0]["result"] = 1
-
-    def complete(future):
-        completed.append(future.result()["result"])
-        told.release()
-
-    def submit():
-        for _ in range(2):
-            pipe.submit({{"data": 1}}).add_done_callback(complete)
-        gate.release()
-        while len(vars(gevent.get_hub())["hami_completions"]._ready) < 1:
-            os.sched_yield()
-        assert not completed
-        {end}
-
-    gate, told = allocate_lock(), allocate_lock()
-    gate.acquire(), told.acquire()
-    pipe, completed = hami.pipe("Gated"), []
-    monkey.get_original("_thread", "start_new_thread")(submit, ())
-    assert told.acquire(timeout=30)
-    gate.release()  # of the request that was running when the thread ended
-    assert told.acquire(timeout=30)
-    pipe.close()
-    assert completed == [1, 1]
-    print("good")
-    """,
-        "patched",
-    )
-
-
-def test_greenlets_build_pipes_whose_init_switches_greenlets(mode: str) -> None:
-    check(
-        """
-    @hami.register
-    class Loads(hami.Backend):
-        thread = "concurrent"
-
-        def init(self, options):
-            gevent.sleep(0)
-
+    class Closes(hami.Backend):
+        def forward(self, batch): ...
         def close(self):
-            gevent.sleep(0)
+            closed.release()
 
-        def forward(self, batch):
-            for item in batch:
-                item["result"] = item["data"] + 1
-
-    def use(number):
-        with hami.pipe("Loads") as pipe:
-            return pipe({"data": number})["result"]
-
-    assert all_values([gevent.spawn(use, number) for number in range(20)]) == list(range(1, 21))
+    pipes = [hami.pipe("Closes")]
+    all_values([gevent.spawn(pipes.clear)])
+    assert closed.acquire(timeout=60)
     print("good")
     """,
         mode,
     )
 
 
-def test_a_backend_on_a_thread_of_the_core_may_call_pipes(mode: str) -> None:
-    """Deadlock cycles are detected there too."""
+def test_a_future_is_rejected_where_gevent_has_patched_its_locks() -> None:
     check(
         """
-    @hami.register
-    class Calls(hami.Backend):
-        def forward(self, batch):
-            for item in batch:
-                future = inner.submit({"data": item["data"]})
-                item["result"] = inner({"data": future.result()["result"]})["result"]
-
-    with hami.pipe("Calls") as pipe:
-        with hami.pipe("AddOne") as inner:
-            assert pipe({"data": 1})["result"] == 3
-        inner = pipe
-        try:
-            pipe({"data": 1})
-        except hami.ReentrantCall:
-            print("good")
+    with hami.pipe("Identity") as pipe:
+        assert "locks of futures" in error_of(lambda: pipe.submit({"data": 1}))
+        assert "locks of futures" in apply(error_of, (lambda: pipe.submit({"data": 1}),))
+    print("good")
     """,
-        mode,
+        "patched",
     )
+
+
+def test_a_future_is_complete_in_a_program_that_is_not_patched() -> None:
+    check(
+        """
+    with hami.pipe("Identity") as pipe:
+        results = lambda: [request["result"] for request in pipe.map({"data": number} for number in range(3))]
+        assert results() == [0, 1, 2]
+        assert apply(results) == [0, 1, 2]
+    print("good")
+    """,
+        "unpatched",
+    )
+
+
+def test_a_greenlet_without_a_hub_may_call() -> None:
+    """As those of SQLAlchemy, which run synchronous code beside the loop of asyncio."""
+    greenlet = pytest.importorskip("greenlet", reason="greenlet is not installed")
+    with hami.pipe("Identity") as pipe:
+
+        async def main() -> Any:
+            synchronous = greenlet.greenlet(lambda: [pipe({"data": 1}), pipe.submit({"data": 2}).result()])
+            return synchronous.switch(), await pipe.acall({"data": 3})
+
+        before, after = asyncio.run(main())
+    assert [request["result"] for request in (*before, after)] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("attributes", [{"thread": "serialized"}, {"thread": "concurrent", "non_blocking": True}])
@@ -343,8 +204,8 @@ def test_another_greenlet_cannot_use_the_core_while_one_is_switched_out_inside_i
         assert pipe({"data": 1})["result"] is None
     assert [type(error) for error in errors] == [hami.ReentrantCall] * len(uses) + [type(None)] * 4
     assert str(errors[0]) == (
-        "another greenlet of this thread is inside a backend or a callback that HAMi called, and must return before "
-        'this one can use HAMi; give a backend that switches greenlets thread = "dedicated"'
+        "another greenlet of this thread is inside a backend or a callback that HAMi called; "
+        "run the call in another thread, with gevent.get_hub().threadpool.apply(pipe, (request,))"
     )
 
 

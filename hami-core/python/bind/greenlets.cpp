@@ -16,21 +16,27 @@ namespace py = pybind11;
 thread_local bool runs_program_code = false;
 thread_local PyObject* entered_greenlet = nullptr;
 
-py::handle greenlet_name, getcurrent_name;
+py::handle greenlet_name, getcurrent_name, parent_name, gevent_name, hub_name;
+
+constexpr const char* kInstead =
+    "run the call in another thread, with gevent.get_hub().threadpool.apply(pipe, (request,))";
+
+PyObject* module_of(py::handle name) noexcept { return PyDict_GetItemWithError(PyImport_GetModuleDict(), name.ptr()); }
 
 // sys.modules["greenlet"].getcurrent(), or null if the program has not imported the package.
 py::object current_greenlet() noexcept {
-  PyObject* const module = PyDict_GetItemWithError(PyImport_GetModuleDict(), greenlet_name.ptr());
+  PyObject* const module = module_of(greenlet_name);
   if (!module) return {};
   PyObject* const found = PyObject_CallMethodNoArgs(module, getcurrent_name.ptr());
   if (!found) PyErr_Clear();  // the package is being imported, or out of memory
   return py::reinterpret_steal<py::object>(found);
 }
 
-bool is_main_greenlet(const py::object& greenlet) noexcept {
-  const auto parent = py::reinterpret_steal<py::object>(PyObject_GetAttrString(greenlet.ptr(), "parent"));
+// Null for none, and where an attribute is missing.
+py::object parent_of(const py::object& greenlet) noexcept {
+  auto parent = py::reinterpret_steal<py::object>(PyObject_GetAttr(greenlet.ptr(), parent_name.ptr()));
   if (!parent) PyErr_Clear();
-  return parent.is_none();
+  return parent && parent.is_none() ? py::object() : parent;
 }
 
 }  // namespace
@@ -38,6 +44,9 @@ bool is_main_greenlet(const py::object& greenlet) noexcept {
 void make_greenlet_names() {
   greenlet_name = interned("greenlet");
   getcurrent_name = interned("getcurrent");
+  parent_name = interned("parent");
+  gevent_name = interned("gevent.hub");
+  hub_name = interned("Hub");
 }
 
 ProgramCodeScope::ProgramCodeScope() noexcept : outer_active_(runs_program_code), outer_greenlet_(entered_greenlet) {
@@ -53,14 +62,34 @@ ProgramCodeScope::~ProgramCodeScope() {
 bool on_entered_greenlet() noexcept {
   if (!runs_program_code) return true;
   const py::object current = current_greenlet();
-  return current.ptr() == entered_greenlet || (!entered_greenlet && is_main_greenlet(current));
+  return current.ptr() == entered_greenlet || (!entered_greenlet && !parent_of(current));
 }
 
 void check_greenlet() {
   if (on_entered_greenlet()) return;
+  throw Error(
+      ErrorCode::kReentrantCall,
+      std::string("another greenlet of this thread is inside a backend or a callback that HAMi called; ") + kInstead);
+}
+
+// The greenlets of a hub descend from it. The main greenlet of a thread does not, nor do workers of gevent's thread pool
+// and the greenlets in which SQLAlchemy runs synchronous code: nothing but their own thread waits for them.
+bool may_block() noexcept {
+  PyObject* const gevent = module_of(gevent_name);
+  if (!gevent) return true;
+  const auto hub = py::reinterpret_steal<py::object>(PyObject_GetAttr(gevent, hub_name.ptr()));
+  if (!hub) PyErr_Clear();  // the package is being imported
+  if (!hub || !PyType_Check(hub.ptr())) return true;
+  for (py::object greenlet = current_greenlet(); greenlet; greenlet = parent_of(greenlet))
+    if (PyObject_TypeCheck(greenlet.ptr(), reinterpret_cast<PyTypeObject*>(hub.ptr()))) return false;
+  return true;
+}
+
+void check_may_block() {
+  check_greenlet();
+  if (may_block()) return;
   throw Error(ErrorCode::kReentrantCall,
-              "another greenlet of this thread is inside a backend or a callback that HAMi called, and must return "
-              "before this one can use HAMi; give a backend that switches greenlets thread = \"dedicated\"");
+              std::string("a call of HAMi in a greenlet would block the other greenlets of its thread; ") + kInstead);
 }
 
 }  // namespace hami::bind

@@ -1,4 +1,4 @@
-// Greenlets (of gevent, or of the package greenlet): they switch between stacks on one thread.
+// Greenlets (of gevent, of SQLAlchemy): they switch between stacks on one thread.
 #pragma once
 
 #include <Python.h>
@@ -27,5 +27,10 @@ class ProgramCodeScope {
 bool on_entered_greenlet() noexcept;
 // Error(kReentrantCall) in that case. Functions that enter the core call it first.
 void check_greenlet();
+
+// Whether the thread may wait here: not in a greenlet of a gevent hub, whose other greenlets would wait too.
+bool may_block() noexcept;
+// As check_greenlet, and Error(kReentrantCall) where the thread may not wait. Functions of pipes call it first.
+void check_may_block();
 
 }  // namespace hami::bind

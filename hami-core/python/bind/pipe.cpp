@@ -67,7 +67,7 @@ bool cancel(const py::object& capsule) {
 }
 
 void wait_if_nested(const py::object& capsule) {
-  check_greenlet();
+  check_may_block();
   const Ref<Call> call = call_in(capsule);
   const ReleaseGil released;
   call->wait_inside();
@@ -100,7 +100,7 @@ struct Running {
 class PyPipe {
  public:
   PyPipe(const PipeConfig& config, const std::map<std::string, Ref<Queue>>& queues) {
-    check_greenlet();
+    check_may_block();
     {
       const ReleaseGil released;
       running_ = std::make_shared<Running>(PipeState::build(config, queues));
@@ -110,7 +110,7 @@ class PyPipe {
   // Closes a pipe that the program did not close: submitted requests finish first.
   ~PyPipe() {
     if (!running_ || closed()) return;  // its construction failed, or another pipe took it
-    if (!Worker::on_some_worker() && on_entered_greenlet()) {
+    if (!Worker::on_some_worker() && on_entered_greenlet() && may_block()) {
       try {
         close_within(*running_->state, PipeShutdown::kCloseTimeout);
       } catch (py::error_already_set& raised) {
@@ -128,7 +128,7 @@ class PyPipe {
 
   // Runs one request. Raises its error, after removing `result`. Returns at once if the request has an event.
   py::dict call(py::dict request, const py::object& timeout, const py::object& priority) {
-    check_greenlet();
+    check_may_block();
     run_postponed();
     const Nanoseconds limit = from_seconds(timeout);
     Prepared prepared = prepare(request, priority_of(priority));
@@ -145,7 +145,7 @@ class PyPipe {
 
   // Runs several requests. Returns None or an exception for each. Requests with an event are only started.
   py::list call_many(const std::vector<py::dict>& requests, const py::object& timeout, const py::object& priority) {
-    check_greenlet();
+    check_may_block();
     run_postponed();
     const Nanoseconds limit = from_seconds(timeout);
     const std::optional<Value> default_priority = priority_of(priority);
@@ -183,7 +183,7 @@ class PyPipe {
   // `may_wait`; otherwise the request waits.
   py::object submit(py::dict request, const py::object& timeout, py::object callback, bool may_wait,
                     const py::object& priority) {
-    check_greenlet();
+    check_may_block();
     const Nanoseconds limit = from_seconds(timeout);
     const auto listener = std::make_shared<Listener>(request, std::move(callback));
     py::object capsule = make_capsule();
@@ -212,7 +212,7 @@ class PyPipe {
   }
 
   std::vector<std::string> close(const py::object& timeout) {
-    check_greenlet();
+    check_may_block();
     {
       const FreeThreadedLock lock(mutex_);
       closed_ = true;
@@ -231,7 +231,7 @@ class PyPipe {
   // New requests go to the pipe of `other`, whose place is empty afterwards. Then closes the old pipe as `close` does, after the
   // requests that callers are about to start.
   std::vector<std::string> replace(PyPipe& other, const py::object& timeout) {
-    check_greenlet();
+    check_may_block();
     const Nanoseconds limit = from_seconds(timeout);
     const Nanoseconds until = after(now(), limit);
     std::shared_ptr<Running> old;
@@ -262,7 +262,7 @@ class PyPipe {
                 const std::optional<std::uint64_t>& calls, const py::object& duration,
                 const std::vector<double>& arrivals, const py::object& timeout, const py::object& objective,
                 std::uint64_t seed) {
-    check_greenlet();
+    check_may_block();
     run_postponed();
     LoadSpec spec;
     spec.clients = clients;

@@ -236,8 +236,8 @@ class ReentrantCall(RequestError):
     """A call inside a backend would have completed a deadlock cycle: every instance it needs waits for this call.
 
     In a backend or callback, it is also the error of a request that finds the queue of its node full, if no other
-    instance can make capacity. In a greenlet, it is the error of a call while another greenlet of the thread is
-    switched out inside a backend or callback.
+    instance can make capacity. It is also the error of a call in a greenlet of gevent, which would block the others of
+    its thread, and of a call while another greenlet of the thread is switched out inside a backend or callback.
 
     >>> @hami.register
     ... class CallsItself(hami.Backend):

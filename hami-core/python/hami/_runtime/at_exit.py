@@ -59,11 +59,6 @@ def _close_all() -> None:
         _core.trace_stop()
 
 
-def is_exiting() -> bool:
-    """Return whether the pipes are being closed because the interpreter exits."""
-    return _exiting
-
-
 def pause_if_exiting() -> None:
     """Delay a daemon thread whose pipe was closed because the program exits.
 

@@ -8,6 +8,7 @@ from sys import modules
 from typing import Any
 
 from hami import _core
+from hami._errors import ReentrantCall
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ def submit(
     Without `may_wait`, a full queue accepts the request too. If `result` is given, the future returns it instead of the
     request.
     """
+    if "gevent" in modules:
+        _check_locks()
     try:
         future = RequestFuture()
     except (RuntimeError, SystemError) as error:  # so CPython reports no memory for a lock, and before 3.12 for a frame
@@ -95,12 +98,18 @@ def submit(
         future._call = None
 
     future._call = None  # once the request has started, this needs no memory
-    if "gevent" in modules:
-        from hami._runtime.greenlets import start
-
-        future._call = start(core, request, timeout, complete, may_wait, priority)
-    else:
-        future._call = core.submit(request, timeout, complete, may_wait, priority)
+    future._call = core.submit(request, timeout, complete, may_wait, priority)
     if future.done():
         future._call = None
     return future
+
+
+def _check_locks() -> None:
+    """Reject a future whose locks gevent has patched: a completion on a thread of the core does not wake them."""
+    from gevent.monkey import is_module_patched
+
+    if is_module_patched("threading"):
+        raise ReentrantCall(
+            "gevent has patched the locks of futures, so a wait for a future would never end; "
+            "run the call in another thread, with gevent.get_hub().threadpool.apply(pipe, (request,))"
+        )

@@ -66,7 +66,7 @@ class Pipe:
         if logging := sys.modules.get("logging"):
             _core.set_log_level(logging.getLogger("hami").getEffectiveLevel())
         try:
-            self._core: _core.Pipe = _blocking(_core.Pipe, load(source), shared_queues)
+            self._core: _core.Pipe = _core.Pipe(load(source), shared_queues)
         except BaseException:  # an interrupted construction may leave an init running, and the program waits for that
             close_at_exit()
             raise
@@ -120,10 +120,6 @@ class Pipe:
         """
         try:
             if isinstance(requests, dict):
-                if "gevent" in sys.modules:
-                    from hami._runtime.greenlets import call
-
-                    return call(self._core, requests, timeout, priority)
                 return self._core.call(requests, timeout, priority)
             return self._call_all(requests, timeout, priority)
         except (PipeClosed, BatchError):
@@ -136,7 +132,7 @@ class Pipe:
         if (adopted := _adopt(requests)) is not None:
             self(adopted, timeout, priority=priority)
             return requests
-        return call_all(lambda *call: _blocking(self._core.call_many, *call, priority), requests, timeout, "a pipe")
+        return call_all(lambda each, limit: self._core.call_many(each, limit, priority), requests, timeout, "a pipe")
 
     if TYPE_CHECKING:
 
@@ -363,7 +359,7 @@ class Pipe:
         Args:
             timeout: Time limit in seconds; None means no limit.
         """
-        _warn_of_abandoned(_blocking(self._core.close, timeout), timeout)
+        _warn_of_abandoned(self._core.close(timeout), timeout)
 
     def warmup(self, request: dict[str, Any], n: int = 3, sizes: Iterable[int] | None = None) -> dict[int, float]:
         """Run batches of copies of a request, so that the first real request does not wait for what runs only once.
@@ -414,7 +410,7 @@ class Pipe:
         if self.closed:
             raise PipeClosed("the pipe is closed")
         other = Pipe(source)._core
-        _warn_of_abandoned(_blocking(self._core.replace, other, timeout), timeout)
+        _warn_of_abandoned(self._core.replace(other, timeout), timeout)
 
     @property
     def closed(self) -> bool:
@@ -577,15 +573,6 @@ def _start(core: _core.Pipe, request: dict[str, Any], timeout: float | None, pri
     from hami._runtime.tasks import start as _start
 
     return _start(core, request, timeout, priority)
-
-
-def _blocking(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function that blocks; under gevent, other greenlets run meanwhile."""
-    if "gevent" in sys.modules:
-        from hami._runtime.greenlets import in_thread_pool
-
-        return in_thread_pool(function, *arguments)
-    return function(*arguments)
 
 
 def _warn_of_abandoned(backends: list[str], timeout: float | None) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hami._errors import DataTypeError
-from hami._runtime.pipe import Pipe, _blocking
+from hami._runtime.pipe import Pipe
 from hami.observe.histogram import Histogram
 from hami.observe.python_load import load_callable
 
@@ -155,11 +155,7 @@ def core_load(pipe: Pipe) -> Callable[..., dict[str, Any]]:
     """Return the function that loads a pipe from threads of the core."""
 
     def load(requests: list[dict[str, Any]], **options: Any) -> dict[str, Any]:
-        def run() -> dict[str, Any]:
-            return pipe._core.load(requests, **options)
-
-        result: dict[str, Any] = _blocking(run)
-        return result
+        return pipe._core.load(requests, **options)
 
     return load
 
