@@ -1,8 +1,8 @@
-/* The plugin ABI between hami-core and native plugins, version 1.0-rc: C99, no library to link.
+/* The plugin ABI between hami-core and native plugins, version 1: C99, no library to link.
  *
  * Four separate things:
- *   ABI version      HAMI_ABI_MAJOR.MINOR, this file. A plugin runs with every later hami-core of the same major version.
- *                    While it says "rc", anything here may still change; from 1.0 on, minor versions only add.
+ *   ABI version      HAMI_ABI_MAJOR.MINOR, this file. A plugin runs with every later hami-core of the same major version:
+ *                    1.0 is frozen, and minor versions only add.
  *   package version  of hami-core and of each plugin; independent of the ABI.
  *   value kinds      the numbers in hami_kind; they never change. A value of an unknown kind is passed on unread.
  *   not ABI          names and parameters of backends, configuration keys, texts of errors and logs.
