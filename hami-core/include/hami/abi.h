@@ -115,6 +115,12 @@ typedef struct hami_dict hami_dict;       /* the keys of one request, of `params
  * bits: a plugin that depends on one must set min_minor. */
 
 #define HAMI_MANY UINT32_MAX
+/* hami_backend_class.by_device: when the core chooses the class of the same name for a device instead of this class. */
+#define HAMI_EACH_REQUEST_BY_DEVICE 1u /* for requests whose `data` lies on that device */
+#define HAMI_WHOLE_BATCH_BY_DEVICE 2u  /* the same; a batch on several devices fails, and its requests run alone */
+#define HAMI_EACH_REQUEST_BY_ENGINE \
+  3u /* as 1, and for `data` in CPU memory if the instance's engine works on a device */
+
 /* As max_items: any number, and the node learns how many pay. A core that does not know it takes it as no limit. */
 #define HAMI_AUTO UINT64_MAX
 
@@ -163,6 +169,13 @@ typedef struct hami_backend_class {
   /* -- since 1.1. The name of the backend in the brackets of a use that is written without brackets; it has none where no such
    * backend is installed. The parameters of this class hold for those of the same names. Needs max_children. */
   const char* default_child;
+  /* -- since 1.1. Dispatch by device. `by_device`, one of HAMI_EACH_REQUEST_BY_DEVICE and those after it: other plugins may have
+   * classes of this name for devices, and the core chooses by where `data` lies. 0: it always takes this class. Such a class has no
+   * brackets, absorbs nothing and is not HAMI_NON_BLOCKING. */
+  uint32_t by_device;
+  /* -- since 1.1. A kind of device, "cuda": the class is not a backend of its name, but the implementation of that name for the device.
+   * Its parameters include those of the class with by_device; it may declare `device`, which is "cuda:0" or the like. */
+  const char* device;
 #endif
 } hami_backend_class;
 

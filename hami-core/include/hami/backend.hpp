@@ -88,6 +88,8 @@ class Backend {
   static constexpr const char* kAbsorbs = nullptr;
   // The name of the only child of a use without brackets, if such a backend is installed.
   static constexpr const char* kDefaultChild = nullptr;
+  static constexpr std::uint32_t kByDevice = 0;       // HAMI_EACH_REQUEST_BY_DEVICE, …
+  static constexpr const char* kForDevice = nullptr;  // "cuda": the implementation of its name for that device
 #endif
 
   Backend() = default;
@@ -246,6 +248,8 @@ HAMI_SDK_OWN_ bool register_class(const char* name, const char* params, const ch
   cls.absorbs = Class::kAbsorbs;
   cls.absorb = Thunk::absorb;
   cls.default_child = Class::kDefaultChild;
+  cls.by_device = Class::kByDevice;
+  cls.device = Class::kForDevice;
 #endif
   return register_table(cls);
 }

@@ -153,6 +153,11 @@ std::string Part::type_name() const {
 
 Value Part::to_tensor() const { return exported(std::nullopt); }
 
+DLDevice Part::device() const {
+  PyObject* const part = static_cast<PyObject*>(pointer());
+  return part ? device_of_tensor(part) : OpaqueObject::device();
+}
+
 Value Part::to_device_tensor(std::int64_t stream) const { return exported(stream); }
 
 Value Part::exported(std::optional<std::int64_t> stream) const {

@@ -29,6 +29,7 @@ class Part final : public OpaqueObject {
   void* pointer() const noexcept override;
   std::string type_name() const override;
   Value to_tensor() const override;
+  DLDevice device() const override;
   Value to_device_tensor(std::int64_t stream) const override;
 
  private:

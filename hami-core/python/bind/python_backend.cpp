@@ -17,6 +17,7 @@
 #include "errors.hpp"
 #include "generator.hpp"
 #include "lang/units.hpp"
+#include "registry/by_device.hpp"
 #include "registry/generated.hpp"
 #include "registry/registry.hpp"
 #include "request_view.hpp"
@@ -294,7 +295,7 @@ ParamSpec spec_of(const py::dict& given) {
 ClassHandle python_class(py::object cls, const std::string& name, const std::string& owner, const std::string& doc,
                          const std::string& batch_range, const std::vector<py::dict>& params,
                          const std::map<std::string, std::string>& attributes, const std::string& thread,
-                         bool non_blocking, bool idempotent, bool lightweight,
+                         bool non_blocking, bool idempotent, bool lightweight, bool by_device,
                          const std::pair<std::size_t, std::optional<std::size_t>>& child_count, bool takes_all_keys,
                          bool is_instance) {
   BackendClass result;
@@ -307,6 +308,7 @@ ClassHandle python_class(py::object cls, const std::string& name, const std::str
   result.traits.non_blocking = non_blocking;
   result.traits.idempotent = idempotent;
   result.traits.lightweight = lightweight;
+  if (by_device) result.by_device = DeviceChoice::kEachRequest;
   result.takes_all_keys = takes_all_keys;
   result.is_instance = is_instance;
   const auto [min_children, max_children] = child_count;
@@ -318,10 +320,10 @@ ClassHandle python_class(py::object cls, const std::string& name, const std::str
     by_param[spec.name] = {renamed == attributes.end() ? spec.name : renamed->second, is_path(spec.type),
                            spec.type == ParamType::kDuration};
   }
-  result.create = [shared_cls = std::make_shared<PyRef>(std::move(cls)),
+  result.create = [shared_cls = std::make_shared<PyRef>(std::move(cls)), choice = result.by_device,
                    shared_attributes =
                        takes_all_keys ? nullptr : std::make_shared<const Attributes>(std::move(by_param))] {
-    return std::make_shared<PythonBackend>(shared_cls, shared_attributes);
+    return choose_by_device(choice, std::make_shared<PythonBackend>(shared_cls, shared_attributes));
   };
   return {std::make_shared<BackendClass>(std::move(result))};
 }
@@ -336,6 +338,12 @@ ClassHandle with_defaults(const ClassHandle& handle, const std::map<std::string,
     spec.fallback = default_of(spec, found->second, copy.name);
     spec.fallback_text = show_value(spec.type, spec.fallback);
   }
+  return {std::make_shared<BackendClass>(std::move(copy))};
+}
+
+ClassHandle for_device(const ClassHandle& handle, const std::string& device) {
+  BackendClass copy = *handle.cls;
+  copy.device = device;
   return {std::make_shared<BackendClass>(std::move(copy))};
 }
 
@@ -413,6 +421,9 @@ void register_python_backends(py::module_& module) {
                              [](const ClassHandle& self) { return thread_mode_name(self.cls->traits.thread); })
       .def_property_readonly("non_blocking", [](const ClassHandle& self) { return self.cls->traits.non_blocking; })
       .def_property_readonly("lightweight", [](const ClassHandle& self) { return self.cls->traits.lightweight; })
+      .def_property_readonly("device", [](const ClassHandle& self) { return self.cls->device; },
+                             "The kind of device for which the class implements its name; empty: it is that backend.")
+      .def("for_device", for_device, py::arg("device"), "Return a copy of the class for a kind of device.")
       .def("with_defaults", with_defaults, py::arg("defaults"),
            "Return a copy of the class with other parameter defaults.")
       .def("with_check", with_check, py::arg("check"),
@@ -420,8 +431,8 @@ void register_python_backends(py::module_& module) {
 
   module.def("python_class", python_class, py::arg("cls"), py::arg("name"), py::kw_only(), py::arg("owner"),
              py::arg("doc"), py::arg("range"), py::arg("params"), py::arg("attributes"), py::arg("thread"),
-             py::arg("non_blocking"), py::arg("idempotent"), py::arg("lightweight"), py::arg("child_count"),
-             py::arg("takes_all_keys") = false, py::arg("is_instance") = false,
+             py::arg("non_blocking"), py::arg("idempotent"), py::arg("lightweight"), py::arg("by_device"),
+             py::arg("child_count"), py::arg("takes_all_keys") = false, py::arg("is_instance") = false,
              "Return a handle of a backend class written in Python.");
   module.def("generated_class",
              [](const std::string& name, const std::string& text, std::string owner, const py::dict& defaults) {
@@ -449,12 +460,14 @@ void register_python_backends(py::module_& module) {
     });
   }, py::arg("finder"),
       "Set the function that finds classes outside the registry: finder(name, distribution, providers, device).");
-  module.def("set_device_finder", [](py::object finder) {
+  module.def("set_device_finder",
+             [](py::object finder) {
     auto shared_finder = std::make_shared<PyRef>(std::move(finder));
     Registry::instance().set_device_finder([shared_finder](const std::string& name, const std::string& device) {
       return find_in_python(*shared_finder, name, device);
     });
-  }, py::arg("finder"), "Set the function that finds classes for memory on a kind of device: finder(name, device).");
+  }, py::arg("finder"),
+             "Set the function that finds the implementation of a name for a kind of device: finder(name, device).");
 }
 
 }  // namespace hami::bind

@@ -14,6 +14,9 @@ namespace hami::bind {
 // is to be ordered. Requires the GIL. The tensor may be destroyed on any thread.
 Value tensor_from(py::handle object, std::optional<std::int64_t> stream = std::nullopt);
 
+// Where the memory of an object lies; CPU memory if it does not say so. Takes the GIL.
+DLDevice device_of_tensor(py::handle object);
+
 // Checks a capsule that `object` returned from __dlpack__, for a consumer outside of the core. Error(kDataType).
 void check_capsule(py::handle object, const py::object& capsule);
 

@@ -1,4 +1,6 @@
 // Imports objects with __dlpack__ as tensors of the core.
+#include <cstring>
+
 #include "errors.hpp"
 #include "tensor.hpp"
 #include "value/error.hpp"
@@ -85,6 +87,19 @@ Value tensor_from(py::handle object, std::optional<std::int64_t> stream) {
   } catch (py::builtin_exception& error) {  // from a cast in device_of
     throw_import_error(object, std::string("cannot be imported as a tensor: ") + error.what());
   }
+}
+
+DLDevice device_of_tensor(py::handle object) {
+  if (std::strcmp(Py_TYPE(object.ptr())->tp_name, "numpy.ndarray") == 0)
+    return {kDLCPU, 0};  // the most frequent, without the GIL
+  const HoldGil gil;
+  try {
+    return device_of(object);
+  } catch (py::error_already_set& raised) {
+    if (!raised.matches(PyExc_Exception)) throw from_python(raised);
+  } catch (py::builtin_exception&) {
+  }
+  return {kDLCPU, 0};  // the reader of the tensor reports what is wrong
 }
 
 void check_capsule(py::handle object, const py::object& capsule) {

@@ -39,6 +39,7 @@ class PythonOpaque final : public OpaqueObject {
     const HoldGil gil;
     return tensor_from(object_.get());
   }
+  DLDevice device() const override { return device_of_tensor(object_.get()); }
   Value to_device_tensor(std::int64_t stream) const override {
     const HoldGil gil;
     return tensor_from(object_.get(), stream);

@@ -718,6 +718,13 @@ class BackendClass:
     def lightweight(self) -> bool:
         """Whether another instance costs nearly nothing."""
 
+    @property
+    def device(self) -> str:
+        """The kind of device for which the class implements its name; empty: it is the backend of that name."""
+
+    def for_device(self, device: str) -> BackendClass:
+        """Return a copy of the class for a kind of device."""
+
     def with_defaults(self, defaults: dict[str, Any]) -> BackendClass:
         """Return a copy of the class with other parameter defaults, by parameter name."""
 
@@ -941,6 +948,7 @@ def python_class(
     non_blocking: bool,
     idempotent: bool,
     lightweight: bool,
+    by_device: bool,
     child_count: tuple[int, int | None],
     takes_all_keys: bool = False,
     is_instance: bool = False,
@@ -982,7 +990,7 @@ def is_defined(name: str) -> bool:
     """Return whether a class in the registry has this name or alias."""
 
 def set_device_finder(finder: Callable[[str, str], BackendClass]) -> None:
-    """Set the function that finds classes for memory on a kind of device: finder(name, device)."""
+    """Set the function that finds the implementation of a name for a kind of device: finder(name, device)."""
 
 def set_finder(finder: Callable[[str, str, dict[str, str], str], BackendClass]) -> None:
     """Set the function that finds classes outside the registry: finder(name, distribution, providers, device)."""

@@ -60,6 +60,14 @@ struct Brackets {
 
 std::string show_brackets(const Brackets& brackets);  // for users: "[backend, …; backend]"
 
+// How the core chooses between a class and those of its name for devices (BackendClass::device).
+enum class DeviceChoice {
+  kNone,         // always this class
+  kEachRequest,  // by where the `data` of each request lies
+  kWholeBatch,   // the same; all requests of a batch must lie on one device
+  kEngine,       // the same as kEachRequest, and data in CPU memory goes to the device of the instance's engine
+};
+
 struct BackendClass {
   std::string name;
   std::vector<std::string> aliases = {};
@@ -69,6 +77,9 @@ struct BackendClass {
   std::vector<ParamSpec> params = {};
   Brackets brackets = {};
   Traits traits = {};
+  DeviceChoice by_device = DeviceChoice::kNone;
+  // The kind of device, "cuda", for which this class implements its name; empty: it is the backend of that name.
+  std::string device = {};
   std::function<BackendPtr()> create = {};
 
   bool free_args = false;       // accepts any arguments: Add(k=v, …)

@@ -56,17 +56,10 @@ Tensor arranged(const Tensor& tensor, const EngineInput& input) {
   return {};
 }
 
-std::optional<DLDevice> device_of(const std::vector<EngineInput>& inputs) {
-  if (inputs.empty() || inputs.front().device == "cpu") return std::nullopt;
-  return read_device(inputs.front().device);
-}
-
 class FixTensor final : public EachTensor {
  private:
   void init_(Init& init) override {
-    EachTensor::init_(init);
     engine_ = read_engine_inputs(init.options());
-    engine_device_ = device_of(engine_);
     if (const auto name = init.params().get<std::optional<std::string>>("dtype")) {
       dtype_ = dtype_of(*name);
       if (!dtype_)
@@ -86,11 +79,6 @@ class FixTensor final : public EachTensor {
       throw Error(ErrorCode::kConfig,
                   "parameter \"shape\" of FixTensor takes sizes from 0 on, or -1 for any, got " + in_quotes(text));
     return size;
-  }
-
-  // The engine's device: data in CPU memory moves there too.
-  std::optional<DLDevice> handed_to(const TensorItems& items) const override {
-    return items.device ? items.device : engine_device_;
   }
 
   std::vector<Value> apply_to(Request& request, const TensorItems& items) const override {
@@ -160,7 +148,6 @@ class FixTensor final : public EachTensor {
   }
 
   std::vector<EngineInput> engine_;
-  std::optional<DLDevice> engine_device_;
   std::optional<DLDataType> dtype_;
   std::optional<Shape> shape_;
   bool exact_ = true;
@@ -174,25 +161,16 @@ class ContiguousTensor final : public EachTensor {
 }  // namespace
 
 void register_tensor_fixing(Registry& registry) {
-  BackendClass fix;
-  fix.name = "FixTensor";
-  fix.doc =
+  add_tensor_backend<FixTensor>(
+      registry, DeviceChoice::kEngine, "FixTensor",
       "Makes tensors fit the engine of the instance, or checks their shape and casts them to the dtype.\n"
       "An engine announces its inputs: FixTensor casts, moves and permutes the data, and adds the batch axis. Parameters\n"
-      "replace what the engine says. A request fails if its tensor does not fit.";
-  fix.params = parse_param_specs(
+      "replace what the engine says. A request fails if its tensor does not fit.",
       "shape: list? '-1: any size'; dtype: str? 'a numpy name'; exact: bool? 'whether to refuse casts that round "
       "floating-point numbers; default: true with `dtype`, else false'");
-  fix.traits.lightweight = true;
-  fix.create = [] { return std::make_shared<FixTensor>(); };
-  registry.add_core(std::make_shared<BackendClass>(std::move(fix)));
-
-  BackendClass contiguous_tensor;
-  contiguous_tensor.name = "ContiguousTensor";
-  contiguous_tensor.doc = "Copies a tensor that is not contiguous in row-major order; others pass unchanged.";
-  contiguous_tensor.traits.lightweight = true;
-  contiguous_tensor.create = [] { return std::make_shared<ContiguousTensor>(); };
-  registry.add_core(std::make_shared<BackendClass>(std::move(contiguous_tensor)));
+  add_tensor_backend<ContiguousTensor>(
+      registry, DeviceChoice::kEachRequest, "ContiguousTensor",
+      "Copies a tensor that is not contiguous in row-major order; others pass unchanged.");
 }
 
 }  // namespace hami

@@ -10,15 +10,12 @@ namespace {
 std::string rows(std::int64_t count) { return std::to_string(count) + (count == 1 ? " row" : " rows"); }
 
 // With `stack`, the tensors of requests have no batch axis.
-class Gathering : public TensorBackend {
+class Gathering : public Backend {
  protected:
   bool stack() const noexcept { return stack_; }
 
  private:
-  void init_(Init& init) final {
-    TensorBackend::init_(init);
-    stack_ = init.params().get<bool>("stack");
-  }
+  void init_(Init& init) final { stack_ = init.params().get<bool>("stack"); }
   bool stack_ = false;
 };
 
@@ -31,23 +28,13 @@ class CatTensor final : public Gathering {
 
   void forward_(Batch batch) override {
     std::vector<Member> members;
-    RequestsOnDevices elsewhere;
     for (Request* request : batch) {
       try {
-        TensorItems items = read_rows(*request);
-        if (items.device)
-          elsewhere.add(*items.device, request);
-        else
-          members.push_back({request, std::move(items)});
+        members.push_back({request, read_rows(*request)});
       } catch (...) {
         request->fail(current_error().with_note("backend " + label()));
       }
     }
-    // The node then runs each request alone.
-    if (elsewhere.size() + (members.empty() ? 0 : 1) > 1)
-      throw Error(ErrorCode::kRequest, label() + " cannot concatenate tensors on " + (members.empty() ? "" : "cpu, ") +
-                                           elsewhere.show_devices() + " in one batch");
-    devices().forward(elsewhere);
     if (members.empty()) return;
     for (const Member& member : members) check_fits(members.front(), member);
     std::vector<Value> gathered;
@@ -60,7 +47,6 @@ class CatTensor final : public Gathering {
   // The tensors of one request. Each has as many rows along axis 0 as `request_size` says, else as the first tensor has.
   TensorItems read_rows(Request& request) const {
     TensorItems items = read_tensors(request, label());
-    if (items.device) return items;
     std::int64_t size = static_cast<std::int64_t>(request.items);
     if (stack() && size != 1)
       throw Error(ErrorCode::kRequest,
@@ -132,7 +118,6 @@ class SplitTensor final : public Gathering {
     for (Request* request : batch) {
       const Value* data = request->dict.find(kData);
       if (!data || !data->object() || data->object() != read_from) whole = read_whole(*request, batch.size(), total);
-      if (whole.device) return devices().forward(*whole.device, batch);
       read_from = data ? data->object() : nullptr;
       const auto count = static_cast<std::int64_t>(count_rows(*request));
       if (stack() && count != 1)
@@ -150,7 +135,6 @@ class SplitTensor final : public Gathering {
 
   TensorItems read_whole(const Request& request, std::size_t requests, std::int64_t total) const {
     TensorItems whole = read_tensors(request, label());
-    if (whole.device) return whole;
     for (std::size_t i = 0; i < whole.tensors.size(); ++i) {
       const TensorObject& tensor = *whole.tensors[i];
       if (tensor.rank() > 0 && tensor.shape()[0] == total) continue;
@@ -170,26 +154,17 @@ class SplitTensor final : public Gathering {
 }  // namespace
 
 void register_tensor_gathering(Registry& registry) {
-  BackendClass cat;
-  cat.name = "CatTensor";
-  cat.doc =
+  add_tensor_backend<CatTensor>(
+      registry, DeviceChoice::kWholeBatch, "CatTensor",
       "Concatenates the tensors of a batch along axis 0; all requests get the same `result`.\n"
-      "A request has `request_size` rows; without the key, as many as its tensor has.";
-  cat.params = parse_param_specs("stack: bool = false 'the tensors have no batch axis: add it'");
-  cat.traits.lightweight = true;
-  cat.create = [] { return std::make_shared<CatTensor>(); };
-  registry.add_core(std::make_shared<BackendClass>(std::move(cat)));
-
-  BackendClass split;
-  split.name = "SplitTensor";
-  split.doc =
+      "A request has `request_size` rows; without the key, as many as its tensor has.",
+      "stack: bool = false 'the tensors have no batch axis: add it'");
+  add_tensor_backend<SplitTensor>(
+      registry, DeviceChoice::kWholeBatch, "SplitTensor",
       "Sets `result` of each request to its rows of the tensor that all requests hold in `data`, without a copy.\n"
       "A request gets as many rows as it gave to CatTensor, else as its `request_size`. If FixTensor added the batch axis,\n"
-      "the result has none.";
-  split.params = parse_param_specs("stack: bool = false 'remove the batch axis from each row'");
-  split.traits.lightweight = true;
-  split.create = [] { return std::make_shared<SplitTensor>(); };
-  registry.add_core(std::make_shared<BackendClass>(std::move(split)));
+      "the result has none.",
+      "stack: bool = false 'remove the batch axis from each row'");
 }
 
 }  // namespace hami

@@ -72,10 +72,7 @@ class Scores : public EachTensor {
   }
   std::string show_axis() const { return "axis " + std::to_string(axis_); }
 
-  void init_(Init& init) override {
-    EachTensor::init_(init);
-    axis_ = init.params().get<std::int64_t>("axis");
-  }
+  void init_(Init& init) override { axis_ = init.params().get<std::int64_t>("axis"); }
 
  private:
   std::int64_t axis_ = -1;
@@ -205,31 +202,21 @@ class TopKTensor final : public Scores {
   std::size_t k_ = 1;
 };
 
-template <class T>
-void add(Registry& registry, const char* name, const char* doc, const char* params) {
-  BackendClass cls;
-  cls.name = name;
-  cls.doc = doc;
-  cls.params = parse_param_specs(params);
-  cls.traits.lightweight = true;
-  cls.create = [] { return std::make_shared<T>(); };
-  registry.add_core(std::make_shared<BackendClass>(std::move(cls)));
-}
-
 }  // namespace
 
 void register_tensor_scores(Registry& registry) {
-  add<SoftmaxTensor>(registry, "SoftmaxTensor",
-                     "Softmax along `axis`. The dtype stays; float16 is computed as float32.",
-                     "axis: int = -1 'negative: from the end'");
-  add<ArgMaxTensor>(
-      registry, "ArgMaxTensor",
+  add_tensor_backend<SoftmaxTensor>(registry, DeviceChoice::kEachRequest, "SoftmaxTensor",
+                                    "Softmax along `axis`. The dtype stays; float16 is computed as float32.",
+                                    "axis: int = -1 'negative: from the end'");
+  add_tensor_backend<ArgMaxTensor>(
+      registry, DeviceChoice::kEachRequest, "ArgMaxTensor",
       "The index (int64) of the largest element along `axis`, which is removed; the first of equal elements, NaN first.",
       "axis: int = -1 'negative: from the end'");
-  add<TopKTensor>(registry, "TopKTensor",
-                  "The `k` largest elements along `axis`, largest first: a dict of `values` and `indices` (int64).\n"
-                  "The first of equal elements comes first; NaN counts as the largest.",
-                  "k: int {1..} 'number of elements'; axis: int = -1 'negative: from the end'");
+  add_tensor_backend<TopKTensor>(
+      registry, DeviceChoice::kEachRequest, "TopKTensor",
+      "The `k` largest elements along `axis`, largest first: a dict of `values` and `indices` (int64).\n"
+      "The first of equal elements comes first; NaN counts as the largest.",
+      "k: int {1..} 'number of elements'; axis: int = -1 'negative: from the end'");
 }
 
 }  // namespace hami

@@ -11,14 +11,11 @@ void register_tensor_scores(Registry& registry);
 
 namespace {
 
-// Throws DeviceMemory for a tensor that another backend must take.
 Tensor tensor_in(const Value& value, const std::string& name, const std::string& taker) {
   const std::string expected = taker + " takes a tensor (anything with __dlpack__), or a list or dict of them; " + name;
   Value seen = value;
   try {
     if (value.kind() == Kind::kOpaque) seen = static_cast<const OpaqueObject*>(value.object())->to_tensor();
-  } catch (const DeviceMemory&) {
-    throw;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kDataType) throw;
     throw Error(ErrorCode::kDataType, expected + ": " + error.message());
@@ -74,28 +71,19 @@ TensorItems read_tensors(const Request& request, const std::string& taker) {
   } else {
     values.push_back(*data);
   }
-  try {
-    for (std::size_t i = 0; i < values.size(); ++i) items.tensors.push_back(tensor_in(values[i], items.name(i), taker));
-  } catch (const DeviceMemory& memory) {
-    items.device = memory.device();
-  }
+  for (std::size_t i = 0; i < values.size(); ++i) items.tensors.push_back(tensor_in(values[i], items.name(i), taker));
   return items;
 }
 
 void EachTensor::forward_(Batch batch) {
-  RequestsOnDevices elsewhere;
   for (Request* request : batch) {
     try {
       const TensorItems items = read_tensors(*request, label());
-      if (const auto device = handed_to(items))
-        elsewhere.add(*device, request);
-      else
-        request->dict.set(kResult, items.with(apply_to(*request, items)));
+      request->dict.set(kResult, items.with(apply_to(*request, items)));
     } catch (...) {
       request->fail(current_error().with_note("backend " + label()));
     }
   }
-  devices().forward(elsewhere);
 }
 
 std::vector<Value> EachTensor::apply_to(Request&, const TensorItems& items) const {

@@ -2,11 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "container/device_backends.hpp"
+#include "registry/by_device.hpp"
 #include "registry/registry.hpp"
 #include "value/tensor.hpp"
 
@@ -19,7 +20,6 @@ struct TensorItems {
   Kind form = Kind::kTensor;      // or kList, kDict
   std::vector<std::string> keys;  // of a dict
   std::vector<Tensor> tensors;
-  std::optional<DLDevice> device;  // set: the first tensor in device memory; `tensors` is incomplete
 
   // The name of one of them, for messages: "`data`", "element 1 of `data`", "\"boxes\" of `data`".
   std::string name(std::size_t index) const;
@@ -32,22 +32,24 @@ struct TensorItems {
 // `taker` is the backend's label, for messages. Error(kRequest) without `data`, Error(kDataType) for other types.
 TensorItems read_tensors(const Request& request, const std::string& taker);
 
-// Base class of the tensor backends. Data in device memory is handed to the backend of the same name for that device.
-class TensorBackend : public Backend {
- protected:
-  void init_(Init& init) override { devices_.init(init); }
-  DeviceBackends& devices() noexcept { return devices_; }
-
- private:
-  DeviceBackends devices_;
-};
+// Registers a backend; data in device memory goes to the implementation of its name for the device.
+template <class T>
+void add_tensor_backend(Registry& registry, DeviceChoice choice, const char* name, const char* doc,
+                        const char* params = "") {
+  BackendClass cls;
+  cls.name = name;
+  cls.doc = doc;
+  cls.params = parse_param_specs(params);
+  cls.traits.lightweight = true;
+  cls.by_device = choice;
+  cls.create = [choice] { return choose_by_device(choice, std::make_shared<T>()); };
+  registry.add_core(std::make_shared<BackendClass>(std::move(cls)));
+}
 
 // Base class of backends that map each tensor to a value. A request with unsuitable tensors fails alone.
-class EachTensor : public TensorBackend {
+class EachTensor : public Backend {
  private:
   void forward_(Batch batch) final;
-  // The device whose backend takes the request.
-  virtual std::optional<DLDevice> handed_to(const TensorItems& items) const { return items.device; }
   virtual std::vector<Value> apply_to(Request& request, const TensorItems& items) const;
   virtual Value apply(const Tensor& tensor) const { return to_value(tensor); }
 };

@@ -11,6 +11,7 @@
 #include "lang/chars.hpp"
 #include "lang/parse.hpp"
 #include "plugin/handles.hpp"
+#include "registry/by_device.hpp"
 #include "registry/generated.hpp"
 #include "value/error.hpp"
 #include "value/visible.hpp"
@@ -109,6 +110,31 @@ std::string default_child_of(const hami_backend_class& native, const std::string
   return native.default_child;
 }
 
+// BackendClass::by_device of the class.
+DeviceChoice by_device_of(const hami_backend_class& native, const BackendClass& cls, const std::string& what) {
+  DeviceChoice choice = DeviceChoice::kNone;
+  switch (native.by_device) {
+    case 0: return choice;
+    case HAMI_EACH_REQUEST_BY_DEVICE: choice = DeviceChoice::kEachRequest; break;
+    case HAMI_WHOLE_BATCH_BY_DEVICE: choice = DeviceChoice::kWholeBatch; break;
+    case HAMI_EACH_REQUEST_BY_ENGINE: choice = DeviceChoice::kEngine; break;
+    default: reject(what + " has an unknown by_device, " + std::to_string(native.by_device) + "; see hami/abi.h");
+  }
+  if (!cls.device.empty()) reject(what + " is for a device, so it cannot have by_device");
+  if (!cls.absorbs.empty()) reject(what + " has by_device, so it cannot absorb other backends");
+  if (!cls.brackets.phases.empty()) reject(what + " has by_device, so it cannot have brackets");
+  if (cls.traits.non_blocking) reject(what + " has by_device, so it cannot be non-blocking");
+  return choice;
+}
+
+// BackendClass::device of the class.
+std::string device_of(const hami_backend_class& native, const std::string& what) {
+  if (!native.device) return "";
+  if (!is_ident(native.device))
+    reject(what + " has a device that is not a kind of device, such as \"cuda\": " + in_quotes(native.device));
+  return native.device;
+}
+
 ClassPtr class_of(const hami_backend_class* given, std::size_t number, const std::string& plugin,
                   const std::string& owner, const std::string& library) {
   std::string what = "class " + std::to_string(number) + " of plugin " + in_quotes(plugin);
@@ -144,8 +170,12 @@ ClassPtr class_of(const hami_backend_class* given, std::size_t number, const std
   cls.traits.idempotent = (native.flags & HAMI_NOT_IDEMPOTENT) == 0;
   cls.absorbs = absorbs_of(native, cls, what);
   cls.default_child = default_child_of(native, what);
+  cls.device = device_of(native, what);
+  cls.by_device = by_device_of(native, cls, what);
   std::string origin = "backend " + cls.name + " of plugin " + plugin + (library.empty() ? "" : " (" + library + ")");
-  cls.create = [native, origin = std::move(origin)] { return make_native_backend(native, origin); };
+  cls.create = [native, origin = std::move(origin), choice = cls.by_device] {
+    return choose_by_device(choice, make_native_backend(native, origin));
+  };
   return std::make_shared<BackendClass>(std::move(cls));
 }
 
@@ -170,10 +200,14 @@ NativePlugin read_plugin(const hami_plugin& given, const std::string& owner, con
                     std::to_string(plugin.abi_major) + "." + std::to_string(plugin.abi_minor),
                     {}};
   std::set<std::string> names;
+  std::set<std::pair<std::string, std::string>> names_and_devices;
   for (std::size_t i = 0; i < plugin.n_classes; ++i) {
     read.classes.push_back(class_of(plugin.classes[i], i, read.name, owner, library));
-    if (!names.insert(read.classes.back()->name).second)
-      reject("plugin " + in_quotes(read.name) + " has two classes " + in_quotes(read.classes.back()->name));
+    const BackendClass& cls = *read.classes.back();
+    names.insert(cls.name);
+    if (!names_and_devices.emplace(cls.name, cls.device).second)
+      reject("plugin " + in_quotes(read.name) + " has two classes " + in_quotes(cls.name) +
+             (cls.device.empty() ? "" : " for " + cls.device));
   }
   for (const ClassPtr& cls : read.classes)
     for (const std::string& name : cls->absorbs)

@@ -61,6 +61,10 @@ void Registry::add_core(ClassPtr cls) {
 // The replaced class is destroyed with the argument, after the lock: its destructor may call the registry.
 void Registry::define(ClassPtr cls) {
   MutexLock lock(mutex_);
+  if (!cls->device.empty()) {
+    std::swap(for_devices_[{cls->name, cls->device}], cls);
+    return;
+  }
   if (core_.count(cls->name))
     throw Error(ErrorCode::kAlreadyExists, "\"" + cls->name + "\" is a backend of the core; choose another name");
   const std::string name = cls->name;
@@ -81,10 +85,11 @@ ClassPtr Registry::find_for_device(const std::string& name, const std::string& d
   DeviceFinder finder;
   {
     MutexLock lock(mutex_);
+    if (const auto found = for_devices_.find({name, device}); found != for_devices_.end()) return found->second;
     finder = device_finder_;
   }
   if (finder) return finder(name, device);
-  throw MissingBackend{ErrorCode::kBackendNotFound, "the core computes in CPU memory only", "", ""};
+  throw MissingBackend{ErrorCode::kBackendNotFound, "no plugin serves " + device, "", ""};
 }
 
 ClassPtr Registry::find_known(const std::string& name) const {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/backend_class.hpp"
@@ -30,19 +31,20 @@ class Registry {
   using Finder =
       std::function<ClassPtr(const std::string& name, const std::string& distribution, const Choice& choice)>;
 
-  // Finds the backend of this name for memory on a kind of device, such as "cuda"; throws MissingBackend.
+  // Finds the implementation of this name for a kind of device, such as "cuda"; throws MissingBackend.
   using DeviceFinder = std::function<ClassPtr(const std::string& name, const std::string& device)>;
 
   static Registry& instance();
 
   void add_core(ClassPtr cls);  // also under its aliases
-  void define(ClassPtr cls);    // for this process; replaces a class of that name for pipes built later
+  // For this process; replaces a class of that name, and for that device if it has one, for pipes built later.
+  void define(ClassPtr cls);
   void set_finder(Finder finder);
   void set_device_finder(DeviceFinder finder);
 
   // Look-up order (reference/expressions.md): this process, the core, installed plugins. Throws MissingBackend.
   ClassPtr find(const std::string& name, const std::string& distribution, const Choice& choice) const;
-  // The backend of that name from the plugin that serves the device. Throws MissingBackend.
+  // The implementation of that name for a kind of device: of this process, of installed plugins. Throws MissingBackend.
   ClassPtr find_for_device(const std::string& name, const std::string& device) const;
   ClassPtr find_known(const std::string& name) const;  // without asking the finder; null if absent
   std::vector<ClassPtr> node_wrappers() const;         // of the core, with `wraps_nodes_with`
@@ -55,6 +57,7 @@ class Registry {
   mutable Mutex mutex_;
   std::map<std::string, ClassPtr> core_ HAMI_GUARDED_BY(mutex_);
   std::map<std::string, ClassPtr> defined_ HAMI_GUARDED_BY(mutex_);
+  std::map<std::pair<std::string, std::string>, ClassPtr> for_devices_ HAMI_GUARDED_BY(mutex_);  // name and device
   Finder finder_ HAMI_GUARDED_BY(mutex_);
   DeviceFinder device_finder_ HAMI_GUARDED_BY(mutex_);
 };

@@ -260,8 +260,8 @@ bool is_cpu_memory(DLDevice device) noexcept {
 
 void require_cpu_memory(DLDevice device, const std::string& what) {
   if (!is_cpu_memory(device))
-    throw DeviceMemory(device, what + " is on " + show_device(device) +
-                                   "; the core reads tensors in CPU memory only: put CpuTensor before it");
+    throw Error(ErrorCode::kDataType, what + " is on " + show_device(device) +
+                                          "; the core reads tensors in CPU memory only: put CpuTensor before it");
 }
 
 }  // namespace hami

@@ -59,17 +59,6 @@ class TensorObject final : public Object {
 
 using Tensor = Ref<TensorObject>;
 
-// Error(kDataType): the memory of a tensor is on a device, where the core cannot read it.
-class DeviceMemory : public Error {
- public:
-  DeviceMemory(DLDevice device, std::string message)
-      : Error(ErrorCode::kDataType, std::move(message)), device_(device) {}
-  DLDevice device() const noexcept { return device_; }
-
- private:
-  DLDevice device_;
-};
-
 inline Value to_value(const Tensor& tensor) noexcept { return Value::share(*tensor); }
 
 // Allocates uninitialised memory, aligned to 64 bytes. Error(kRequest) if the shape is too large.
@@ -99,7 +88,7 @@ std::string show_device(DLDevice device);             // "cpu", "cuda:0"
 DLDevice read_device(const std::string& text);        // of "cpu" or "cuda:0"; Error(kConfig) for other text
 // Memory that the CPU can read directly.
 bool is_cpu_memory(DLDevice device) noexcept;
-// Throws DeviceMemory if `what`, such as "the tensor", is in memory that the CPU cannot read.
+// Error(kDataType) if `what`, such as "the tensor", is in memory that the CPU cannot read.
 void require_cpu_memory(DLDevice device, const std::string& what);
 
 }  // namespace hami

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "hami/dlpack.h"
+
 namespace hami {
 
 // The numbers are part of the plugin ABI and never change. A value of an unknown kind is passed on unread.
@@ -112,8 +114,8 @@ class Value {
   std::string_view as_text() const;  // str or bytes; valid while this value exists
   const ListObject& as_list() const;
   const MapObject& as_dict() const;
-  // A tensor, or an object of another language that exports its memory as one; never a copy. DeviceMemory, an error, if its
-  // memory is on a device.
+  // A tensor, or an object of another language that exports its memory as one; never a copy. Error if its memory is on
+  // a device.
   Ref<TensorObject> as_tensor() const;
   // The same for memory on any device, ordered with a stream of that device.
   Ref<TensorObject> as_device_tensor(std::int64_t stream) const;
@@ -154,7 +156,9 @@ class OpaqueObject : public Object {
   virtual std::string type_name() const { return "object"; }
   // Its memory as a tensor; None if it is not a tensor, Error if it is one that cannot be exported.
   virtual Value to_tensor() const { return {}; }
-  // The same for memory on any device, ordered with a stream of that device.
+  // Where its memory lies; that of an object that is not a tensor is CPU memory.
+  virtual DLDevice device() const { return {kDLCPU, 0}; }
+  // The same as to_tensor for memory on any device, ordered with a stream of that device.
   virtual Value to_device_tensor(std::int64_t) const { return to_tensor(); }
 
  private:

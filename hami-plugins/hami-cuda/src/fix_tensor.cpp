@@ -77,6 +77,7 @@ struct Fitted {
 
 class FixTensor final : public CudaBackend {
  public:
+  static constexpr const char* kForDevice = "cuda";
   FixTensor() : CudaBackend("FixTensor") {}
 
  private:

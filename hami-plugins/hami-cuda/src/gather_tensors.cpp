@@ -36,6 +36,7 @@ std::string structure_of(const hami::Value& data) {
 
 class CatTensor final : public CudaBackend {
  public:
+  static constexpr const char* kForDevice = "cuda";
   CatTensor() : CudaBackend("CatTensor") {}
 
  private:
@@ -162,6 +163,7 @@ class CatTensor final : public CudaBackend {
 
 class SplitTensor final : public CudaBackend {
  public:
+  static constexpr const char* kForDevice = "cuda";
   SplitTensor() : CudaBackend("SplitTensor") {}
 
  private:
@@ -199,6 +201,7 @@ class SplitTensor final : public CudaBackend {
 
 class ContiguousTensor final : public CudaBackend {
  public:
+  static constexpr const char* kForDevice = "cuda";
   static constexpr hami::Range kRange = kAnyNumber;
 
   ContiguousTensor() : CudaBackend("ContiguousTensor") {}

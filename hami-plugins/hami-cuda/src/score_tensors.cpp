@@ -111,6 +111,7 @@ class ScoreTensor : public CudaBackend {
 
 class SoftmaxTensor final : public ScoreTensor {
  public:
+  static constexpr const char* kForDevice = "cuda";
   SoftmaxTensor() : ScoreTensor("SoftmaxTensor") {}
 
  private:
@@ -129,6 +130,7 @@ class SoftmaxTensor final : public ScoreTensor {
 
 class ArgMaxTensor final : public ScoreTensor {
  public:
+  static constexpr const char* kForDevice = "cuda";
   ArgMaxTensor() : ScoreTensor("ArgMaxTensor") {}
 
  private:
@@ -151,6 +153,7 @@ class ArgMaxTensor final : public ScoreTensor {
 
 class TopKTensor final : public ScoreTensor {
  public:
+  static constexpr const char* kForDevice = "cuda";
   TopKTensor() : ScoreTensor("TopKTensor") {}
 
  private:

@@ -1,4 +1,4 @@
-"""A plugin whose tensor backends take the memory of a device."""
+"""A plugin that implements names for a device."""
 
 import hami
 import pluggy
@@ -18,60 +18,38 @@ class OnDevice:
         raise BufferError("not on the CPU")
 
 
-class Named(hami.Backend):
-    """Sets `result` to what was called: name, device, parameters and the texts of the batch."""
+class Where(hami.Backend):
+    """Sets `result` to the device, the parameter `axis` and the texts of the batch."""
 
     thread = "concurrent"
 
     device: str = "cuda"
+    axis: int = -1
     built = []  # noqa: RUF012
 
     def init(self, options):
-        self.built.append((type(self).__name__, self.device))
-        self.instance = options["instance"]
+        self.built.append((self.device, options["instance"]))
 
     def forward(self, batch):
         texts = [part.text for item in batch for part in _parts(item["data"])]
         if "fails" in texts:
-            raise hami.RequestError(f"{type(self).__name__} failed on {texts}")
+            raise hami.RequestError(f"failed on {texts}")
         for item in batch:
-            item["result"] = (type(self).__name__, self.device, self.detail(), texts)
-
-    def detail(self):
-        return self.instance
+            item["result"] = (self.device, self.axis, texts)
 
 
 def _parts(data):
     return list(data.values()) if isinstance(data, dict) else data if isinstance(data, list) else [data]
 
 
-class CatTensor(Named):
-    stack: bool = False
-
-    def detail(self):
-        return self.stack
-
-
-class SplitTensor(CatTensor):
-    pass
-
-
-class SoftmaxTensor(Named):
-    axis: int = -1
-
-    def detail(self):
-        return self.axis
-
-
-class ContiguousTensor(Named):
-    pass
-
-
-class ArgMaxTensor(Named):
+class Length(hami.Backend):
     """Lacks the parameter `axis`."""
+
+    def forward(self, batch):
+        raise AssertionError
 
 
 @pluggy.HookimplMarker("hami")
 def hami_register(registry):
-    for cls in (CatTensor, SplitTensor, SoftmaxTensor, ContiguousTensor, ArgMaxTensor):
-        registry.add(cls)
+    registry.add("Where", "acme_device:Where", device="cuda")
+    registry.add(Length, device="cuda")

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 import pluggy
 
@@ -22,6 +22,7 @@ from hami._runtime.backend import Backend, make_class, make_generated
 from hami._runtime.backend_class import check_name
 from hami._text import printable
 
+Key = TypeVar("Key")
 hookspec = pluggy.HookspecMarker("hami")
 
 
@@ -63,26 +64,31 @@ class Registry:
     def __init__(self, distribution: str) -> None:
         self._distribution = distribution
         self.classes: dict[str, _core.BackendClass | str] = {}
+        self.for_devices: dict[tuple[str, str], _core.BackendClass | str] = {}  # by name and kind of device
         self.libraries: list[native_loading.Library] = []
 
-    def add(self, backend: Any, target: str | None = None) -> None:
+    def add(self, backend: Any, target: str | None = None, *, device: str = "") -> None:
         """Register a backend class.
 
         registry.add(Resize)
         registry.add("Resize", "acme_image.resize:Resize")
+        registry.add("Resize", "acme_gpu.resize:Resize", device="cuda")
 
         Args:
             backend: The class; or its name, if `target` is given.
             target: "module:Class", which is imported when the name is first used.
+            device: A kind of device, such as "cuda": the class is then not the backend of its name, but implements a
+                name with `by_device` for data on the device. The plugin declares the kind in the entry-point group
+                `hami.devices`.
 
         Raises:
             PluginError: The class or the name is not valid, or the name is registered twice.
         """
         if target is None:
             name = getattr(backend, "__name__", "")
-            self._add(name, make_class(backend, name, owner=self._distribution))
+            self._add(name, make_class(backend, name, owner=self._distribution), device)
         elif isinstance(target, str) and target.count(":") == 1:
-            self._add(backend, target)
+            self._add(backend, target, device)
         else:
             raise PluginError(
                 f'the second argument of registry.add("{backend}", …) must be "module:Class", got {target!r}'
@@ -133,13 +139,16 @@ class Registry:
                 if check
                 else backend
             )
-            self._add(handle.name, checked)
+            self._add(handle.name, checked, handle.device)
 
-    def _add(self, name: str, backend: _core.BackendClass | str) -> None:
+    def _add(self, name: str, backend: _core.BackendClass | str, device: str = "") -> None:
         check_name(name)
-        if name in self.classes:
-            raise PluginError(f'"{name}" is registered twice')
-        self.classes[name] = backend
+        if name in self.classes if not device else (name, device) in self.for_devices:
+            raise PluginError(f'"{name}" is registered twice{f" for {device}" if device else ""}')
+        if device:
+            self.for_devices[name, device] = backend
+        else:
+            self.classes[name] = backend
 
 
 class Loader:
@@ -196,7 +205,7 @@ class Loader:
             with self._lock:
                 if plugin.state == "not loaded":
                     registry = self._register(plugin, loaded)
-                    plugin.classes = registry.classes
+                    plugin.classes, plugin.for_devices = registry.classes, registry.for_devices
                     plugin.on_demand = {name for name, handle in plugin.classes.items() if isinstance(handle, str)}
                     plugin.abi = ", ".join(sorted({library.abi for library in registry.libraries})) or None
                     plugin.seconds = time.perf_counter() - started
@@ -209,9 +218,17 @@ class Loader:
                     plugin.seconds = time.perf_counter() - started
                     plugin.fail(error)
 
-    def class_of(self, plugin: Plugin, name: str) -> _core.BackendClass:
-        """Return the core's handle of a registered class. The first call imports the class."""
-        backend = plugin.classes[name]
+    def class_of(self, plugin: Plugin, name: str, device: str = "") -> _core.BackendClass:
+        """Return the core's handle of a registered class, or of one for a device. The first call imports the class."""
+        if not device:
+            return self._imported(plugin, plugin.classes, name, name)
+        handle = self._imported(plugin, plugin.for_devices, (name, device), name)
+        return handle if handle.device else handle.for_device(device)
+
+    def _imported(
+        self, plugin: Plugin, classes: dict[Key, _core.BackendClass | str], key: Key, name: str
+    ) -> _core.BackendClass:
+        backend = classes[key]
         if not isinstance(backend, str):
             return backend
         try:
@@ -224,10 +241,10 @@ class Loader:
             raise
         with self._lock:
             plugin.failures.pop(name, None)
-            current = plugin.classes[name]
+            current = classes[key]
             if not isinstance(current, str):  # another thread was faster
                 return current
-            plugin.classes[name] = handle
+            classes[key] = handle
             return handle
 
     def call_hook(self, hook: str, plugin: Plugin, **arguments: Any) -> Any:
@@ -249,6 +266,12 @@ class Loader:
             missing = [name for name in plugin.declared if name not in registry.classes]
             if missing:
                 raise PluginError(_not_registered(plugin, loaded, missing))
+            for name, device in registry.for_devices:
+                if device not in plugin.devices:
+                    raise PluginError(
+                        f'it implements {name} for "{device}", which its metadata does not declare in the entry-point '
+                        "group hami.devices"
+                    )
         except BaseException:
             self.manager.unregister(loaded)
             raise

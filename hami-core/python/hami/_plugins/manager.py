@@ -111,9 +111,9 @@ class PluginManager:
 
     def _load_with_classes(self, plugin: Plugin) -> None:
         self._loader.load(plugin)
-        for name in plugin.classes:
+        for name, device in [*((name, "") for name in plugin.classes), *plugin.for_devices]:
             try:
-                self._loader.class_of(plugin, name)
+                self._loader.class_of(plugin, name, device)
             except KeyboardInterrupt:
                 raise
             except BaseException:  # the record of the plugin contains it
@@ -177,6 +177,11 @@ class PluginManager:
                 handle = plugin.classes.get(name)
                 infos[shown] = BackendInfo(shown, plugin.distribution)
                 if handle is not None and not isinstance(handle, str):
+                    infos[shown] = info_of(handle)._replace(name=shown)
+            for (name, _), handle in plugin.for_devices.items():
+                shown = f"{plugin.distribution}::{name}"
+                infos[shown] = BackendInfo(shown, plugin.distribution)
+                if not isinstance(handle, str):
                     infos[shown] = info_of(handle)._replace(name=shown)
         return dict(sorted(infos.items(), key=lambda pair: (pair[0].lower(), pair[0])))
 

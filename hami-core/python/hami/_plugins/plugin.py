@@ -35,13 +35,14 @@ class Plugin:
         self.version = version
         self.module = module  # "package.module" or "package.module:object"
         self.declared: list[str] = []  # names of backends in the metadata
-        self.devices: list[str] = []  # kinds of memory, such as "cuda", that its tensor backends take
+        self.devices: list[str] = []  # kinds of device, such as "cuda", for which it implements names
         self.replaces: list[str] = []  # distributions; a name of theirs that this plugin also declares is this plugin's
         self.library: str | None = None  # for a library in HAMI_PLUGIN_PATH, which has no module
         self.abi: str | None = None  # of a native plugin, once loaded
         self.seconds: float | None = None  # that loading took
         self.object: Any = None  # the imported module or object
         self.classes: dict[str, BackendClass | str] = {}  # the core's handle; until the first use "module:Class"
+        self.for_devices: dict[tuple[str, str], BackendClass | str] = {}  # the same by name and kind of device
         self.on_demand: set[str] = set()  # names of classes that are imported when they are first used
         self.failures: dict[str, BaseException] = {}  # of classes that cannot be imported; the others still work
         self.exception: BaseException | None = None  # why the plugin as a whole cannot be used

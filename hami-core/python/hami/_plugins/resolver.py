@@ -32,17 +32,25 @@ class Resolver:
         return self._resolve_in(name, wanted) if wanted else self._resolve_unqualified(name, device)
 
     def resolve_for_device(self, name: str, device: str) -> _core.BackendClass:
-        """Return `name` of the first plugin that has it and declares `device`, a kind of memory such as "cuda"."""
-        serving = [plugin for plugin in self._index.plugins if device in plugin.devices]
+        """Return what the first plugin that implements `name` for `device`, a kind such as "cuda", registered for it.
+
+        First-party plugins come first, then the alphabet decides. Only plugins that declare the kind are loaded.
+        """
+        serving = [plugin for plugin in self._index.plugins if device in plugin.devices or plugin.library]
         installed = enabled_distributions(serving)
-        missing = None
-        for distribution in installed:
-            try:
-                return self._resolve_in(name, distribution)
-            except BackendNotFound as error:  # another plugin may have the backend
-                missing = missing or error
+        for plugin in sorted(serving, key=lambda plugin: (plugin.state == "disabled", *_order(plugin.distribution))):
+            if plugin.state == "disabled":
+                continue
+            if found := self._class_for_device(plugin, name, device):
+                return found
         known = [each for each in catalog.load_local().devices().get(device, ()) if each not in installed]
-        raise missing if missing and not known else messages.no_device(name, device, *known[:1])
+        raise messages.no_device(name, device, *known[:1])
+
+    def _class_for_device(self, plugin: Plugin, name: str, device: str) -> _core.BackendClass | None:
+        self._loader.load(plugin)
+        if plugin.exception is None and (name, device) not in plugin.for_devices:
+            return None
+        return self._class_of(plugin, name, device)
 
     def _resolve_unqualified(self, name: str, device: str) -> _core.BackendClass:
         """Return the class of any plugin.
@@ -80,11 +88,18 @@ class Resolver:
         unsearched = [] if declared else self._search(plugins)
         found = self._class_of_owner(name, [plugin for plugin in plugins if name in plugin.names])
         if found is None:
+            found = self._only_class_for_devices(name, plugins)
+        if found is None:
             names = sorted({known for plugin in plugins for known in plugin.names})
             raise messages.not_searched(
                 messages.unknown_in(name, plugins[0].distribution, names), unsearched, self._timeout
             )
         return found
+
+    def _only_class_for_devices(self, name: str, plugins: list[Plugin]) -> _core.BackendClass | None:
+        """Return what the plugins of one distribution registered for `name` and one device."""
+        keys = [(plugin, key) for plugin in plugins for key in plugin.for_devices if key[0] == name]
+        return self._class_of(keys[0][0], *keys[0][1]) if len(keys) == 1 else None
 
     def _class_of_owner(self, name: str, owners: list[Plugin], device: str = "") -> _core.BackendClass | None:
         """Return the class if exactly one distribution is preferred for the name, None if there is no owner."""
@@ -98,13 +113,13 @@ class Resolver:
             raise messages.disabled(name, owners[0].distribution, owners[0].disabled_by)
         return None
 
-    def _class_of(self, plugin: Plugin, name: str) -> _core.BackendClass:
+    def _class_of(self, plugin: Plugin, name: str, device: str = "") -> _core.BackendClass:
         self._loader.load(plugin)
-        if name not in plugin.classes:
+        if (name, device) not in plugin.for_devices if device else name not in plugin.classes:
             report = messages.incompatible if plugin.state == "incompatible" else messages.failed
             raise report(name, plugin.distribution, plugin.version, plugin.error or "") from plugin.exception
         try:
-            return self._loader.class_of(plugin, name)
+            return self._loader.class_of(plugin, name, device)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # a plugin may even call sys.exit
@@ -145,10 +160,11 @@ def defined_names() -> dict[str, _core.BackendClass]:
 def enabled_distributions(plugins: list[Plugin]) -> list[str]:
     """Return the distributions of the plugins that are not disabled, first-party ones first."""
 
-    def order(distribution: str) -> tuple[bool, str]:
-        return normalised(distribution) not in catalog.first_party().plugins, distribution
+    return sorted({plugin.distribution for plugin in plugins if plugin.state != "disabled"}, key=_order)
 
-    return sorted({plugin.distribution for plugin in plugins if plugin.state != "disabled"}, key=order)
+
+def _order(distribution: str) -> tuple[bool, str]:
+    return normalised(distribution) not in catalog.first_party().plugins, distribution
 
 
 def preferred_distributions(owners: list[Plugin], device: str = "") -> list[str]:

@@ -163,6 +163,9 @@ class Backend:
     lightweight: bool = False
     """Whether another instance costs nearly nothing, for example because all share one model. A node of such classes
     has as many instances as pay, unless `instance_num` says otherwise."""
+    by_device: bool = False
+    """Whether plugins may implement the name for devices: requests whose `data` lies in the memory of a device go to
+    the implementation for that device, all others to this class."""
     child_count: tuple[int, int | None] = (0, 0)
     """The minimum and maximum number of backends in the brackets; a maximum of None means any number."""
     children: tuple[BackendHandle, ...] = ()

@@ -39,6 +39,7 @@ def describe_class(cls: Any) -> dict[str, Any]:
         "non_blocking": _flag(cls, "non_blocking"),
         "idempotent": _flag(cls, "idempotent"),
         "lightweight": _flag(cls, "lightweight"),
+        "by_device": _by_device(cls),
         "child_count": _child_count(cls),
     }
 
@@ -81,6 +82,13 @@ def _thread(cls: type[Backend]) -> str:
                 'the class has "dedicated"'
             )
     return str(thread)
+
+
+def _by_device(cls: type[Backend]) -> bool:
+    by_device = _flag(cls, "by_device")
+    if by_device and (cls.non_blocking or cls.child_count != (0, 0)):
+        raise PluginError(f"{cls.__qualname__}: a class with by_device = True is not non_blocking and has no brackets")
+    return by_device
 
 
 def _flag(cls: type[Backend], name: str) -> bool:

@@ -14,7 +14,9 @@ from typing import Any
 from hami._errors import PluginError
 from hami._runtime.backend import Alias, Backend, ByteSize, Duration, FilePath, Key
 
-TRAITS = frozenset({"max", "min", "thread", "non_blocking", "idempotent", "lightweight", "child_count", "children"})
+TRAITS = frozenset(
+    {"max", "min", "thread", "non_blocking", "idempotent", "lightweight", "by_device", "child_count", "children"}
+)
 METHODS = frozenset({"init", "forward", "forward_with_dep", "inject_dependency", "close"})
 TYPES = {
     bool: "bool",
