@@ -5,9 +5,9 @@
     python ci/from_torchpipe.py          keeps the names of the page
     python ci/from_torchpipe.py --check  changes nothing; fails if a table is stale
 
-Run it with a Python that has this tree's hami-core. It needs no network: backends of torchpipe are read from the
-sources in its wheel, those of omniback from its library, which lists them. A name without an equivalent must be in
-hami/_predecessor.py.
+Run it with a Python that has this tree's hami-core and hami-torchpipe. It needs no network: backends of torchpipe are
+read from the sources in its wheel, those of omniback from its library, which lists them. A name without an equivalent
+must be in hami_torchpipe/replacements.py.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import zipfile
 from pathlib import Path
 
 import hami
-from hami import _predecessor
 from hami._plugins import catalog
+from hami_torchpipe import replacements
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "hami-core" / "docs" / "howto" / "from-torchpipe.md"
@@ -76,23 +76,23 @@ def backends_here() -> dict[str, str]:
 
 def backend_rows(names: set[str]) -> list[str]:
     here = backends_here()
-    both = sorted(here.keys() & _predecessor.BACKENDS.keys())
+    both = sorted(here.keys() & replacements.BACKENDS.keys())
     if both:
-        raise SystemExit(f"hami/_predecessor.py: HAMi has {', '.join(both)}; remove the entries")
-    missing = sorted(names - here.keys() - _predecessor.BACKENDS.keys())
+        raise SystemExit(f"hami_torchpipe/replacements.py: HAMi has {', '.join(both)}; remove the entries")
+    missing = sorted(names - here.keys() - replacements.BACKENDS.keys())
     if missing:
-        raise SystemExit(f"hami/_predecessor.py says nothing about {', '.join(missing)}")
+        raise SystemExit(f"hami_torchpipe/replacements.py says nothing about {', '.join(missing)}")
     in_order = sorted(names, key=lambda name: (name.lower(), name))
-    rows = [f"| `{name}` | {here.get(name) or _predecessor.BACKENDS[name]} |" for name in in_order]
+    rows = [f"| `{name}` | {here.get(name) or replacements.BACKENDS[name]} |" for name in in_order]
     present = len(names & here.keys())
-    planned = sum(text.startswith("not planned") for name, text in _predecessor.BACKENDS.items() if name in names)
+    planned = sum(text.startswith("not planned") for name, text in replacements.BACKENDS.items() if name in names)
     other = len(names) - present - planned
     head = f"{len(names)} names: {present} exist, {other} have an alternative, {planned} are not planned."
     return [head, "", "| torchpipe, omniback | HAMi |", "|---|---|", *rows]
 
 
 def key_rows() -> list[str]:
-    rows = [f"| `{key}` | {text} |" for key, text in sorted(_predecessor.KEYS.items())]
+    rows = [f"| `{key}` | {text} |" for key, text in sorted(replacements.KEYS.items())]
     return ["| key of torchpipe | in HAMi |", "|---|---|", *rows]
 
 

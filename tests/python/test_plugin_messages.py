@@ -147,6 +147,12 @@ def test_a_plugin_may_give_a_hint_for_a_missing_backend(site: Site) -> None:
     assert caught.value.hint == "it is part of acme-gold, ask sales@acme.example"
 
 
+def test_a_plugin_may_give_a_hint_for_an_unknown_key(site: Site) -> None:
+    site.install("acme-good", "acme-broken")
+    plugins = site.plugins()
+    assert [plugins.advice_on_key(key) for key in ("metal", "medal")] == ["write alloy", ""]
+
+
 def test_the_error_for_a_qualified_name_lists_the_backends_of_that_package(site: Site) -> None:
     site.install("acme-good")
     plugins = site.plugins()

@@ -207,7 +207,6 @@ def test_many_threads_may_use_the_same_requests() -> None:
     assert store.size() <= 3
 
 
-def test_repr_shows_the_number_of_requests_and_kvstorage_is_an_alias(store: hami.RequestStore) -> None:
+def test_repr_shows_the_number_of_requests(store: hami.RequestStore) -> None:
     assert repr(store) == "<hami.RequestStore: 1 request>"
     assert repr(hami.RequestStore()) == "<hami.RequestStore: 0 requests>"
-    assert hami.KVStorage is hami.RequestStore

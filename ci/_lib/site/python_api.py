@@ -34,10 +34,9 @@ GROUPS = {
         *("Key", "Alias", "Duration", "ByteSize", "FilePath"),
     ),
     "Values": (
-        *("Tensor", "to_numpy", "to_like", "TypedDict", "Event", "Queue", "RequestStore", "KVStorage"),
+        *("Tensor", "to_numpy", "to_like", "TypedDict", "Event", "Queue", "RequestStore"),
         *("Opaque", "Device"),
     ),
-    "Programs of torchpipe": ("init", "create", "get", "default_queue", "Dict"),
     "Native code": ("register_plugin", "get_include", "allow_library", "check_library"),
 }
 TOP = """\

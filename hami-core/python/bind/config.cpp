@@ -106,7 +106,7 @@ PipeConfig config_of(const py::object& loaded) {
   for (const auto& key : loaded.attr("referenced")) config.referenced.insert(py::cast<PipeConfig::Key>(key));
   config.advice = [](const std::string& key) {
     const HoldGil gil;
-    return py::module_::import("hami._predecessor").attr("instead_of_key")(key).cast<std::string>();
+    return py::module_::import("hami._plugins.lookup").attr("advice_on_key")(key).cast<std::string>();
   };
   for (const auto& key : loaded.attr("unknown")) config.unknown.insert(py::cast<PipeConfig::Key>(key));
   return config;

@@ -54,11 +54,8 @@ from hami.observe.node_stats import NodeStats
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hami._runtime.device import Device
-    from hami._torchpipe import Dict, create, default_queue, get, init
     from hami.observe.throughput import ThroughputBenchmark
     from hami.observe.user_code import inspector, timer
-
-KVStorage = RequestStore
 
 __all__ = [
     "Alias",
@@ -73,13 +70,11 @@ __all__ = [
     "DataTypeError",
     "DeadlineExceeded",
     "Device",
-    "Dict",
     "DictView",
     "Duration",
     "Error",
     "Event",
     "FilePath",
-    "KVStorage",
     "Key",
     "LaneStats",
     "NoResult",
@@ -103,12 +98,8 @@ __all__ = [
     "allow_library",
     "backends",
     "check_library",
-    "create",
-    "default_queue",
     "generate",
-    "get",
     "get_include",
-    "init",
     "inspector",
     "pipe",
     "plugins",
@@ -129,7 +120,7 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:
 
     def __getattr__(name):
-        """Import what few programs use: measurements, devices, and the entry points for programs of torchpipe."""
+        """Import what few programs use: measurements and devices."""
         if name == "Device":
             from hami._runtime.device import Device
 
@@ -142,8 +133,4 @@ if not TYPE_CHECKING:
             from hami.observe.throughput import ThroughputBenchmark
 
             return ThroughputBenchmark
-        if name not in ("Dict", "create", "default_queue", "get", "init"):
-            raise AttributeError(f"module 'hami' has no attribute {name!r}")
-        from hami import _torchpipe
-
-        return getattr(_torchpipe, name)
+        raise AttributeError(f"module 'hami' has no attribute {name!r}")

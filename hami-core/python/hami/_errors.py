@@ -121,6 +121,7 @@ class BackendNotFound(_WithHint):
     """
 
     unsearched = ""  # the part of the hint about plugins that may have the name
+    advice = ""  # the hint of a plugin about the name
 
 
 class PluginError(_WithHint):

@@ -190,6 +190,13 @@ def test_every_parameter_of_every_backend_is_described() -> None:
             assert param["name"] in schema["$defs"][f"{info.name}()"]["properties"]
 
 
+def test_an_alias_has_the_schema_of_its_parameter() -> None:
+    param = {"name": "width", "aliases": ["resize_w"], "type": "int", "choices": [], "least": None, "most": None}
+    param |= {"text": "width: int", "help": "", "required": True, "default": None}
+    properties = schema_of([BackendInfo("X", "d", "", [param], "", "dedicated")])["$defs"]["X()"]["properties"]
+    assert properties["resize_w"] == properties["width"]
+
+
 def test_the_schema_of_a_key_contains_its_default_and_range() -> None:
     param = {"name": "k", "aliases": [], "default": 3, "help": "how many", "required": False}
     param["text"] = "k: int = 3 {1..9}"

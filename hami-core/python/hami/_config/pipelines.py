@@ -26,7 +26,7 @@ def find_pipeline(name: str, distribution: str) -> Pipeline | None:
                 f'"{name}" is not an expression; the name of a configuration file must end in .toml'
             ) from None
         missing = messages.pipeline_not_found(
-            name, sorted(manager.installed.pipelines()), list(manager.installed.names())
+            name, error.advice, sorted(manager.installed.pipelines()), list(manager.installed.names())
         )
         raise messages.with_unsearched(missing, error.unsearched) from None
     return None

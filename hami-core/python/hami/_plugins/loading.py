@@ -38,6 +38,11 @@ class HookSpecs:
         """Return a hint, in one line, for a backend name that no package provides, or None."""
         return None
 
+    @hookspec(firstresult=True)
+    def hami_unknown_key(self, key: str) -> str | None:
+        """Return a hint, in one line, for a key of a node that nothing uses, or None."""
+        return None
+
     @hookspec
     def hami_report(self) -> dict[str, str]:
         """Return lines for `hami doctor`, as a dict from name to value."""

@@ -50,5 +50,12 @@ def _find_for_device(name: str, device: str) -> _core.BackendClass:
     return installed.find_for_device(name, device)
 
 
+def advice_on_key(key: str) -> str:
+    """Return the hint of a plugin for a key that nothing uses; empty without one."""
+    from hami._plugins.manager import installed
+
+    return installed.advice_on_key(key)
+
+
 _core.set_finder(_find)
 _core.set_device_finder(_find_for_device)

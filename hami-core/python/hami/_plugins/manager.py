@@ -203,6 +203,19 @@ class PluginManager:
             if plugin.object is not None and hasattr(plugin.object, name):
                 yield self._record(plugin), lambda plugin=plugin, **given: self._loader.call_hook(name, plugin, **given)
 
+    def advice_on_key(self, key: str) -> str:
+        """Return the hint of the first plugin that has one for a key that nothing uses; empty without one."""
+        for _, call in self.hook("hami_unknown_key"):
+            try:
+                hint = call(key=key)
+            except KeyboardInterrupt:
+                raise
+            except BaseException:  # a hook that fails must not hide which key is wrong
+                continue
+            if hint:
+                return str(hint)
+        return ""
+
 
 installed = PluginManager()
 os.register_at_fork(after_in_child=installed.reset_locks_after_fork)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hami._errors import BackendNotFound, PluginError
-from hami._predecessor import instead_of_backend
 from hami._suggestions import did_you_mean
 from hami._text import printable
 
@@ -49,8 +48,6 @@ def not_installed(name: str, distributions: Sequence[str]) -> BackendNotFound:
 
 def unknown(name: str, owners: dict[str, str]) -> BackendNotFound:
     """`owners` has every known name, with its distribution."""
-    if instead := instead_of_backend(name):
-        return not_found_with_hint(name, instead)
     cased = [known for known in owners if known.lower() == name.lower()]
     if cased:
         shown = _join([f"{known} ({owners[known]})" if owners[known] else known for known in cased], "or")
@@ -59,8 +56,10 @@ def unknown(name: str, owners: dict[str, str]) -> BackendNotFound:
     return BackendNotFound(f'backend "{name}" not found{near}{LIST_ALL}', "" if near else IMPORT_FIRST)
 
 
-def not_found_with_hint(name: str, hint: str) -> BackendNotFound:
-    return BackendNotFound(f'backend "{name}" not found', hint)
+def not_found_with_advice(name: str, advice: str) -> BackendNotFound:
+    error = BackendNotFound(f'backend "{name}" not found', advice)
+    error.advice = advice
+    return error
 
 
 def not_searched(error: BackendNotFound, plugins: Sequence[Plugin], seconds: float) -> BackendNotFound:
@@ -162,9 +161,9 @@ def slow(seconds: float) -> str:
     return f"loading it took {seconds:.1f} s; register classes by name, and import large packages in `init`"
 
 
-def pipeline_not_found(name: str, pipelines: Sequence[str], backends: Sequence[str]) -> BackendNotFound:
-    if instead := instead_of_backend(name):
-        return BackendNotFound(f'"{name}" is neither a packaged pipeline nor a backend', instead)
+def pipeline_not_found(name: str, advice: str, pipelines: Sequence[str], backends: Sequence[str]) -> BackendNotFound:
+    if advice:
+        return BackendNotFound(f'"{name}" is neither a packaged pipeline nor a backend', advice)
     near = did_you_mean(name, [*pipelines, *backends])
     here = f"packaged pipelines here: {', '.join(pipelines)}" if pipelines else "no packaged pipelines are installed"
     return BackendNotFound(

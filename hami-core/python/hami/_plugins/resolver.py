@@ -139,7 +139,7 @@ class Resolver:
             except BaseException:  # a hook that fails must not hide which name is wrong
                 continue
             if hint:
-                return messages.not_found_with_hint(name, str(hint))
+                return messages.not_found_with_advice(name, str(hint))
         return messages.unknown(name, known_names(self._index))
 
 

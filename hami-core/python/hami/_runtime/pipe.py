@@ -34,15 +34,11 @@ if TYPE_CHECKING:
 
         register: Callable[..., Any]
 
-        def __call__(self, source: Any) -> Pipe: ...
+        def __call__(self, source: Any, queues: Mapping[str, _core.Queue] | None = None) -> Pipe: ...
 else:
 
     def cast(kind: str, value: object) -> object:
         return value
-
-
-shared_queues: dict[str, _core.Queue] = {}
-"""Queues of the program that pipes use instead of queues of their own with these names."""
 
 
 class Pipe:
@@ -56,7 +52,7 @@ class Pipe:
     of threads may call a pipe. Leaving the `with` block closes it.
     """
 
-    def __init__(self, source: Any) -> None:
+    def __init__(self, source: Any, queues: Mapping[str, _core.Queue] | None = None) -> None:
         from hami._config import load
 
         if os.environ.get("HAMI_TRACE"):
@@ -65,8 +61,9 @@ class Pipe:
             start_from_environment()
         if logging := sys.modules.get("logging"):
             _core.set_log_level(logging.getLogger("hami").getEffectiveLevel())
+        self._queues = queues or {}
         try:
-            self._core: _core.Pipe = _core.Pipe(load(source), shared_queues)
+            self._core: _core.Pipe = _core.Pipe(load(source), self._queues)
         except BaseException:  # an interrupted construction may leave an init running, and the program waits for that
             close_at_exit()
             raise
@@ -397,7 +394,7 @@ class Pipe:
 
         Callers go on as before: no request is lost, and none waits for the new pipeline to be built. Requests that have
         started end in the old one. If the new one cannot be built, nothing changes. The statistics, the store and the
-        queues are those of the new pipeline from then on.
+        queues are those of the new pipeline from then on; it has the queues of the program that the old one had.
 
         Args:
             source: As for `hami.pipe`.
@@ -409,7 +406,7 @@ class Pipe:
         """
         if self.closed:
             raise PipeClosed("the pipe is closed")
-        other = Pipe(source)._core
+        other = Pipe(source, self._queues)._core
         _warn_of_abandoned(self._core.replace(other, timeout), timeout)
 
     @property
@@ -537,7 +534,7 @@ class Pipe:
         raise TypeError("a pipe cannot be pickled or copied; call hami.pipe in the process that uses it")
 
 
-def _with_register(function: Callable[[Any], Pipe]) -> BuildPipe:
+def _with_register(function: Callable[..., Pipe]) -> BuildPipe:
     """Give `hami.pipe` the attribute `register`, which is `hami.register`."""
     from hami._runtime.backend import register
 
@@ -546,7 +543,7 @@ def _with_register(function: Callable[[Any], Pipe]) -> BuildPipe:
 
 
 @_with_register
-def pipe(source: Any) -> Pipe:
+def pipe(source: Any, queues: Mapping[str, _core.Queue] | None = None) -> Pipe:
     """Build a pipe from a configuration. `hami.pipe.register` is `hami.register`.
 
     >>> with hami.pipe({"double": {"backend": "S[Identity,Identity]", "max": 8}}) as pipe:
@@ -556,6 +553,8 @@ def pipe(source: Any) -> Pipe:
     Args:
         source: The path of a file such as "pipeline.toml", a dict of nodes or of the keys of one node, an expression
             such as "S[DecodeMat,ResizeMat(224,224)]", or the name of a packaged pipeline such as "ocr".
+        queues: Queues of the program, by the names with which `Send`, `Queue` and `Recv` use them. The pipe creates
+            queues of its own for other names.
 
     Raises:
         ConfigError: The configuration is wrong. It contains every mistake, and no backend was started.
@@ -564,7 +563,7 @@ def pipe(source: Any) -> Pipe:
         NotFound: An instance that is used is not registered.
         Exception: The exception of a backend's `init`.
     """
-    return Pipe(source)
+    return Pipe(source, queues)
 
 
 def _start(core: _core.Pipe, request: dict[str, Any], timeout: float | None, priority: int | None) -> _core.Awaitable:

@@ -10,9 +10,6 @@ from hami._errors import PluginError
 from hami._runtime.backend import Backend, make_class
 from hami._runtime.backend_class import VARIADIC, check_name, describe_class
 
-named: dict[str, Any] = {}
-"""The objects that are registered, by name."""
-
 
 class PlainClass(Backend):
     """Runs an object of a plain class. The keys of the node reach its `init` as one dict of texts."""
@@ -73,10 +70,6 @@ def register_plain(name: Any, target: Any) -> Any:
                 adapter, name, owner="", **description, takes_all_keys=is_class, is_instance=not is_class
             )
         )
-    if is_class:
-        named.pop(name, None)
-    else:
-        named[name] = target
     return target
 
 

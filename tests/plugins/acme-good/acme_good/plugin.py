@@ -31,6 +31,11 @@ def hami_missing_backend(name):
 
 
 @hookimpl
+def hami_unknown_key(key):
+    return "write alloy" if key == "metal" else None
+
+
+@hookimpl
 def hami_report():
     return {"anvils": "17"}
 

@@ -1,23 +1,12 @@
-"""Programs of torchpipe and omniback: their entry points, plain classes, key spellings, and errors about the rest.
-
-The programs of torchpipe's documentation with images run in hami-plugins/hami-image/tests/test_torchpipe_programs.py.
-"""
+"""What programs of torchpipe rely on: plain classes and objects, events of several requests, spellings of keys."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import hami
-import hami as omniback
-import hami as tp
 import pytest
-from doc_blocks import ROOT
-from hami import _predecessor
-from hami._runtime.pipe import shared_queues
 from rows import refused
 from running import TIMEOUT
 
@@ -71,11 +60,9 @@ class Sized(hami.Backend):
 
 
 @pytest.fixture(autouse=True)
-def _registered() -> Iterator[None]:
+def _registered() -> None:
     hami.register("Echo", Echo)
     hami.register("Sized", Sized)
-    yield
-    shared_queues.clear()  # the pipes of other tests have queues of their own
 
 
 def result_of(config: Any, data: Any = 1) -> Any:
@@ -124,7 +111,6 @@ def test_a_backend_class_can_be_registered_with_a_name_as_first_argument() -> No
 def test_an_object_is_a_named_instance_that_every_pipe_shares() -> None:
     count = Count()
     assert hami.register("counter", count) is count
-    assert hami.get("counter") is count
     assert result_of("Forward[counter]", 4) == -4
     assert result_of("S[counter,Identity]", 5) == -5
     assert result_of({"a": {"backend": "Proxy[counter]", "next": "b"}, "b": {"backend": "Identity"}}, 6) == -6
@@ -162,78 +148,14 @@ def test_the_plain_object_of_a_pipe_is_closed_with_it() -> None:
     assert len(closed) == 1
 
 
-# ---- init, create, get, Dict, default_queue, Event(n) ----
-
-
-def test_init_builds_a_pipe_of_one_expression() -> None:
-    with omniback.init("S[Echo,Identity]", {"color": "rgb"}) as backend:
-        io = omniback.Dict({"data": 1})
-        backend(io)
-        assert io["result"]["color"] == "rgb"
-
-
-def test_create_then_init_takes_a_configuration_as_options() -> None:
-    config = {"a": {"backend": "Identity", "next": "b"}, "b": {"backend": "Sized", "resize_w": "5"}}
-    with omniback.create("Interpreter").init({}, {"config": config}) as pipe:
-        assert pipe({"data": 1})["result"] == (5, 7)
-
-
-def test_init_refuses_options_that_nothing_reads() -> None:
-    with pytest.raises(hami.ConfigError) as caught:
-        omniback.init("Identity", {}, {"engine": 1})
-    assert str(caught.value) == (
-        'hami.init takes options only as {"config": …} of "Interpreter", got \'engine\'; '
-        "give the keys of the node as params"
-    )
-
-
-def test_a_registered_pipe_is_found_by_name_and_by_forward() -> None:
-    with omniback.init("Sized", {"width": 2}, register_name="sized_pipe") as pipe:
-        assert omniback.get("sized_pipe") is pipe
-        assert result_of("Forward[sized_pipe]") == (2, 7)
-
-
-def test_a_failure_in_a_registered_pipe_fails_only_that_request() -> None:
-    with omniback.init("FanOut[Identity]", register_name="fan_pipe"), hami.pipe("Forward[fan_pipe]") as pipe:
-        requests: list[dict[str, Any]] = [{"data": [1]}, {"data": 7}]
-        with pytest.raises(hami.BatchError) as caught:
-            pipe(requests, timeout=TIMEOUT)
-    assert [index for index, _ in caught.value.errors] == [1]
-    assert requests[0]["result"] == [1]
-
-
-def test_get_of_an_unknown_name_suggests_a_near_one() -> None:
-    hami.register("counter", Count())
-    with pytest.raises(hami.NotFound) as caught:
-        hami.get("countr")
-    assert str(caught.value) == (
-        'no object is registered as "countr"; did you mean counter?; register it with hami.register("countr", object); '
-        "to call a node of a pipe, give the request its name under the key node_name"
-    )
-
-
-def test_default_queue_is_the_queue_of_that_name_in_pipes_that_are_built_later() -> None:
-    queue = omniback.default_queue("net_out")
-    assert omniback.default_queue("net_out") is queue
-    assert result_of("Send(net_out)", "page") == "page"
-    assert queue.get(timeout=TIMEOUT) == "page"
-    result_of("Send", "plain")
-    assert omniback.default_queue().name == "default"
-    assert result_of("S[Send,Identity]", "shared") == "shared"
-    assert omniback.default_queue().get(timeout=TIMEOUT) == "shared"
-
-
-def test_a_closed_default_queue_is_replaced() -> None:
-    queue = omniback.default_queue("once")
-    queue.close()
-    assert omniback.default_queue("once") is not queue
+# ---- events of several requests ----
 
 
 def test_an_event_counts_the_requests_of_a_list() -> None:
-    event = tp.Event(3)
-    done: list[tp.Event] = []
+    event = hami.Event(3)
+    done: list[hami.Event] = []
     event.add_done_callback(done.append)
-    with tp.pipe("Identity") as pipe:
+    with hami.pipe("Identity") as pipe:
         requests = [{"data": number, "event": event} for number in range(3)]
         pipe(requests)
         assert event.wait(TIMEOUT)
@@ -316,17 +238,14 @@ def test_a_misspelt_alias_is_suggested() -> None:
     )
 
 
-def test_the_command_line_and_the_schema_show_aliases(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_shows_aliases(capsys: pytest.CaptureFixture[str]) -> None:
     from hami._cli.main import main
-    from hami._config.schema import schema_of
 
     assert main(["backends", "Sized"]) == 0
     assert capsys.readouterr().out.splitlines()[2:] == [
         "  width: int       in pixels; also spelled resize_w",
         "  height: int = 7  also spelled resize_h; also spelled h",
     ]
-    properties = schema_of([hami.backends()["Sized"]])["$defs"]["Sized()"]["properties"]
-    assert properties["resize_w"] == properties["width"]
 
 
 # ---- configurations ----
@@ -355,46 +274,14 @@ def test_a_key_above_the_first_table_and_in_global_is_an_error() -> None:
     )
 
 
-def test_three_unknown_keys_are_reported_at_once_with_what_to_write_instead() -> None:
-    node = {
-        "backend": "Sized",
-        "resize_w": "224",
-        "max_workspace_size": 1024,
-        "precision::fp32": "layer_1",
-        "device_id": 1,
-    }
-    assert refused({"model": node}) == (
-        "3 problems in the configuration\n\n"
-        'nothing uses the key "max_workspace_size"\n  in  max_workspace_size = 1024   (node "model")\n'
-        "      ^^^^^^^^^^^^^^^^^^\n"
-        '  from torchpipe: write workspace with a unit; torchpipe counts MiB: 1024 is workspace = "1024MiB"\n\n'
-        'nothing uses the key "precision::fp32"\n  in  precision::fp32 = "layer_1"   (node "model")\n'
-        "      ^^^^^^^^^^^^^^^\n"
-        "  from torchpipe: remove it, and export the model with the type that each layer needs\n\n"
-        'nothing uses the key "device_id"\n  in  device_id = 1   (node "model")\n      ^^^^^^^^^\n'
-        '  from torchpipe: write device = "cuda:N"'
-    )
-
-
-def test_a_backend_of_torchpipe_is_refused_with_what_to_write_instead() -> None:
-    assert refused("Tuple[Identity]", hami.BackendNotFound) == (
-        'backend "Tuple" not found\n  in  Tuple[Identity]   (node "default")\n      ^^^^^\n  from torchpipe: write List'
-    )
-
-
-@pytest.mark.parametrize("name", _predecessor.BACKENDS)
-def test_every_name_without_an_equivalent_has_a_hint(name: str) -> None:
-    assert refused(name, hami.BackendNotFound).splitlines()[-1] == (f"  from torchpipe: {_predecessor.BACKENDS[name]}")
-
-
-def test_the_tables_of_the_migration_page_are_current() -> None:
-    script = ROOT / "ci" / "from_torchpipe.py"
-    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_no_cell_of_the_migration_page_is_empty() -> None:
-    page = (ROOT / "hami-core" / "docs" / "howto" / "from-torchpipe.md").read_text("utf-8")
-    rows = [line for line in page.splitlines() if line.startswith("|")]
-    assert len(rows) > 119
-    assert [row for row in rows if not all(cell.strip() for cell in row.strip("|").split("|"))] == []
+def test_a_queue_of_the_program_is_that_of_each_pipe_it_is_given_to() -> None:
+    queue = hami.Queue(name="net_out")
+    with hami.pipe("Send(net_out)", {"net_out": queue}) as pipe:
+        pipe({"data": "page"})
+        assert queue.get(timeout=TIMEOUT) == "page"
+        pipe.replace("S[Identity,Send(net_out)]")
+        pipe({"data": "next"})
+    assert queue.get(timeout=TIMEOUT) == "next"
+    with hami.pipe("Send(net_out)") as pipe:
+        pipe({"data": "own"})
+        assert len(queue) == 0

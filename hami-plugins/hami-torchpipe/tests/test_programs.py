@@ -1,7 +1,7 @@
 """Programs of the documentation of torchpipe 0.2, paraphrased: the same calls and keys, with another import.
 
 Backends that need a GPU run as substitutes on the CPU: SyncTensor passes its items on, and TensorrtTensor computes the
-mean of each channel instead of a model. The other backends are those of this package.
+mean of each channel instead of a model. The other backends are those of hami-image.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from threading import Thread
 from typing import Any
 
 import cv2
-import hami as omniback
-import hami as torchpipe
-import hami as tp
+import hami
 import numpy as np
 import pytest
-from hami import pipe
 from skimage.data import astronaut
+
+import hami_torchpipe as omniback
+import hami_torchpipe as torchpipe
+import hami_torchpipe as tp
+from hami_torchpipe import pipe
 
 BATCHES: list[int] = []
 
@@ -200,7 +202,7 @@ def test_the_example_of_a_random_choice_names_what_to_write(tmp_path: Path) -> N
         "color = 'rgb'\nresize_h = 224\nresize_w = 224\n"
         '[gpu_preproc]\nbackend = "Identity"\n'
     )
-    with pytest.raises(omniback.BackendNotFound) as caught:
+    with pytest.raises(hami.BackendNotFound) as caught:
         omniback.pipe(file)
     assert str(caught.value).splitlines()[-1] == (
         "  from torchpipe: write a hami.Backend with child_count = (1, None) that chooses one of self.children"

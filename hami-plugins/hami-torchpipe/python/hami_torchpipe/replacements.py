@@ -92,15 +92,6 @@ KEYS: dict[str, str] = {
 }
 
 
-def instead_of_key(key: str) -> str:
-    """Return what to write instead of a key that nothing uses; empty if torchpipe has no such key."""
-    return _hint(KEYS.get(key))
-
-
-def instead_of_backend(name: str) -> str:
-    """Return what to write instead of a backend that HAMi does not have; empty if torchpipe has none of that name."""
-    return _hint(BACKENDS.get(name))
-
-
-def _hint(text: str | None) -> str:
-    return f"from torchpipe: {text}" if text else ""
+def hint(text: str | None) -> str | None:
+    """Return the line of an error about a name or a key of torchpipe; None for other names."""
+    return f"from torchpipe: {text}" if text else None
