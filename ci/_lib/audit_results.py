@@ -1,46 +1,22 @@
-"""Writes tests/wheels/results.md: the files in dist/, their sizes, the findings of the audit, and build times."""
+"""Writes tests/wheels/results.md: the files in dist/, their sizes, and the findings of the audit."""
 
 from __future__ import annotations
 
-import os
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from hami_build.audit import Finding
 
-from .audit import importable_cores
 from .paths import ROOT
-from .times import install_s, recorded
 
 RESULTS = ROOT / "tests" / "wheels" / "results.md"
 
 
 def write(files: Sequence[Path], found: Sequence[Finding]) -> None:
-    """Write the page; this installs the wheels once to measure the time."""
-    seconds = {
-        f"`ci/wheels`, {kind}": f"{run.seconds:.0f} ({run.busy:.0f})" for kind, run in sorted(recorded().items())
-    }
-    for interpreter in list(importable_cores(files).values())[:1]:
-        seconds["`pip install hami-core hami-onnx` into a new environment"] = f"{install_s(interpreter):.0f}"
+    """Write the page."""
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    RESULTS.write_text(f"{render(files, found)}\n{render_times(seconds)}", "utf-8")
-
-
-def render_times(seconds: Mapping[str, str]) -> str:
-    """Return a table of durations."""
-    lines = [
-        "## Times",
-        "",
-        f"Wall time in seconds on {os.cpu_count()} processors, as the commands measured it. "
-        "In brackets: CPU time of all processors, which other work on the machine affects less. "
-        "Limits: 300 for the first run, 30 for a run without changes, 60 for four more CPythons, 30 to install.",
-        "",
-        "| what | seconds |",
-        "|---|---:|",
-        *(f"| {what} | {told} |" for what, told in seconds.items()),
-    ]
-    return "\n".join(lines) + "\n"
+    RESULTS.write_text(render(files, found), "utf-8")
 
 
 def render(files: Sequence[Path], found: Sequence[Finding]) -> str:
