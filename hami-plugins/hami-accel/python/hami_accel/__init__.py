@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hami_accel.device import Buffers, Call, Capabilities, Device, DeviceModel, LoadOptions
+    from hami_accel.device import Buffers, Call, Capabilities, Device, DeviceModel, LoadOptions, model_number
     from hami_accel.engine import engine_of
     from hami_accel.errors import CallAborted, DeviceError, InputError, ModelClosed, SlotError, SlotLost, WaitTimeout
     from hami_accel.model import AccelModel
@@ -33,6 +33,7 @@ __all__ = [
     "Ticket",
     "WaitTimeout",
     "engine_of",
+    "model_number",
 ]
 
 _MODULES = {
@@ -55,6 +56,7 @@ _MODULES = {
     "Ticket": "ticket",
     "WaitTimeout": "errors",
     "engine_of": "engine",
+    "model_number": "device",
 }
 
 

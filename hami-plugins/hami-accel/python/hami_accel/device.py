@@ -12,12 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import hami
 import numpy as np
 from numpy.typing import NDArray
 
 from hami_accel.specs import TensorSpec
 
-__all__ = ["Buffers", "Call", "Capabilities", "Device", "DeviceModel", "LoadOptions"]
+__all__ = ["Buffers", "Call", "Capabilities", "Device", "DeviceModel", "LoadOptions", "model_number"]
 
 Array = NDArray[Any]
 
@@ -137,3 +138,19 @@ class Device(abc.ABC):
     def describe(self) -> dict[str, Any]:
         """Return facts about the accelerator for `Platform().summary()`."""
         return {}
+
+
+def model_number(select: int | str, names: Sequence[str], device: str) -> int:
+    """Return the number of the selected model of a file, for `Device.load`.
+
+    >>> model_number("small", ["exact", "small"], "acme")
+    1
+
+    Raises:
+        hami.ConfigError: The file has no such model.
+    """
+    number: Any = names.index(select) if select in names else select
+    if not isinstance(number, int) or not 0 <= number < len(names):
+        expected = f"0 to {len(names) - 1} or one of {list(names)}"
+        raise hami.ConfigError(f"{device}: select must be {expected}, got {select!r}")
+    return number

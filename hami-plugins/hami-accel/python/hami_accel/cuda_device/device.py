@@ -12,11 +12,10 @@ import numpy as np
 import torch  # type: ignore[import-not-found,unused-ignore]
 
 from hami_accel.cuda_device.module import Piece, TorchModel, group, model_of
-from hami_accel.device import Buffers, Call, Capabilities, Device, DeviceModel, LoadOptions
+from hami_accel.device import Buffers, Call, Capabilities, Device, DeviceModel, LoadOptions, model_number
 from hami_accel.errors import DeviceError, InputError
 from hami_accel.specs import TensorSpec
 from hami_accel.task import level_of
-from hami_accel.vendors.mapping import model_number
 
 _log = logging.getLogger("hami_accel")
 

@@ -9,12 +9,13 @@ import hami
 import hbm_runtime  # type: ignore[import-not-found,unused-ignore]
 import numpy as np
 
-from hami_accel.device import Buffers, Call, Capabilities, Device, DeviceModel, LoadOptions
+from hami_accel.device import Buffers, Call, Capabilities, Device, DeviceModel, LoadOptions, model_number
 from hami_accel.errors import DeviceError
 from hami_accel.specs import Quantization, TensorSpec
-from hami_accel.vendors.mapping import MAPPINGS, model_number
+from hami_accel.task import HIGH_PRIORITY
 
 _CORES = 4  # of the largest BPU; a board with fewer rejects a core that it does not have
+_PREEMPTS = 255  # the largest priority of set_scheduling_params; from 254 on, a task preempts there too
 
 
 class HbmDevice(Device):
@@ -69,12 +70,10 @@ class _Call(Call):
     def wait(self, timeout: float | None) -> bool:
         del timeout  # run has none
         model, runtime = self._model, self._model.runtime
-        mapping = MAPPINGS["hbm"]
-        assert mapping.scale is not None, "the BPU has priorities"
         try:
             runtime.set_scheduling_params(
-                priority={model.name: mapping.scale.of(self._priority)},
-                bpu_cores={model.name: [mapping.core(self._core)]},
+                priority={model.name: self._priority if self._priority < HIGH_PRIORITY else _PREEMPTS},
+                bpu_cores={model.name: [self._core]},
             )
             results = runtime.run(dict(self._buffers.inputs), model_name=model.name)[model.name]
         except RuntimeError as error:

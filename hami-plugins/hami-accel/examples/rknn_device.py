@@ -1,4 +1,8 @@
-"""RknnDevice: models on an NPU of Rockchip, through the module rknnlite. Never run on hardware."""
+"""An example of a device: models on an NPU of Rockchip, through the module rknnlite.
+
+Written from the manual of RKNN Lite and never run on hardware: before you rely on it, run
+`hami_accel.testing.check_device`.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,11 @@ from typing import Any
 
 import hami
 import numpy as np
-from rknnlite.api import RKNNLite  # type: ignore[import-not-found,unused-ignore]
+from rknnlite.api import RKNNLite
 
-from hami_accel.device import Buffers, Call, Capabilities, Device, DeviceModel, LoadOptions
+from hami_accel.device import Buffers, Call, Capabilities, Device, DeviceModel, LoadOptions, model_number
 from hami_accel.errors import DeviceError
 from hami_accel.specs import TensorSpec
-from hami_accel.vendors.mapping import MAPPINGS, model_number
 
 
 class RknnDevice(Device):
@@ -106,7 +109,7 @@ class _Call(Call):
 
 def _runtime(path: str, core: int, cores: int) -> Any:
     runtime = RKNNLite()
-    arguments = {} if cores == 1 else {"core_mask": MAPPINGS["rknn"].core(core)}
+    arguments = {} if cores == 1 else {"core_mask": 1 << core}
     code, step = runtime.load_rknn(path), "load_rknn"
     if code == 0:
         code, step = runtime.init_runtime(**arguments), "init_runtime"

@@ -1,4 +1,8 @@
-"""HailoDevice: compiled models (.hef) on an accelerator of Hailo, through HailoRT's module. Never run on hardware."""
+"""An example of a device: compiled models (.hef) on an accelerator of Hailo, through HailoRT's module.
+
+Written from the manual of HailoRT and never run on hardware: before you rely on it, run
+`hami_accel.testing.check_device`.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,17 @@ import contextlib
 import os
 from typing import Any
 
-import hailo_platform  # type: ignore[import-not-found,unused-ignore]
+import hailo_platform
 import hami
 import numpy as np
-from hailo_platform.pyhailort.pyhailort import HailoRTTimeout  # type: ignore[import-not-found,unused-ignore]
+from hailo_platform.pyhailort.pyhailort import HailoRTTimeout
 
-from hami_accel.device import Buffers, Call, Capabilities, Device, DeviceModel, LoadOptions
+from hami_accel.device import Buffers, Call, Capabilities, Device, DeviceModel, LoadOptions, model_number
 from hami_accel.errors import DeviceError
 from hami_accel.specs import Quantization, TensorSpec
-from hami_accel.vendors.mapping import MAPPINGS, model_number
 
 _NEVER_MS = 2**31 - 1  # HailoRT has no waiting without a limit
+_HIGHEST = 31  # HAILO_SCHEDULER_PRIORITY_MAX; the lowest is 0
 
 
 class HailoDevice(Device):
@@ -64,17 +68,16 @@ class _Model(DeviceModel):
         return buffers
 
     def submit(self, buffers: Buffers, segment: int, core: int, priority: int) -> Call:
-        scale = MAPPINGS["hailo"].scale
-        assert scale is not None, "HailoRT has priorities"
+        level = _HIGHEST if priority >= 254 else priority * _HIGHEST // 254
         bindings = buffers.state
         for name, array in buffers.inputs.items():
             bindings.input(name).set_buffer(array)
         for name, array in buffers.outputs.items():
             bindings.output(name).set_buffer(array)
         try:
-            if self._priority != scale.of(priority):
-                self._priority = scale.of(priority)
-                self.configured.set_scheduler_priority(self._priority)
+            if self._priority != level:
+                self._priority = level
+                self.configured.set_scheduler_priority(level)
             return _Call(self, self.configured.run_async([bindings]))
         except hailo_platform.HailoRTException as error:
             raise _device_error(error, self.name) from error
