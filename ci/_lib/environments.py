@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 import re
 import shutil
 import sys
@@ -51,6 +52,14 @@ def stamped(folder: Path, key: str) -> bool:
     return stamp_of(folder) == key
 
 
+def made_by(folder: Path, python: str) -> bool:
+    """Return whether `folder` is a finished environment of that interpreter; in it pip replaces only what changed."""
+    if not stamp_of(folder):
+        return False
+    settings = dict(line.split(" = ", 1) for line in (folder / "pyvenv.cfg").read_text("utf-8").splitlines())
+    return settings.get("executable") == os.path.realpath(python) and settings["version"] == sys.version.split()[0]
+
+
 def included(requirements: Path) -> list[Path]:
     """Return the file and the files in the same folder that it includes with `-r`."""
     lines = requirements.read_text("utf-8").splitlines()
@@ -83,7 +92,10 @@ def ensure(name: str, python: str | None = None) -> Path:
         if not stamped(folder, key):
             preflight.require_index(first_package(requirements))
             with step(f"installing the {name} environment"):
-                fresh = fresh_venv(folder, python)
-                install(fresh, f"install-{name}", "-r", requirements)
+                own = folder / "bin" / "python"
+                if not made_by(folder, python):
+                    fresh_venv(folder, python)
+                (folder / STAMP).unlink(missing_ok=True)
+                install(own, f"install-{name}", "-r", requirements)
             (folder / STAMP).write_text(key)
     return folder / "bin" / "python"

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from _lib import bootstrap, preflight
+from _lib import bootstrap, environments, preflight
 from _lib.paths import ROOT
 from hami_build.steps import Failure, guarded
 
@@ -22,6 +22,27 @@ def test_links_to_an_interpreter_share_one_environment(tmp_path: Path, monkeypat
     (tmp_path / "python3").symlink_to(python)
     monkeypatch.setattr(sys, "_base_executable", str(tmp_path / "python3"))
     assert bootstrap.base_python() == python
+
+
+def test_changed_requirements_are_installed_into_the_environment_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed: list[object] = []
+    monkeypatch.setattr(environments, "CACHE", tmp_path)
+    monkeypatch.setattr(environments, "REQUIREMENTS", tmp_path)
+    monkeypatch.setattr(environments, "install", lambda *arguments: installed.append(arguments))
+    monkeypatch.setattr(preflight, "require_index", lambda package: None)
+    kept = tmp_path / "envs" / "x" / "kept"
+    for number, stays in enumerate((False, True, True)):
+        (tmp_path / "x.txt").write_text(f"a=={number}\n")
+        environments.ensure("x", bootstrap.base_python())
+        assert kept.exists() == stays
+        kept.touch()
+    assert len(installed) == 3
+    (tmp_path / "x.txt").write_text("a==4\n")
+    (kept.parent / environments.STAMP).unlink()  # an installation that was interrupted
+    environments.ensure("x", bootstrap.base_python())
+    assert not kept.exists()
 
 
 def test_without_an_index_nothing_is_changed(tmp_path: Path) -> None:
