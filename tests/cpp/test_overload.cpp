@@ -107,6 +107,25 @@ TEST_CASE("an estimate that nothing has confirmed for a while no longer stops re
   CHECK_EQ(node.next(), Indices{2});
 }
 
+TEST_CASE("after a slow start of the backend, fast requests with a short timeout are refused for about one slow run") {
+  for (const std::size_t slow : {policy::kKnown, policy::kSmooths}) {
+    Node node(1, 0);
+    for (std::size_t run = 0; run < slow; ++run) node.scheduler.record_batch(0, 1, 1'000'000, node.at += 1'000'000);
+    const Nanoseconds started = node.at;
+    for (bool ran = false; !ran; node.at += 10'000) {
+      node.push({5000});
+      ran = !node.next().empty();
+    }
+    CHECK_LE(node.at - started, 1'100'000);
+    for (std::size_t i = 0; i < 100; ++i) {
+      const std::size_t refused = node.removed.size();
+      node.push({5000});
+      CHECK_EQ(node.next().size(), 1u);
+      CHECK_EQ(node.removed.size(), refused);
+    }
+  }
+}
+
 TEST_CASE("while all can end in time, requests run in the order of their deadlines, and of their arrival") {
   Node node;
   node.push({9000, 9000, 5000, 9000, 9000, kNever, 9000, kNever});

@@ -48,10 +48,9 @@ Error late_error(const std::string& node, double least, Nanoseconds left) noexce
 
 }  // namespace
 
-// The least time of the smallest batch that such a request can be in; 0: not known.
+// The least time of the smallest batch that such a request can be in; 0: not certain.
 double NodeScheduler::least_time(std::size_t items, Nanoseconds moment) const noexcept {
-  const std::optional<TimeRange> range = times_.range(alike_ ? std::max(items, min_items(0)) : items, moment);
-  return range ? range->least : 0;
+  return times_.certain(alike_ ? std::max(items, min_items(0)) : items, moment);
 }
 
 bool NodeScheduler::fail_if_late(Request& request, Nanoseconds moment) const noexcept {

@@ -20,6 +20,7 @@ void ServiceTimeModel::add(std::size_t items, Nanoseconds took, Nanoseconds mome
   Size& size = sizes_[index_of(items)];
   ++runs_;
   const Nanoseconds pause = moment - std::exchange(ended_, moment);
+  const bool counted = size.rejects(pause);
   size.ended = moment;
   if (++size.runs == 1) return;
   known_ += size.runs == kKnown;
@@ -32,7 +33,7 @@ void ServiceTimeModel::add(std::size_t items, Nanoseconds took, Nanoseconds mome
       deviation_ += (std::abs(ratio - excess_) - deviation_) / kSmooths;
       excess_ += (ratio - excess_) / kSmooths;
     }
-    weight = time > usual ? kSlower : size.runs > kKnown && size.counts(pause) ? 2.0 / kSmooths : 1;
+    weight = time > usual ? kSlower : size.runs > kKnown && counted ? 2.0 / kSmooths : 1;
     time = std::min(time, kUncertain * usual);
   }
   size.items += weight * (count - size.items);
@@ -61,29 +62,38 @@ void ServiceTimeModel::fit() noexcept {
   if (line_->per_item < 0) line_ = ServiceTime{x / xx, 0};
 }
 
-std::optional<double> ServiceTimeModel::of(std::size_t items) const noexcept {
+template <class Use>
+const ServiceTimeModel::Size* ServiceTimeModel::nearest(std::size_t items, Use use) const noexcept {
   const Size& own = sizes_[index_of(items)];
-  const Size* nearest = nullptr;
+  const Size* found = nullptr;
   const auto distance = [&](const Size& size) { return std::abs(&size - &own); };
   for (const Size& size : sizes_)
-    if (size.known() && (!nearest || distance(size) < distance(*nearest))) nearest = &size;
-  if (!nearest) return std::nullopt;
+    if (size.known() && use(size) && (!found || distance(size) < distance(*found))) found = &size;
+  return found;
+}
+
+std::optional<double> ServiceTimeModel::of(std::size_t items) const noexcept {
+  const Size* const known = nearest(items, [](const Size&) { return true; });
+  if (!known) return std::nullopt;
   const ServiceTime line = line_.value_or(ServiceTime{0, 1});
-  return nearest->took * line.of(static_cast<double>(items)) / line.of(nearest->items);
+  return known->took * line.of(static_cast<double>(items)) / line.of(known->items);
+}
+
+double ServiceTimeModel::least(std::size_t items, const Size& from) const noexcept {
+  const double count = static_cast<double>(items);
+  return from.took * (line_ ? line_->of(count) / line_->of(from.items) : std::min(1.0, count / from.items));
 }
 
 std::optional<TimeRange> ServiceTimeModel::range(std::size_t items, Nanoseconds moment) const noexcept {
-  const Size& own = sizes_[index_of(items)];
-  const Size* nearest = nullptr;
-  const auto distance = [&](const Size& size) { return std::abs(&size - &own); };
-  for (const Size& size : sizes_)
-    if (size.known() && size.counts(moment - size.ended) && (!nearest || distance(size) < distance(*nearest)))
-      nearest = &size;
-  if (!nearest) return std::nullopt;
-  const double count = static_cast<double>(items);
-  const double part = line_ ? line_->of(count) / line_->of(nearest->items) : std::min(1.0, count / nearest->items);
-  const double least = nearest->took * part;
-  return TimeRange{least, least * std::max(1.0, excess_), least * std::max(1.0, excess_ + kDeviations * deviation_)};
+  const Size* const known = nearest(items, [&](const Size& size) { return size.counts(moment - size.ended); });
+  if (!known) return std::nullopt;
+  const double time = least(items, *known);
+  return TimeRange{time, time * std::max(1.0, excess_), time * std::max(1.0, excess_ + kDeviations * deviation_)};
+}
+
+double ServiceTimeModel::certain(std::size_t items, Nanoseconds moment) const noexcept {
+  const Size* const known = nearest(items, [&](const Size& size) { return size.rejects(moment - size.ended); });
+  return known ? least(items, *known) : 0;
 }
 
 TargetSize ServiceTimeModel::target_batch_size(std::size_t min_items, std::size_t max_items) const noexcept {

@@ -46,6 +46,8 @@ class ServiceTimeModel {
   // The time of `items` items, from sizes that are known and ran lately; empty if there are none. It is never a guess that is too
   // high: without a line, a larger size takes as long as the known one, and a smaller size its share.
   std::optional<TimeRange> range(std::size_t items, Nanoseconds moment) const noexcept;
+  // Its least time, from sizes that may reject requests now; 0 if there are none.
+  double certain(std::size_t items, Nanoseconds moment) const noexcept;
   // The smallest size in [min_items, max_items] whose time per item is within 2 % of the best observed.
   TargetSize target_batch_size(std::size_t min_items, std::size_t max_items) const noexcept;
 
@@ -61,13 +63,22 @@ class ServiceTimeModel {
     bool known() const noexcept { return runs >= policy::kKnown; }
     // An estimate that is too high may be the reason why nothing runs. So it does not count for long: one batch then runs, which
     // corrects it, at the cost of at most one ninth of the time of an instance.
-    bool counts(Nanoseconds since_run) const noexcept {
-      return static_cast<double>(since_run) <= static_cast<double>(policy::kSmooths) * took;
+    bool counts(Nanoseconds since_run) const noexcept { return is_within(policy::kSmooths, since_run); }
+    // The first runs may all be slow. So it rejects requests for at most an eighth of the time that its runs took.
+    bool rejects(Nanoseconds since_run) const noexcept {
+      return counts(since_run) && is_within(static_cast<double>(runs) / policy::kSmooths, since_run);
+    }
+    bool is_within(double multiples, Nanoseconds since_run) const noexcept {
+      return static_cast<double>(since_run) <= multiples * took;
     }
     double each() const noexcept { return took / items; }
   };
   static constexpr std::size_t kSizes = 24;  // batches of 2^23 items and more count as one size
   static std::size_t index_of(std::size_t items) noexcept;
+  // The known size that is nearest to `items`, of those that `use`; null: none.
+  template <class Use>
+  const Size* nearest(std::size_t items, Use use) const noexcept;
+  double least(std::size_t items, const Size& from) const noexcept;
   void fit() noexcept;
 
   std::array<Size, kSizes> sizes_{};
