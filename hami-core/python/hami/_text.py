@@ -34,5 +34,10 @@ def visible(text: str) -> str:
     return text if text.isprintable() else "".join(char if char.isprintable() else _escape(char) for char in text)
 
 
+def visible_lines(text: str) -> str:
+    """Return a text of several lines in the same way; its line breaks and tabs stay."""
+    return "".join(char if char in "\n\t" else visible(char) for char in text)
+
+
 def _escape(char: str) -> str:
     return char.encode("unicode_escape").decode()

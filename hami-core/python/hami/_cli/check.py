@@ -13,7 +13,7 @@ from hami._config.reader import LoadedConfig
 from hami._errors import ConfigError, Error
 from hami._plugins.manager import installed
 from hami._plugins.messages import describe_exception
-from hami._text import printable
+from hami._text import printable, visible_lines
 
 if TYPE_CHECKING:
     from hami.observe.description import BackendDescription
@@ -39,7 +39,7 @@ def check(arguments: argparse.Namespace) -> int:
             json.dumps({"source": printable(arguments.source), "nodes": nodes, "problems": found, "findings": remarks})
         )
     elif problems:
-        print("\n\n".join(str(problem) for problem in problems))
+        print(visible_lines("\n\n".join(str(problem) for problem in problems)))
         print(f"\n{_count(len(problems), 'problem')} in {printable(arguments.source)}")
     else:
         print("\n".join([f"{printable(arguments.source)}: no problems, {_count(nodes, 'node')}", *remarks]))

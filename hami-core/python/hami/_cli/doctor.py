@@ -17,7 +17,7 @@ from hami._plugins.messages import describe_exception
 from hami._plugins.plugin import CORE
 from hami._plugins.requires import requirements_of
 from hami._suggestions import did_you_mean
-from hami._text import printable
+from hami._text import printable, visible_lines
 
 
 def doctor(arguments: argparse.Namespace) -> int:
@@ -41,7 +41,7 @@ def doctor(arguments: argparse.Namespace) -> int:
     else:
         print_table([[name, value] for name, value in facts.items()])
         print()
-        print("\n".join(f"problem: {problem}" for problem in problems) if problems else "no problems found")
+        print(visible_lines("\n".join(f"problem: {problem}" for problem in problems)) or "no problems found")
     return 1 if problems else 0
 
 

@@ -118,10 +118,11 @@ def _report_crashes() -> None:
 def report(error: BaseException, about: str = "") -> None:
     """Print an error with its notes to standard error."""
     from hami._errors import Error
+    from hami._text import visible_lines
 
     text = str(error) if isinstance(error, (Error, OSError)) else f"{type(error).__name__}: {error}"
     notes = "".join(f"\n  {note}" for note in getattr(error, "__notes__", ()))
-    print(f"error: {f'{about}: ' if about else ''}{text}{notes}", file=sys.stderr)
+    print(visible_lines(f"error: {f'{about}: ' if about else ''}{text}{notes}"), file=sys.stderr)
 
 
 def _parser() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[argparse.ArgumentParser]]:

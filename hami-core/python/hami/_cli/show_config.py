@@ -12,6 +12,7 @@ from hami._cli.show import json_of
 from hami._cli.source import check_all, read_source
 from hami._config.problems import show
 from hami._config.reader import LoadedConfig
+from hami._text import visible_lines
 
 MAX_COLUMN = 60  # of the sources; longer lines have their source two spaces after the text
 
@@ -27,7 +28,7 @@ def show_config(arguments: argparse.Namespace) -> int:
         if arguments.json:
             print(json_of(effective))
         else:
-            print("\n".join(_page(effective)))
+            print(visible_lines("\n".join(_page(effective))))
     for problem in problems:
         report(problem)
     return 1 if problems else 0
