@@ -197,7 +197,7 @@ TEST_CASE("a wait for a submitted request completes a deadlock cycle if its back
   CHECK(nodes.submit("a", 1).wait().good);
 }
 
-TEST_CASE("an instance that waits is part of a deadlock cycle even after the caller of its request has left") {
+TEST_CASE("a caller who leaves ends the calls of its backend, so that they complete no deadlock cycle") {
   Nodes nodes;
   Latch started, call_waits, left;
   nodes.acts["a"] = [&](std::int64_t) {
@@ -220,7 +220,7 @@ TEST_CASE("an instance that waits is part of a deadlock cycle even after the cal
   call_waits.wait_for(1);
   CHECK(first.call->give_up(Error(ErrorCode::kCancelled, "cancelled by its caller")));
   left.add();
-  check_deadlock(second.wait(), "a -> b -> a");
+  CHECK(second.wait().good);
   CHECK(first.wait().code == ErrorCode::kCancelled);
   CHECK_EQ(nodes.submit("a", 300).wait().number(), 301);
 }

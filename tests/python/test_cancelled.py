@@ -286,3 +286,123 @@ def test_a_batch_that_fails_does_not_run_its_cancelled_requests_again() -> None:
         both.open()
         assert [future.result(TIMEOUT)["result"] for future in (futures[0], futures[2])] == [0, 2]
     assert ran == [[0], [1, 2], [2]]
+
+
+async def _acall(pipe: hami.Pipe) -> None:
+    await pipe.acall({"data": 1})
+
+
+NESTED: dict[str, Callable[[hami.Pipe], Any]] = {
+    "call": lambda inner: inner({"data": 1}),
+    "future": lambda inner: inner.submit({"data": 1}).result(),
+    "map": lambda inner: list(inner.map([{"data": 1}, {"data": 2}])),
+    "acall": lambda inner: asyncio.run(_acall(inner)),
+}
+
+
+@pytest.mark.parametrize("how", NESTED)
+@pytest.mark.parametrize("depth", [1, 3])
+def test_cancelling_a_request_ends_the_calls_that_its_backend_makes(how: str, depth: int) -> None:
+    watch = Watch()
+    outcomes: list[BaseException] = []
+    ended = threading.Semaphore(0)
+    with contextlib.ExitStack() as stack:
+        pipe = stack.enter_context(hami.pipe("TestWatches"))
+        for level in range(depth):
+
+            def forward(batch: list[Any], inner: hami.Pipe = pipe) -> None:
+                try:
+                    NESTED[how](inner)
+                except BaseException as error:
+                    outcomes.append(error)
+                    raise
+                finally:
+                    ended.release()
+
+            backend(forward, f"TestCallsLevel{level}")
+            pipe = stack.enter_context(hami.pipe(f"TestCallsLevel{level}"))
+        future = pipe.submit({"data": 1})
+        watch.wait_for_start()
+        assert future.cancel()
+        for _ in range(depth):
+            assert ended.acquire(timeout=TIMEOUT)
+        watch.release()
+    assert [type(error).__name__ for error in outcomes] == ["CancelledError"] * depth
+    assert watch.recorded[0] == ([False], [True])
+
+
+def test_a_call_inside_a_batch_goes_on_until_all_its_requests_are_cancelled() -> None:
+    watch, first, results = Watch(), Gate(), []
+    ended = threading.Semaphore(0)
+    with hami.pipe("TestWatches") as inner:
+
+        def forward(batch: list[Any]) -> None:
+            if batch[0]["data"] == 0:
+                first.enter()
+                return
+            try:
+                inner({"data": 1})
+            except BaseException as error:
+                results.append(type(error).__name__)
+                raise
+            finally:
+                ended.release()
+
+        backend(forward, "TestCallsForBatch", max=2)
+        with hami.pipe({"n": {"backend": "TestCallsForBatch", "batching": "greedy"}}) as outer:
+            futures = [outer.submit({"data": 0})]
+            first.wait_for_arrival()
+            futures += [outer.submit({"data": number}) for number in (1, 2)]
+            first.open()
+            watch.wait_for_start()
+            assert futures[1].cancel()
+            assert not ended.acquire(blocking=False)
+            assert futures[2].cancel()
+            assert ended.acquire(timeout=TIMEOUT)
+            watch.release()
+    assert results == ["CancelledError"]
+    assert watch.recorded == [([False], [True])]
+
+
+def test_a_call_that_begins_after_its_request_was_cancelled_does_not_run() -> None:
+    gate, ran, outcomes = Gate(), [], []
+    backend(ran.extend, "TestRecordsAny")
+    with hami.pipe({"n": {"backend": "TestRecordsAny"}}) as inner:
+
+        def forward(batch: list[Any]) -> None:
+            gate.enter()
+            try:
+                inner({"data": 1})
+            except BaseException as error:
+                outcomes.append(type(error).__name__)
+                raise
+
+        backend(forward, "TestCallsLate")
+        with hami.pipe("TestCallsLate") as outer:
+            future = outer.submit({"data": 1})
+            gate.wait_for_arrival()
+            assert future.cancel()
+            gate.open()
+    assert outcomes == ["CancelledError"]
+    assert ran == []
+
+
+def test_a_submitted_call_goes_on_after_the_batch_that_made_it() -> None:
+    """It belongs to the backend then: a later cancellation of other requests does not reach it."""
+    watch, futures = Watch(), []
+    with hami.pipe("TestWatches") as inner:
+
+        def forward(batch: list[Any]) -> None:
+            if batch[0]["data"] == 0:
+                futures.append(inner.submit({"data": 1}))
+                batch[0]["result"] = 0
+            else:
+                inner({"data": 2})
+
+        backend(forward, "TestSubmitsInside")
+        with hami.pipe("TestSubmitsInside") as outer:
+            assert outer({"data": 0})["result"] == 0
+            watch.wait_for_start()
+            assert outer.submit({"data": 1}).cancel()
+            watch.release()
+            assert futures[0].result(TIMEOUT)["result"] == 1

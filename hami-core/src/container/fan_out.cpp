@@ -4,6 +4,7 @@
 #include "base/assert.hpp"
 #include "base/mutex.hpp"
 #include "container/forwarding.hpp"
+#include "request/nested_call.hpp"
 #include "request/request_chain.hpp"
 
 namespace hami {
@@ -56,6 +57,7 @@ class Parts final : public CompletionSink {
   // After the first failure, parts that have not started do not run.
   void abandon_parts() noexcept {
     for (const Ref<Request>& part : requests_) part->abandon();
+    NestedCall::give_up_cancelled();
   }
 
   // The results in order, or the error of the first part that failed.

@@ -131,6 +131,7 @@ bool Call::give_up(const Error& error) noexcept {
   }
   for (const Slot& slot : slots_) slot.request->end_parts();
   if (last) completed(Waking::kHere);
+  if (any) give_up_cancelled();
   return any;
 }
 
@@ -154,6 +155,7 @@ Nanoseconds Call::expire(Nanoseconds moment) noexcept {
   for (const Slot& slot : slots_)
     if (slot.request->abandoned()) slot.request->end_parts();
   if (last) completed(Waking::kHere);
+  give_up_cancelled();
   return next;
 }
 
@@ -161,6 +163,7 @@ Nanoseconds Call::expire(Nanoseconds moment) noexcept {
 // that is woken while the mutex is held goes back to sleep at once.
 void Call::completed(Waking waking) noexcept {
   if (waking == Waking::kHere) parker_.wake();
+  leave_batch();
   pipe_->close_call(*this);
   if (!on_complete_) return;
   forget_deadlines();

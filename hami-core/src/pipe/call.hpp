@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/backend.hpp"
+#include "request/nested_call.hpp"
 #include "request/wait_graph.hpp"
 #include "sync/parker.hpp"
 
@@ -15,7 +16,7 @@ namespace hami {
 
 class PipeState;
 
-class Call final : public CompletionSink {
+class Call final : public NestedCall {
  public:
   using OnComplete = std::function<void(Call&)>;
 
@@ -40,7 +41,7 @@ class Call final : public CompletionSink {
   bool calls_back() const noexcept override { return calls_back_; }
   // Completes every open request with this error; results that backends still produce for it are discarded. False: all were
   // complete.
-  bool give_up(const Error& error) noexcept;
+  bool give_up(const Error& error) noexcept override;
   // The same for requests whose deadline has passed. Returns the next deadline.
   Nanoseconds expire(Nanoseconds moment) noexcept;
   bool complete() const;

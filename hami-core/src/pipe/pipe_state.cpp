@@ -195,7 +195,7 @@ void PipeState::destroy() noexcept {
   interpreter_ = nullptr;
 }
 
-void PipeState::open_call(Call& call) {
+bool PipeState::open_call(Call& call) {
   MutexLock lock(mutex_);
   if (closing_) throw Error::pipe_closed();
   ++starting_;
@@ -203,6 +203,7 @@ void PipeState::open_call(Call& call) {
   if (first_) first_->previous_ = &call;
   first_ = &call;
   call.retain();
+  return call.join_batch();
 }
 
 void PipeState::close_call(Call& call) noexcept {
@@ -261,10 +262,13 @@ Ref<Call> PipeState::begin(std::vector<Dict> dicts, Nanoseconds timeout, InlineP
     call->next_deadline_ = std::min(call->next_deadline_, request.deadline);
   }
   if (trace::active()) call->trace_begin(moment);
-  open_call(*call);  // from here on a close may complete it at any time
+  const bool needed = open_call(*call);  // from here on a close may complete it at any time
   for (Call::Slot& slot : call->slots_) slot.request->sink = Ref<CompletionSink>(call.get());
   complete_requests(Batch(bad));
-  if (!good.empty()) {
+  if (!needed) {
+    for (Request* request : good) request->fail(Error::cancelled());
+    complete_requests(Batch(good));
+  } else if (!good.empty()) {
     try {
       if (!waits) call->watch_deadlines();
       launch(call, how == InlinePolicy::kAllow && call->next_deadline_ != kNever ? InlinePolicy::kNonBlocking : how);

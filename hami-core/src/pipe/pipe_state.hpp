@@ -91,8 +91,8 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   void launch(const Ref<Call>& call, InlinePolicy how);
   void run_launched(Call& call) noexcept;  // unless another thread runs or has run it
   Backend& start_of(const Call& call) const noexcept { return call.instance_ ? *call.instance_ : *entry_; }
-  void help(Call& call);  // work helping: runs it here if it waits for a thread of the pool
-  void open_call(Call& call);
+  void help(Call& call);       // work helping: runs it here if it waits for a thread of the pool
+  bool open_call(Call& call);  // false: it is a call of a batch that is cancelled
   void close_call(Call& call) noexcept;
   void left_start() noexcept;
   void give_up_open_calls() noexcept;

@@ -48,6 +48,10 @@ Nanoseconds ExecutionFrame::deadline() noexcept {
   return last;
 }
 
+bool ExecutionFrame::is_cancelled() const noexcept {
+  return std::all_of(batch_.begin(), batch_.end(), [](const Request* request) { return request->cancelled(); });
+}
+
 std::uint8_t ExecutionFrame::priority() noexcept {
   std::uint8_t highest = 0;
   if (innermost_)

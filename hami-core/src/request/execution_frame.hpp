@@ -22,7 +22,10 @@ class ExecutionFrame {
       : location_(location), instance_(instance), batch_(batch), outer_(innermost_) {
     innermost_ = this;
   }
-  ~ExecutionFrame() { innermost_ = outer_; }
+  ~ExecutionFrame() {
+    if (has_calls_) end_calls();
+    innermost_ = outer_;
+  }
   ExecutionFrame(const ExecutionFrame&) = delete;
   ExecutionFrame& operator=(const ExecutionFrame&) = delete;
 
@@ -40,6 +43,11 @@ class ExecutionFrame {
   // The highest priority of that batch, which a request that it makes has too; 0: no batch.
   static std::uint8_t priority() noexcept;
 
+  // Whether it is about a batch, and whether all requests of that are cancelled.
+  bool runs() const noexcept { return !batch_.empty(); }
+  bool is_cancelled() const noexcept;
+  void set_has_calls() noexcept { has_calls_ = true; }
+
   WaitLocation& location() const noexcept { return location_; }
   std::size_t instance() const noexcept { return instance_; }
   const ExecutionFrame* outer() const noexcept { return outer_; }
@@ -55,11 +63,14 @@ class ExecutionFrame {
  private:
   friend class AdoptFrame;
 
+  void end_calls() noexcept;
+
   WaitLocation& location_;
   const std::size_t instance_;
   Batch batch_;
   ExecutionFrame* const outer_;
   bool recorded_ = false;
+  bool has_calls_ = false;                    // or had some (NestedCall)
   bool completes_ = false;                    // the batch runs no more, and is being completed
   std::vector<HeldDependency> dependencies_;  // in the order of the batch
   static thread_local ExecutionFrame* innermost_;
