@@ -12,47 +12,12 @@ from collections.abc import Callable
 
 import hami
 import pytest
+from together import LOADED, LONG_S, Cancelled, counted, run_together, wait_released
 
 from hami_serve import AllRounder, ModelUnavailable, State
 from hami_serve.threads import Threads
 
-LONG_S = 60
 LIMIT = 2
-
-
-class Loaded:
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.now = 0
-
-    def add(self, number: int) -> None:
-        with self._lock:
-            self.now += number
-
-
-LOADED = Loaded()
-
-
-@hami.register
-class TestCounted(hami.Backend):
-    """Returns its word, and counts its instances."""
-
-    word: str
-    device: str = "cpu"
-
-    def init(self, options):
-        LOADED.add(1)
-
-    def forward(self, batch):
-        for item in batch:
-            item["result"] = self.word
-
-    def close(self):
-        LOADED.add(-1)
-
-
-def counted(word: str) -> dict[str, object]:
-    return {"source": {"backend": "TestCounted", "word": word, "device": "cpu"}}
 
 
 def source() -> dict[str, object]:
@@ -87,15 +52,6 @@ ENDS: dict[str, Callable[[AllRounder], object]] = {  # after which a request may
 METHODS = {**REQUESTS, **CHANGES, **ENDS}
 
 
-def wait_released(rounder: AllRounder) -> None:
-    """Wait until no request is counted: a future has its result a moment before."""
-    for _ in range(LONG_S * 100):
-        if not any(model.in_flight for model in rounder.models()):
-            return
-        threading.Event().wait(0.01)
-    raise AssertionError(rounder.table())
-
-
 def check(rounder: AllRounder) -> None:
     wait_released(rounder)
     models = rounder.models()
@@ -109,54 +65,13 @@ def check(rounder: AllRounder) -> None:
 )
 def test_two_methods_at_once_lose_no_request_and_keep_the_limit(first, second):
     LOADED.__init__()
-    lost: list[BaseException] = []
     allowed = (hami.NotFound, ModelUnavailable, hami.PipeClosed) if {first, second} & ENDS.keys() else ()
     allowed += (hami.ConfigError,) if "move" in (first, second) else ()  # an unloaded model has no device yet
     rounder = AllRounder(source(), max_loaded=LIMIT, drain_timeout=LONG_S)
-    together = threading.Barrier(4)
-
-    def call(name: str) -> None:
-        together.wait(LONG_S)
-        try:
-            METHODS[name](rounder)
-        except allowed:
-            pass
-        except BaseException as error:
-            lost.append(error)
-
-    threads = [threading.Thread(target=call, args=(name,)) for name in (first, second) * 2]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(LONG_S)
-        assert not thread.is_alive()
-    assert lost == []
+    run_together([lambda name=name: METHODS[name](rounder) for name in (first, second)], allowed)
     check(rounder)
     rounder.close()
     assert LOADED.now == 0
-
-
-class Cancelled:
-    """Runs a coroutine in a task that is cancelled while it waits for the `number`th time."""
-
-    def __init__(self, coroutine, number: int) -> None:
-        self._waits = coroutine.__await__()
-        self._number = number
-
-    def __await__(self):
-        for number in itertools.count():
-            try:
-                waited = next(self._waits)
-            except StopIteration as ended:
-                return ended.value
-            if number == self._number:
-                task = asyncio.current_task()
-                asyncio.get_running_loop().call_soon(task.cancel)
-            try:
-                yield waited
-            except BaseException as error:
-                self._waits.throw(error)
-                raise AssertionError("the coroutine waits on after it was cancelled") from error
 
 
 @pytest.mark.parametrize("request_of", ["acall", "astream"])

@@ -317,6 +317,8 @@ class InferHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
                 await context.abort(getattr(grpc.StatusCode, failure.status.grpc), failure.text)
             if (request := await context.read()) is not grpc.aio.EOF:  # pyright: ignore[reportAttributeAccessIssue]
                 await context.write(await self._method(request, context))
+            else:
+                _count_unread(INFER, self._max_body)
 
         # A handler of a stream begins before a message is read; the client sees no difference.
         return grpc.stream_stream_rpc_method_handler(wait, read, joined)
@@ -351,6 +353,37 @@ def handlers(serving: Serving, last: LastCalls, max_body: int) -> list[Any]:
         else:
             found[method.name] = grpc.unary_unary_rpc_method_handler(_unary(function, answer, last), **coders)
     return [*of_infer, grpc.method_handlers_generic_handler(SERVICE, found)]
+
+
+def _count_unread(method: str, max_body: int) -> None:
+    log_rejected("gRPC", short(method), 413, f"its message has more than {max_body} bytes, or its client has left")
+    answers.count("gRPC", "RESOURCE_EXHAUSTED")
+
+
+class _CountUnread(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    """Counts calls of one message that gRPC itself has rejected, as too large: no handler sees them."""
+
+    def __init__(self, max_body: int) -> None:
+        self._max_body = max_body
+
+    async def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
+        handler = await continuation(handler_call_details)
+        if handler is None or handler.request_streaming:
+            return handler
+        unread = [handler_call_details.method]
+
+        def read(data: bytes) -> Any:
+            unread.clear()
+            return handler.request_deserializer(data)
+
+        def ended(_: object) -> None:
+            if unread:
+                _count_unread(unread[0], self._max_body)
+
+        task = asyncio.current_task()
+        assert task is not None  # that of the call
+        task.add_done_callback(ended)
+        return handler._replace(request_deserializer=read)
 
 
 class _RequireToken(grpc.aio.ServerInterceptor):  # type: ignore[misc]
@@ -394,7 +427,8 @@ class GrpcServer:
             ("grpc.http2.min_recv_ping_interval_without_data_ms", MIN_PING_MS),  # while a request runs for long
             ("grpc.keepalive_permit_without_calls", 1),
         ]
-        self._server = grpc.aio.server(interceptors=[_RequireToken(token)] if token else [], options=options)
+        interceptors = [*([_RequireToken(token)] if token else []), _CountUnread(max_body)]
+        self._server = grpc.aio.server(interceptors=interceptors, options=options)
         self._serving = serving
         self._last = LastCalls()
         self._server.add_generic_rpc_handlers(handlers(serving, self._last, max_body))

@@ -26,6 +26,7 @@ from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 
 from hami_serve.http_exchange import Exchange, answer_of
 from hami_serve.http_tensors import HEADER_LENGTH, JOINED
+from hami_serve.metrics import answers
 
 IDLE_S = 75.0  # for the first byte of a connection, and between its requests
 HEAD_S = 30.0  # for the head of a request
@@ -509,4 +510,5 @@ class Protocol(asyncio.BufferedProtocol):
         """Answer a request that is not complete, and close the connection."""
         if self._exchange is None or self._exchange.complete or not self._exchange.started:
             self.transport.write(answer_of(status, text))
+            answers.count("HTTP", status)
         self._close()

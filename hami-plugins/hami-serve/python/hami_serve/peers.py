@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import hami
+
 ANSWER_S = 2.0  # a worker that needs longer is left out
 
 
@@ -24,15 +26,24 @@ class Peers:
 
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             try:
-                if question := (await reader.readline()).decode().strip():  # else the other worker has ended
+                question = (await asyncio.wait_for(reader.readline(), ANSWER_S)).decode().strip()
+                if question in answers:  # else the other worker has ended
                     writer.write(json.dumps(await asyncio.to_thread(answers[question])).encode())
                     await writer.drain()
-            except ConnectionError:  # the other worker has ended
+            except (ConnectionError, asyncio.TimeoutError):  # it has ended, or hangs
+                pass
+            except hami.PipeClosed:  # this worker has no models: it is left out
                 pass
             finally:
                 writer.close()
 
-        return await asyncio.start_unix_server(answer, self._path(self._number))
+        server = await asyncio.start_unix_server(answer, self._path(self._number), start_serving=False)
+        try:
+            await server.start_serving()
+        except BaseException:  # cancelled
+            server.close()
+            raise
+        return server
 
     async def ask(self, question: str) -> dict[int, Any]:
         """Return the answers of all workers that run, this one included, by their numbers."""

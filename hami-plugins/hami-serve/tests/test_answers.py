@@ -1,0 +1,86 @@
+"""`hami_serve_answers_total` counts every answer by its status, also those that no application and no handler sees."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import sys
+import urllib.request
+from contextlib import closing
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from server_process import free_port, running
+
+REQUEST = {"inputs": [{"name": "x", "datatype": "INT8", "shape": [1], "data": [1]}]}
+
+
+def counted(port: int) -> dict[tuple[str, str], float]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+        families = list(text_string_to_metric_families(answer.read().decode()))
+    (answers,) = (family for family in families if family.name == "hami_serve_answers")
+    return {(each.labels["protocol"], each.labels["code"]): each.value for each in answers.samples}
+
+
+REJECTED = {
+    "400": b"GET / HTTP/1.1\r\nbad header\r\n\r\n",
+    "405": b"CONNECT other:1 HTTP/1.1\r\nHost: other\r\n\r\n",
+    "431": b"GET / HTTP/1.1\r\nHost: x\r\nLong: " + b"x" * 70_000,
+}
+
+
+@pytest.mark.parametrize("code", REJECTED)
+def test_a_request_that_the_connection_rejects_is_counted(start, code):
+    server = start({"any": "Identity"})
+    before = counted(server.port).get(("HTTP", code), 0)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
+        client.sendall(REJECTED[code])
+        assert client.makefile("rb").readline().split()[1] == code.encode()
+    assert counted(server.port)["HTTP", code] == before + 1
+
+
+def test_a_request_that_does_not_go_on_is_counted(start, monkeypatch):
+    server = start({"any": "Identity"})
+    before = counted(server.port).get(("HTTP", "408"), 0)
+    with monkeypatch.context() as patched:
+        patched.setattr("hami_serve.http_protocol.HEAD_S", 0.01)
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
+            client.sendall(b"POST /v2")
+            assert client.makefile("rb").readline().split()[1] == b"408"
+    assert counted(server.port)["HTTP", "408"] == before + 1
+
+
+def test_answers_of_both_protocols_are_counted_once(tmp_path):
+    grpc = pytest.importorskip("grpc", reason="needs the extra grpc")
+    from hami_serve.grpc_messages import message
+
+    shape = {"name": "x", "datatype": "INT8", "shape": [1]}
+
+    def infer(channel, size: int) -> object:
+        request = message("ModelInferRequest")(model_name="Identity", inputs=[{**shape, "shape": [size]}])
+        request.raw_input_contents.append(b"\0" * size)
+        method = channel.unary_unary(
+            "/inference.GRPCInferenceService/ModelInfer", lambda each: each.SerializeToString()
+        )
+        return method.future(request, timeout=60).code()
+
+    port, grpc_port = free_port(), free_port()
+    command = [sys.executable, "-m", "hami", "serve", "Identity", "--max-request-mib", "1"]
+    with (
+        running([*command, "--http", str(port), "--grpc", str(grpc_port)], tmp_path, port),
+        grpc.insecure_channel(f"127.0.0.1:{grpc_port}") as channel,
+    ):
+        assert infer(channel, 1) is grpc.StatusCode.OK
+        assert infer(channel, 2 << 20) is grpc.StatusCode.RESOURCE_EXHAUSTED
+        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+            for body, status in ((json.dumps(REQUEST), 200), ("no JSON", 400), (" " * (2 << 20), 413)):
+                connection.request("POST", "/v2/models/Identity/infer", body)
+                answer = connection.getresponse()
+                answer.read()
+                assert answer.status == status
+        found = counted(port)
+        while ("gRPC", "RESOURCE_EXHAUSTED") not in found:  # a moment after its answer
+            found = counted(port)
+    expected = {("gRPC", "OK"): 1, ("gRPC", "RESOURCE_EXHAUSTED"): 1, ("HTTP", "400"): 1, ("HTTP", "413"): 1}
+    assert {key: found[key] for key in expected} == expected
