@@ -71,7 +71,7 @@ def pictures(folder: Path) -> dict[str, str]:
 
 def graph(work: Path, source: str, *options: str) -> str:
     """Return the picture of a pipeline."""
-    from hami._cli.main import main as hami
+    from hami.cli import main as hami
 
     if hami(["graph", source, "--format", "svg", "--output", str(work / "graph.svg"), *options]) != 0:
         raise SystemExit(f"no picture of {source}")
@@ -81,7 +81,7 @@ def graph(work: Path, source: str, *options: str) -> str:
 def plot(result: Path, work: Path) -> str:
     """Return the plot of a result of hami bench."""
     import matplotlib
-    from hami.observe.bench.plot import plot
+    from hami_tools.bench.plot import plot
 
     with matplotlib.rc_context({"svg.hashsalt": result.name}):
         plot(json.loads(result.read_text("utf-8")), str(work / "plot.svg"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import hami
 import pytest
 from conftest import HERE, Toolchain
-from hami.observe import Graph
+from hami_tools import Graph
 
 Build = Callable[..., Path]
 SOURCE = HERE / "plugins" / "fusion.cpp"

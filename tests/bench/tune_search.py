@@ -17,11 +17,11 @@ from typing import Any
 import hami
 from hami import _core
 from hami._config import read
-from hami.observe.bench.comparison import compare_throughput
-from hami.observe.bench.load import Load
-from hami.observe.bench.point import measure
-from hami.observe.tune.parameters import Settings, parameters_of
-from hami.observe.tune.search import Trial, search, seconds_of_a_measurement
+from hami_tools.bench.comparison import compare_throughput
+from hami_tools.bench.load import Load
+from hami_tools.bench.point import measure
+from hami_tools.tune.parameters import Settings, parameters_of
+from hami_tools.tune.search import Trial, search, seconds_of_a_measurement
 
 BACKEND = "S[DecodeMat(color=rgb),ResizeMat(224,224),Mat2Tensor,NormalizeTensor,OnnxTensor,TopKTensor(5)]"
 GRID = {"instance_num": (1, 2, 4), "threads": (0, 1, 2), "max": (1, 4, 16), "batching_timeout": (0.0,)}

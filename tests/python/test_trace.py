@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
-import sys
-import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +13,7 @@ from typing import Any
 import hami
 import pytest
 from hami import _core
-from hami.observe.trace_file import Slice, TraceFile, read_trace
+from hami_tools.trace.file import Slice, TraceFile, read_trace
 from running import TIMEOUT, Gate, run_script
 from trace_tables import answers
 
@@ -210,27 +207,6 @@ def start_when_read(pipe: hami.Pipe, fifo: Path) -> Any:
     raise AssertionError("nothing has opened the FIFO")
 
 
-@pytest.mark.parametrize("field", [b"\x40", b"\x0a", b""])
-def test_a_number_without_end_is_an_error_of_its_tenth_byte(field: bytes, tmp_path: Path) -> None:
-    """Each further byte would take as long as all bytes before it."""
-    endless = field + b"\xff" * 1_000_000
-    size, packet = len(endless), bytearray(b"\x0a")
-    while size > 0x7F:
-        packet.append(size & 0x7F | 0x80)
-        size >>= 7
-    (tmp_path / "t").write_bytes(bytes([*packet, size]) + endless)
-    with pytest.raises(hami.ConfigError, match="a number of more than 10 bytes"):
-        read_trace(tmp_path / "t")
-
-
-def test_only_a_regular_file_is_read_as_a_trace(tmp_path: Path) -> None:
-    """A FIFO would wait for a writer, and a device may have no end."""
-    os.mkfifo(tmp_path / "fifo")
-    for path in (tmp_path / "fifo", Path("/dev/zero"), tmp_path):
-        with pytest.raises(hami.ConfigError, match="is not a file"):
-            read_trace(path)
-
-
 def test_a_closed_pipe_records_no_trace(tmp_path: Path) -> None:
     pipe = hami.pipe("Identity")
     pipe.close()
@@ -296,14 +272,6 @@ def test_user_code_is_in_the_timeline(tmp_path: Path) -> None:
     assert found["apart"] == 1000
 
 
-def test_a_timer_of_the_program_is_a_slice(tmp_path: Path) -> None:
-    with hami.pipe("Identity") as pipe, pipe.trace(tmp_path / "t"), hami.timer("outer"), hami.timer("inner"):
-        pipe({"data": 1})
-    inner, outer = sorted(read_trace(tmp_path / "t").of("timer"), key=lambda each: each.duration or 0)
-    assert (inner.name, outer.name) == ("inner", "outer")
-    assert outer.start <= inner.start
-
-
 def test_run_and_bench_write_a_trace(hami_command: Run, tmp_path: Path) -> None:
     for number, words in enumerate(
         (["run", "Identity", "--text", "a"], ["bench", "Identity", "--text", "a", "--seconds", "0.05"])
@@ -318,69 +286,6 @@ def test_trace_last_without_a_trace_is_an_error(hami_command: Run) -> None:
     done = hami_command("run", "Identity", "--text", "a", "--trace-last", "10s")
     assert done.returncode == 1
     assert "--trace FILE" in done.stderr
-
-
-def test_convert_writes_the_trace_event_format(hami_command: Run, tmp_path: Path) -> None:
-    file = tmp_path / "t.pftrace"
-    hami_command("run", "S[Identity,Identity]", "--data", "1", "--data", "2", "--trace", str(file))
-    done = hami_command("trace", "convert", str(file), "--chrome", str(tmp_path / "t.json"), "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == {"chrome": str(tmp_path / "t.json"), "tensorboard": None}
-    events = json.loads((tmp_path / "t.json").read_text("utf-8"))["traceEvents"]
-    complete = [event for event in events if event["ph"] == "X"]
-    assert {"S", "Identity"} <= {event["name"] for event in complete}
-    assert all(event["dur"] >= 0 for event in complete)
-    assert sum(event["ph"] == "b" and event["name"] == "request" for event in events) == 2
-    assert sum(event["ph"] == "s" for event in events) == 2
-
-
-@pytest.mark.parametrize("content", [b"\x08\x01", b"not a trace", b"\x0a\x02\x5a\x7f"])
-def test_a_file_that_is_no_trace_is_an_error(content: bytes, hami_command: Run, tmp_path: Path) -> None:
-    (tmp_path / "t").write_bytes(content)
-    done = hami_command("trace", "convert", str(tmp_path / "t"), "--chrome", str(tmp_path / "t.json"))
-    assert done.returncode == 1
-    assert "is not a trace of hami" in done.stderr
-
-
-def test_convert_without_a_target_is_an_error(hami_command: Run, tmp_path: Path) -> None:
-    done = hami_command("trace", "convert", str(tmp_path / "t"))
-    assert done.returncode == 1
-    assert "--chrome OUT or --tensorboard DIR" in done.stderr
-
-
-def test_tensorboard_loads_the_scalars_and_histograms(recorded: Callable[..., TraceFile], tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard", reason="the package tensorboard is not installed")
-    from hami.observe.trace_convert import write_tensorboard
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    write_tensorboard(recorded(GRAPH, [{"data": number} for number in range(6)]), tmp_path / "tb")
-    loaded = EventAccumulator(str(tmp_path / "tb"))
-    loaded.Reload()
-    assert {"latency_ms", "requests_per_second", "queue_ms/a", "batch_size/a"} <= set(loaded.Tags()["scalars"])
-    assert sum(point.value for point in loaded.Scalars("requests_per_second")) == 6
-    (histogram,) = loaded.Histograms("latency_ms/all")
-    assert histogram.histogram_value.num == 6
-
-
-def test_the_profiler_of_tensorboard_shows_the_trace(recorded: Callable[..., TraceFile], tmp_path: Path) -> None:
-    for package in ("torch_tb_profiler", "tensorboard"):
-        pytest.importorskip(package, reason=f"the package {package} is not installed")
-    from hami.observe.trace_convert import write_tensorboard
-
-    write_tensorboard(recorded(GRAPH, [{"data": 1}]), tmp_path / "tb")
-    script = """
-        import sys
-        from torch_tb_profiler.io.cache import Cache
-        from torch_tb_profiler.profiler.loader import RunLoader
-
-        if __name__ == "__main__":
-            run = RunLoader("run", sys.argv[1], Cache()).load()
-            print([view.name for view in run.profiles["hami", "default"].views])
-        """
-    (tmp_path / "load.py").write_text(textwrap.dedent(script), "utf-8")
-    command = [sys.executable, str(tmp_path / "load.py"), str(tmp_path / "tb")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
-    assert "'trace'" in done.stdout, done.stderr
 
 
 def test_the_messages_of_perfetto_read_the_file(recorded: Callable[..., TraceFile], tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from doc_blocks import ROOT
-from hami.observe.trace_file import TraceFile, read_trace
+from hami_tools.trace.file import TraceFile, read_trace
 
 PAGE = ROOT / "hami-core" / "docs" / "howto" / "record-a-timeline.md"
 QUERIES = [block.split("```")[0] for block in PAGE.read_text("utf-8").split("```sql\n")[1:]]

@@ -54,8 +54,6 @@ from hami.observe.node_stats import NodeStats
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hami._runtime.device import Device
-    from hami.observe.throughput import ThroughputBenchmark
-    from hami.observe.user_code import inspector, timer
 
 __all__ = [
     "Alias",
@@ -92,7 +90,6 @@ __all__ = [
     "RequestError",
     "RequestStore",
     "Tensor",
-    "ThroughputBenchmark",
     "TypedDict",
     "__version__",
     "allow_library",
@@ -100,14 +97,12 @@ __all__ = [
     "check_library",
     "generate",
     "get_include",
-    "inspector",
     "pipe",
     "plugins",
     "register",
     "register_plugin",
     "scatter",
     "scattered",
-    "timer",
     "to_like",
     "to_numpy",
 ]
@@ -120,17 +115,9 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:
 
     def __getattr__(name):
-        """Import what few programs use: measurements and devices."""
+        """Import what few programs use."""
         if name == "Device":
             from hami._runtime.device import Device
 
             return Device
-        if name in ("inspector", "timer"):
-            from hami.observe import user_code
-
-            return getattr(user_code, name)
-        if name == "ThroughputBenchmark":
-            from hami.observe.throughput import ThroughputBenchmark
-
-            return ThroughputBenchmark
         raise AttributeError(f"module 'hami' has no attribute {name!r}")

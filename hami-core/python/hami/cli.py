@@ -11,14 +11,38 @@
 
 from __future__ import annotations
 
-from hami._cli.arguments import add_command, add_source
-from hami._cli.main import all_commands, main
-from hami._cli.show import json_of
+from hami._cli.arguments import add_command, add_inputs, add_source, add_trace, count, positive, seconds
+from hami._cli.inputs import Input, inputs_of
+from hami._cli.main import all_commands, main, report
+from hami._cli.show import aligned, json_of, short
+from hami._cli.terminal import print_lines, print_table
+from hami._cli.trace import traced
+from hami._plugins.messages import describe_exception
+from hami._suggestions import did_you_mean
+from hami._text import printable, visible, visible_lines
 
 __all__ = [
+    "Input",
     "add_command",
+    "add_inputs",
     "add_source",
+    "add_trace",
+    "aligned",
     "all_commands",
+    "count",
+    "describe_exception",
+    "did_you_mean",
+    "inputs_of",
     "json_of",
     "main",
+    "positive",
+    "print_lines",
+    "print_table",
+    "printable",
+    "report",
+    "seconds",
+    "short",
+    "traced",
+    "visible",
+    "visible_lines",
 ]

@@ -123,24 +123,6 @@ def positive(text: str) -> int:
     return int(text)
 
 
-def positives(text: str) -> list[int]:
-    """Return numbers from 1 on that are separated by commas."""
-    return [positive(part.strip()) for part in text.split(",")]
-
-
-def rate(text: str) -> float:
-    """Return a number of requests per second, more than 0."""
-    value = _number(text)
-    if value is None or not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected requests per second, more than 0, got {text!r}")
-    return value
-
-
-def rates(text: str) -> list[float]:
-    """Return rates that are separated by commas."""
-    return [rate(part.strip()) for part in text.split(",")]
-
-
 def seconds(text: str) -> float:
     """Return a time of more than 0 in seconds: `20ms`, `2s`, `1min`, or a bare number of seconds."""
     found = re.fullmatch(r"\s*([0-9.]+(?:e-?[0-9]+)?)\s*(us|ms|s|min|)\s*", text)
@@ -148,14 +130,6 @@ def seconds(text: str) -> float:
     if found is None or not value:
         raise argparse.ArgumentTypeError(f"expected a time of more than 0, such as 20ms or 2s, got {text!r}")
     return value * _SECONDS[found[2]]
-
-
-def percentage(text: str) -> float:
-    """Return a share such as `5%` or `0.05`."""
-    value = _number(text[:-1] if text.endswith("%") else text)
-    if value is None or not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a percentage such as 5%, got {text!r}")
-    return value / 100 if text.endswith("%") else value
 
 
 def _number(text: str) -> float | None:

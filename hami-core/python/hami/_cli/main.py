@@ -12,8 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from hami._cli.arguments import add_command, add_inputs, add_source, add_trace, add_values, count, positive, seconds
-from hami._cli.benchmark_commands import add_benchmark_commands
+from hami._cli.arguments import add_command, add_source, add_trace, add_values, count
 from hami._cli.examples import EXAMPLES
 from hami._cli.package_commands import add_lock_commands, add_package_commands
 
@@ -159,51 +158,6 @@ def _parser() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[argpa
 
     check = _add(commands, "check", "hami._cli.check:check", "list every problem of a configuration")
     add_source(check)
-
-    graph = _add(commands, "graph", "hami._cli.graph:graph", "show the nodes and edges of a pipeline")
-    add_source(graph, required=False)
-    graph.add_argument(
-        "--format",
-        choices=("text", "mermaid", "dot", "svg", "html"),
-        default="text",
-        help="text (default), mermaid, dot, svg, or html: a page in one file",
-    )
-    add_inputs(graph)
-    graph.add_argument("--output", metavar="FILE", help="write to this file")
-    graph.add_argument(
-        "--stats", metavar="FILE", help="show the numbers in FILE, from hami run --json --stats or hami bench --output"
-    )
-    graph.add_argument(
-        "--live",
-        metavar="PID",
-        help="instead of SOURCE: show the pipe of a running process, with its numbers; PID:2 is its second pipe",
-    )
-    graph.add_argument(
-        "--diff", metavar="OTHER", help="show what changes from SOURCE to OTHER; the exit status is 1 if they differ"
-    )
-
-    top = _add(commands, "top", "hami._cli.top:top", "show what the pipes of a running process do")
-    top.add_argument("pid", nargs="?", type=positive, metavar="PID", help="process; without it, list the processes")
-    top.add_argument("--once", action="store_true", help="print the figures of one interval and exit")
-    top.add_argument("--interval", type=seconds, default=1.0, metavar="TIME", help="time between figures; default: 1s")
-
-    add_benchmark_commands(lambda name, place, text: _add(commands, name, place, text))
-
-    trace = _add(commands, "trace", "hami._cli.trace:trace", "convert a timeline for other tools")
-    trace.add_argument("action", choices=("convert",), help="what to do")
-    trace.add_argument("file", metavar="FILE", help="a timeline, from --trace or pipe.trace")
-    trace.add_argument("--chrome", metavar="OUT", help="write JSON in the trace event format of Chrome to OUT")
-    trace.add_argument(
-        "--tensorboard", metavar="DIR", help="write scalars, histograms and a trace for TensorBoard to the folder DIR"
-    )
-
-    shown = _add(
-        commands,
-        "show-config",
-        "hami._cli.show_config:show_config",
-        "show the effective configuration, with the source of every value",
-    )
-    add_source(shown)
 
     backends = _add(
         commands, "backends", "hami._cli.listing:backends", "list backends, or describe the backends that match a name"

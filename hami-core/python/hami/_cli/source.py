@@ -17,7 +17,9 @@ from hami._plugins.messages import describe_exception
 from hami._text import printable
 
 
-def read_source(source: str, settings: Sequence[str], imports: Sequence[str]) -> tuple[LoadedConfig, list[Exception]]:
+def read_source(
+    source: str, settings: Sequence[str] = (), imports: Sequence[str] = ()
+) -> tuple[LoadedConfig, list[Exception]]:
     """Import modules, and return the configuration with the settings applied, and its problems."""
     for name in imports:
         try:

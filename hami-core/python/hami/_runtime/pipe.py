@@ -523,12 +523,6 @@ class Pipe:
         nodes = ", ".join(f'"{node}"' for node in self._core.stats())
         return f"<hami.Pipe {nodes}{', closed' if self.closed else ''}>"
 
-    def _repr_html_(self) -> str:
-        """Return a picture of the pipe with its statistics, for notebooks."""
-        from hami.observe.graph import Graph
-
-        return Graph.of(self)._repr_html_()
-
     def __reduce__(self) -> str:
         """Reject pickling and copying: threads and models belong to this process."""
         raise TypeError("a pipe cannot be pickled or copied; call hami.pipe in the process that uses it")

@@ -41,25 +41,6 @@ def memory_limit(folder: Path = _CGROUP) -> int | None:
     return limit if limit is not None and limit < 1 << 60 else None  # version 1 writes a huge number for "no limit"
 
 
-def gpu_memory_used() -> int | None:
-    """Return the used bytes of all GPUs of NVIDIA, by all processes; None without a GPU or without nvidia-ml-py."""
-    try:
-        import pynvml
-    except ImportError:
-        return None
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None
-    try:
-        devices = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
-        return sum(int(pynvml.nvmlDeviceGetMemoryInfo(device).used) for device in devices)
-    except pynvml.NVMLError:
-        return None
-    finally:
-        pynvml.nvmlShutdown()
-
-
 def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="ascii")

@@ -4,11 +4,50 @@ from __future__ import annotations
 
 from typing import Any
 
-from hami.cli import add_command
+from hami.cli import add_command, add_inputs, add_source, positive, seconds
+
+from hami_tools.benchmark_commands import add_benchmark_commands
 
 
 def add_commands(commands: Any) -> None:
     """Add every command of this package."""
+    _add_graph(commands)
+    top = add_command(
+        commands,
+        "top",
+        "hami_tools.top:top",
+        "show what the pipes of a running process do",
+        examples=["hami top 1234", "hami top 1234 --once --json"],
+    )
+    top.add_argument("pid", nargs="?", type=positive, metavar="PID", help="process; without it, list the processes")
+    top.add_argument("--once", action="store_true", help="print the figures of one interval and exit")
+    top.add_argument("--interval", type=seconds, default=1.0, metavar="TIME", help="time between figures; default: 1s")
+
+    add_benchmark_commands(commands)
+
+    trace = add_command(
+        commands,
+        "trace",
+        "hami_tools.trace.command:trace",
+        "convert a timeline for other tools",
+        examples=["hami trace convert run.pftrace --chrome run.json"],
+    )
+    trace.add_argument("action", choices=("convert",), help="what to do")
+    trace.add_argument("file", metavar="FILE", help="a timeline, from --trace or pipe.trace")
+    trace.add_argument("--chrome", metavar="OUT", help="write JSON in the trace event format of Chrome to OUT")
+    trace.add_argument(
+        "--tensorboard", metavar="DIR", help="write scalars, histograms and a trace for TensorBoard to the folder DIR"
+    )
+
+    shown = add_command(
+        commands,
+        "show-config",
+        "hami_tools.show_config:show_config",
+        "show the effective configuration, with the source of every value",
+        examples=["hami show-config pages.toml --set instance_num=2"],
+    )
+    add_source(shown)
+
     schema = add_command(
         commands,
         "schema",
@@ -29,3 +68,37 @@ def add_commands(commands: Any) -> None:
         ],
     )
     completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
+
+
+def _add_graph(commands: Any) -> None:
+    graph = add_command(
+        commands,
+        "graph",
+        "hami_tools.graph.command:graph",
+        "show the nodes and edges of a pipeline",
+        examples=[
+            'hami graph "S[Identity,Identity]" --format html --output pipeline.html',
+            "hami graph pages.toml --input page.png --stats result.json",
+            "hami graph --live 1234 --format html --output now.html",
+        ],
+    )
+    add_source(graph, required=False)
+    graph.add_argument(
+        "--format",
+        choices=("text", "mermaid", "dot", "svg", "html"),
+        default="text",
+        help="text (default), mermaid, dot, svg, or html: a page in one file",
+    )
+    add_inputs(graph)
+    graph.add_argument("--output", metavar="FILE", help="write to this file")
+    graph.add_argument(
+        "--stats", metavar="FILE", help="show the numbers in FILE, from hami run --json --stats or hami bench --output"
+    )
+    graph.add_argument(
+        "--live",
+        metavar="PID",
+        help="instead of SOURCE: show the pipe of a running process, with its numbers; PID:2 is its second pipe",
+    )
+    graph.add_argument(
+        "--diff", metavar="OTHER", help="show what changes from SOURCE to OTHER; the exit status is 1 if they differ"
+    )

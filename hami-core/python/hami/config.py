@@ -1,0 +1,17 @@
+"""Configurations before a pipe is built: for commands that check, describe or change them.
+
+>>> import hami.config
+>>> config, problems = hami.config.read_source("S[Identity,Identity]", ["max=8"])
+>>> problems, hami.config.describe(config)["nodes"]["default"]["batching"]["max"]
+([], 8)
+"""
+
+from __future__ import annotations
+
+from hami._cli.source import check_all, read_source
+from hami._config.pipelines import is_pipeline
+from hami._config.problems import show
+from hami._config.reader import LoadedConfig
+from hami._core import describe, explain
+
+__all__ = ["LoadedConfig", "check_all", "describe", "explain", "is_pipeline", "read_source", "show"]

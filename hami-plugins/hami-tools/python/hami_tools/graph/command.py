@@ -1,0 +1,85 @@
+"""The command `hami graph`: shows the nodes and edges of a pipeline. Only inputs make it build and run the pipe."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import hami.config
+from hami import ConfigError
+from hami.cli import json_of, printable
+from hami.config import read_source
+from hami.observe.description import PipeDescription
+
+from hami_tools.graph import Graph
+
+
+def graph(arguments: argparse.Namespace) -> int:
+    """Print the graph, or write it to a file; with --diff return 1 if the two graphs differ."""
+    if (arguments.source is None) == (arguments.live is None):
+        raise ConfigError("hami graph takes a SOURCE, or --live PID")
+    description, stats = _live(arguments.live) if arguments.live else (_describe(arguments.source, arguments), None)
+    if arguments.stats:
+        stats = _read_stats(arguments.stats)
+    sizes = None
+    if arguments.inputs or arguments.text or arguments.data:
+        if arguments.live:
+            raise ConfigError("--input, --text and --data run a SOURCE; leave them out with --live")
+        from hami_tools.graph.sizes import measure_sizes
+
+        sizes = measure_sizes(arguments)
+    shown = Graph.from_description(description, stats, sizes)
+    status = 0
+    if arguments.diff is not None:
+        shown = shown.compare(Graph.from_description(_describe(arguments.diff, arguments)))
+        status = 1 if shown.differs else 0
+    text = json_of(description) if arguments.json else shown.render(arguments.format)
+    if arguments.output is None:
+        print(text)
+    else:
+        Path(arguments.output).write_text(text + "\n", encoding="utf-8")
+    return status
+
+
+def _describe(source: str, arguments: argparse.Namespace) -> PipeDescription:
+    config, problems = read_source(source, arguments.set, arguments.imports)
+    if problems:
+        raise ConfigError.of(problems)
+    return hami.config.describe(config)
+
+
+def _live(place: str) -> tuple[PipeDescription, Mapping[str, Any]]:
+    """Return the description and the statistics of the pipe of a running process, given as PID or PID:NUMBER."""
+    from hami_tools.live import read
+
+    pid, _, number = place.partition(":")
+    if not pid.isdecimal() or not (number or "1").isdecimal():
+        raise ConfigError(f'--live takes a process number such as 123, or 123:2 for its second pipe; got "{place}"')
+    pipes = read(int(pid))
+    if not number and len(pipes) > 1:
+        raise ConfigError(f"process {pid} has {len(pipes)} pipes; choose one with --live {pid}:1 to {pid}:{len(pipes)}")
+    if not 1 <= int(number or 1) <= len(pipes):
+        raise ConfigError(f"process {pid} has {len(pipes)} pipes; there is no pipe {number}")
+    pipe = pipes[int(number or 1) - 1]
+    return pipe.description, pipe.stats
+
+
+def _read_stats(path: str) -> dict[str, Any]:
+    """Return the last statistics in a file of JSON lines, such as `hami run --json --stats` prints."""
+    found = None
+    for line in Path(path).read_text(encoding="utf-8").splitlines():
+        try:
+            value = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(value, dict) and isinstance(value.get("stats"), dict):
+            found = value["stats"]
+    if found is None:
+        raise ConfigError(
+            f'"{printable(path)}" has no line with "stats"; write it with hami run SOURCE … --json --stats > FILE, '
+            "or with hami bench SOURCE … --output FILE"
+        )
+    return {name: values for name, values in found.items() if isinstance(values, dict)}

@@ -1,0 +1,1 @@
+"""Timelines: the reader of their files, and the conversion for other tools."""

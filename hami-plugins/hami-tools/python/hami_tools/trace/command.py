@@ -1,0 +1,25 @@
+"""The command `hami trace`: converts a timeline for other tools."""
+
+from __future__ import annotations
+
+import argparse
+
+from hami import ConfigError
+from hami.cli import json_of
+
+from hami_tools.trace.convert import write_chrome, write_tensorboard
+from hami_tools.trace.file import read_trace
+
+
+def trace(arguments: argparse.Namespace) -> int:
+    """Convert a trace; with --json, print what was written."""
+    if arguments.chrome is None and arguments.tensorboard is None:
+        raise ConfigError("hami trace convert needs --chrome OUT or --tensorboard DIR")
+    found = read_trace(arguments.file)
+    if arguments.chrome is not None:
+        write_chrome(found, arguments.chrome)
+    if arguments.tensorboard is not None:
+        write_tensorboard(found, arguments.tensorboard)
+    if arguments.json:
+        print(json_of({"chrome": arguments.chrome, "tensorboard": arguments.tensorboard}))
+    return 0

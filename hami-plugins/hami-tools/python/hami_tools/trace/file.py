@@ -1,0 +1,211 @@
+"""Reads the file of a trace: slices, instants and requests, without further packages.
+
+The file is a protocol buffer message of Perfetto, `perfetto.protos.Trace`; the numbers of fields are those of its
+definition. Only what the core writes is read.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hami import ConfigError
+from hami.cli import printable
+
+PACKET = 1
+TIMESTAMP, TRACK_EVENT, INTERNED, DESCRIPTOR = 8, 11, 12, 60
+BEGIN, END, INSTANT = 1, 2, 3
+MAX_VARINT = 10  # bytes of a number of 64 bits; a longer one would take quadratic time
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+
+Fields = dict[int, list[int | bytes]]
+
+
+@dataclass
+class Slice:
+    """A slice or, with a duration of None, an instant. Times are in nanoseconds of the monotonic clock."""
+
+    name: str
+    category: str
+    track: int
+    start: int
+    duration: int | None = None
+    flows: list[int] = field(default_factory=list)
+    values: dict[str, int | str] = field(default_factory=dict)
+
+
+@dataclass
+class Track:
+    """A row of the timeline: a thread if it has a `thread`, the number of the thread in the system."""
+
+    name: str
+    thread: int | None = None
+
+
+@dataclass
+class TraceFile:
+    """What a trace contains."""
+
+    process: int
+    name: str
+    tracks: dict[int, Track]
+    slices: list[Slice]
+
+    def of(self, category: str) -> list[Slice]:
+        """Return the slices of a category that have ended, by their start."""
+        found = [each for each in self.slices if each.category == category and each.duration is not None]
+        return sorted(found, key=lambda each: each.start)
+
+
+def read_trace(path: str | Path) -> TraceFile:
+    """Return the contents of a trace. A packet that a killed process wrote in part is ignored.
+
+    Raises:
+        ConfigError: The path is not that of a regular file, or the file is not a trace.
+        OSError: The file cannot be read.
+    """
+    if Path(path).exists() and not Path(path).is_file():  # a FIFO would wait, and a device may have no end
+        raise ConfigError(f'"{printable(str(path))}" is not a file; give the path of a file that hami has written')
+    data = Path(path).read_bytes()
+    try:
+        return _Reader().read(data)
+    except (IndexError, KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f'"{printable(str(path))}" is not a trace of hami: {error!r}') from None
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.texts: defaultdict[int, dict[int, str]] = defaultdict(dict)
+        self.tracks: dict[int, Track] = {}
+        self.process, self.name = 0, ""
+        self.slices: list[Slice] = []
+        self.events: list[tuple[int, int, int, Fields]] = []
+
+    def read(self, data: bytes) -> TraceFile:
+        for packet in packets(data):
+            self._packet(fields_of(packet))
+        self.events.sort(key=lambda event: event[0])
+        running: defaultdict[int, list[Slice]] = defaultdict(list)
+        for time, kind, track, event in self.events:
+            if kind != END:
+                made = self._slice(time, track, event)
+                self.slices.append(made)
+                if kind == BEGIN:
+                    running[track].append(made)
+            elif running[track]:
+                ended = running[track].pop()
+                ended.duration = time - ended.start
+                ended.values.update(self._values(event))
+        return TraceFile(self.process, self.name, self.tracks, self.slices)
+
+    def _packet(self, packet: Fields) -> None:
+        for interned in packet.get(INTERNED, ()):
+            for kind, entries in fields_of(_bytes(interned)).items():
+                for entry in entries:
+                    number, text = _pair(fields_of(_bytes(entry)))
+                    self.texts[kind][number] = text
+        for descriptor in packet.get(DESCRIPTOR, ()):
+            self._track(fields_of(_bytes(descriptor)))
+        for event in packet.get(TRACK_EVENT, ()):
+            parts = fields_of(_bytes(event))
+            self.events.append((_int(packet[TIMESTAMP][0]), _int(parts[9][0]), _int(parts[11][0]), parts))
+
+    def _track(self, descriptor: Fields) -> None:
+        number = _int(descriptor[1][0])
+        name = _text(descriptor[2][0]) if 2 in descriptor else ""
+        track = Track(name)
+        if 3 in descriptor:
+            process = fields_of(_bytes(descriptor[3][0]))
+            self.process, self.name = _int(process[1][0]), _text(process[6][0])
+            track.name = self.name
+        if 4 in descriptor:
+            thread = fields_of(_bytes(descriptor[4][0]))
+            track.thread = _int(thread[2][0])
+            track.name = _text(thread[5][0])
+        self.tracks[number] = track
+
+    def _slice(self, time: int, track: int, event: Fields) -> Slice:
+        name = self.texts[2][_int(event[10][0])] if 10 in event else _text(event[23][0])
+        category = self.texts[1][_int(event[3][0])] if 3 in event else ""
+        flows = [_int(flow) for flow in event.get(47, ())]
+        return Slice(name, category, track, time, None, flows, self._values(event))
+
+    def _values(self, event: Fields) -> dict[str, int | str]:
+        values: dict[str, int | str] = {}
+        for entry in event.get(4, ()):
+            annotation = fields_of(_bytes(entry))
+            name = self.texts[3][_int(annotation[1][0])] if 1 in annotation else _text(annotation[10][0])
+            values[name] = self.texts[29][_int(annotation[17][0])] if 17 in annotation else _int(annotation[3][0])
+        return values
+
+
+def packets(data: bytes) -> Iterator[bytes]:
+    """Yield the packets of a trace, up to the last whole one."""
+    at = 0
+    while at < len(data):
+        try:
+            tag, start = _varint(data, at)
+            size, start = _varint(data, start)
+        except IndexError:
+            return
+        if tag != PACKET << 3 | BYTES:
+            raise ValueError(f"unexpected field {tag >> 3} at byte {at}")
+        at = start + size
+        if at > len(data):
+            return
+        yield data[start:at]
+
+
+def fields_of(message: bytes) -> Fields:
+    """Return the values of each field of a message, by its number."""
+    found: Fields = {}
+    at = 0
+    while at < len(message):
+        tag, at = _varint(message, at)
+        kind = tag & 7
+        value: int | bytes
+        if kind == VARINT:
+            value, at = _varint(message, at)
+        elif kind in (FIXED64, FIXED32):
+            size = 8 if kind == FIXED64 else 4
+            value, at = int.from_bytes(message[at : at + size], "little"), at + size
+        elif kind == BYTES:
+            size, at = _varint(message, at)
+            value, at = message[at : at + size], at + size
+        else:
+            raise ValueError(f"unexpected wire type {kind}")
+        found.setdefault(tag >> 3, []).append(value)
+    return found
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 7 * MAX_VARINT, 7):
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+    raise ValueError(f"a number of more than {MAX_VARINT} bytes at byte {at}")
+
+
+def _pair(entry: Fields) -> tuple[int, str]:
+    return _int(entry[1][0]), _text(entry[2][0])
+
+
+def _int(value: int | bytes) -> int:
+    if not isinstance(value, int):
+        raise TypeError("expected a number")
+    return value
+
+
+def _bytes(value: int | bytes) -> bytes:
+    if not isinstance(value, bytes):
+        raise TypeError("expected a message")
+    return value
+
+
+def _text(value: int | bytes) -> str:
+    return _bytes(value).decode("utf-8", "backslashreplace")

@@ -1,0 +1,132 @@
+"""The reader of timelines, and their conversion for other tools."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hami
+import pytest
+from conftest import Run
+from running import TIMEOUT
+
+import hami_tools
+from hami_tools.trace.file import TraceFile, read_trace
+
+GRAPH = {"a": {"backend": "S[Identity,Identity]", "max": 4, "next": "b"}, "b": {"backend": "Identity"}}
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Callable[..., TraceFile]:
+    """Run requests in a pipe and return its trace."""
+
+    def record(source: Any, requests: list[dict[str, Any]]) -> TraceFile:
+        with hami.pipe(source) as pipe, pipe.trace(tmp_path / "t.pftrace"):
+            pipe(requests)
+        return read_trace(tmp_path / "t.pftrace")
+
+    return record
+
+
+@pytest.mark.parametrize("field", [b"\x40", b"\x0a", b""])
+def test_a_number_without_end_is_an_error_of_its_tenth_byte(field: bytes, tmp_path: Path) -> None:
+    """Each further byte would take as long as all bytes before it."""
+    endless = field + b"\xff" * 1_000_000
+    size, packet = len(endless), bytearray(b"\x0a")
+    while size > 0x7F:
+        packet.append(size & 0x7F | 0x80)
+        size >>= 7
+    (tmp_path / "t").write_bytes(bytes([*packet, size]) + endless)
+    with pytest.raises(hami.ConfigError, match="a number of more than 10 bytes"):
+        read_trace(tmp_path / "t")
+
+
+def test_only_a_regular_file_is_read_as_a_trace(tmp_path: Path) -> None:
+    """A FIFO would wait for a writer, and a device may have no end."""
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path / "fifo", Path("/dev/zero"), tmp_path):
+        with pytest.raises(hami.ConfigError, match="is not a file"):
+            read_trace(path)
+
+
+def test_a_timer_of_the_program_is_a_slice(tmp_path: Path) -> None:
+    with (
+        hami.pipe("Identity") as pipe,
+        pipe.trace(tmp_path / "t"),
+        hami_tools.timer("outer"),
+        hami_tools.timer("inner"),
+    ):
+        pipe({"data": 1})
+    inner, outer = sorted(read_trace(tmp_path / "t").of("timer"), key=lambda each: each.duration or 0)
+    assert (inner.name, outer.name) == ("inner", "outer")
+    assert outer.start <= inner.start
+
+
+def test_convert_writes_the_trace_event_format(hami_command: Run, tmp_path: Path) -> None:
+    file = tmp_path / "t.pftrace"
+    hami_command("run", "S[Identity,Identity]", "--data", "1", "--data", "2", "--trace", str(file))
+    done = hami_command("trace", "convert", str(file), "--chrome", str(tmp_path / "t.json"), "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"chrome": str(tmp_path / "t.json"), "tensorboard": None}
+    events = json.loads((tmp_path / "t.json").read_text("utf-8"))["traceEvents"]
+    complete = [event for event in events if event["ph"] == "X"]
+    assert {"S", "Identity"} <= {event["name"] for event in complete}
+    assert all(event["dur"] >= 0 for event in complete)
+    assert sum(event["ph"] == "b" and event["name"] == "request" for event in events) == 2
+    assert sum(event["ph"] == "s" for event in events) == 2
+
+
+@pytest.mark.parametrize("content", [b"\x08\x01", b"not a trace", b"\x0a\x02\x5a\x7f"])
+def test_a_file_that_is_no_trace_is_an_error(content: bytes, hami_command: Run, tmp_path: Path) -> None:
+    (tmp_path / "t").write_bytes(content)
+    done = hami_command("trace", "convert", str(tmp_path / "t"), "--chrome", str(tmp_path / "t.json"))
+    assert done.returncode == 1
+    assert "is not a trace of hami" in done.stderr
+
+
+def test_convert_without_a_target_is_an_error(hami_command: Run, tmp_path: Path) -> None:
+    done = hami_command("trace", "convert", str(tmp_path / "t"))
+    assert done.returncode == 1
+    assert "--chrome OUT or --tensorboard DIR" in done.stderr
+
+
+def test_tensorboard_loads_the_scalars_and_histograms(recorded: Callable[..., TraceFile], tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="the package tensorboard is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    from hami_tools.trace.convert import write_tensorboard
+
+    write_tensorboard(recorded(GRAPH, [{"data": number} for number in range(6)]), tmp_path / "tb")
+    loaded = EventAccumulator(str(tmp_path / "tb"))
+    loaded.Reload()
+    assert {"latency_ms", "requests_per_second", "queue_ms/a", "batch_size/a"} <= set(loaded.Tags()["scalars"])
+    assert sum(point.value for point in loaded.Scalars("requests_per_second")) == 6
+    (histogram,) = loaded.Histograms("latency_ms/all")
+    assert histogram.histogram_value.num == 6
+
+
+def test_the_profiler_of_tensorboard_shows_the_trace(recorded: Callable[..., TraceFile], tmp_path: Path) -> None:
+    for package in ("torch_tb_profiler", "tensorboard"):
+        pytest.importorskip(package, reason=f"the package {package} is not installed")
+    from hami_tools.trace.convert import write_tensorboard
+
+    write_tensorboard(recorded(GRAPH, [{"data": 1}]), tmp_path / "tb")
+    script = """
+        import sys
+        from torch_tb_profiler.io.cache import Cache
+        from torch_tb_profiler.profiler.loader import RunLoader
+
+        if __name__ == "__main__":
+            run = RunLoader("run", sys.argv[1], Cache()).load()
+            print([view.name for view in run.profiles["hami", "default"].views])
+        """
+    (tmp_path / "load.py").write_text(textwrap.dedent(script), "utf-8")
+    command = [sys.executable, str(tmp_path / "load.py"), str(tmp_path / "tb")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    assert "'trace'" in done.stdout, done.stderr
