@@ -26,19 +26,17 @@ FORMAT = 1
 # Plugins with a decided name that are not in hami-plugins/ yet: the names of their backends. Remove an entry when its
 # folder is added.
 PLANNED: dict[str, list[str]] = {}
-OWNED = ("backends", "pipelines")  # each name belongs to one plugin, or to one that replaces another
+OWNED = ("backends", "pipelines")  # each name belongs to one plugin
 
 
 def collect(plugins: Path, planned: dict[str, list[str]] | None = None) -> dict[str, Any]:
     """Return the catalogue of the plugins in a folder."""
     entries = []
-    replaced: dict[str, set[str]] = {}
     for file in sorted(plugins.glob("*/pyproject.toml")):
         project = tomllib.loads(file.read_text("utf-8"))["project"]
         if project["name"] in PLANNED:
             raise SystemExit(f"{file} exists: remove {project['name']} from PLANNED in ci/catalog.py")
         entries.append(entry(project, file.parent))
-        replaced[project["name"]] = set(project.get("entry-points", {}).get("hami.replaces", {}))
     for name, backends in (PLANNED if planned is None else planned).items():
         entries.append({"name": name, "backends": {backend: {} for backend in backends}})
     owners: dict[tuple[str, str], str] = {}
@@ -46,8 +44,8 @@ def collect(plugins: Path, planned: dict[str, list[str]] | None = None) -> dict[
         for kind in OWNED:
             for key in each.get(kind, ()):
                 owner, name = owners.setdefault((kind, key), each["name"]), each["name"]
-                if owner != name and name not in replaced.get(owner, ()) and owner not in replaced.get(name, ()):
-                    raise SystemExit(f"{each['name']}: {key} is a name of {owner} already")
+                if owner != name:
+                    raise SystemExit(f"{name}: {key} is a name of {owner} already")
     return {"format": FORMAT, "plugins": sorted(entries, key=lambda each: str(each["name"]))}
 
 

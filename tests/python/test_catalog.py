@@ -56,7 +56,7 @@ def test_every_first_party_plugin_is_in_the_snapshot() -> None:
     assert {"hami-accel", "hami-build", "hami-cuda", "hami-serve", "hami-torch", "hami-trt"} <= ours.plugins.keys()
     assert ours.backends()["TensorrtTensor"] == ["hami-trt"]
     assert ours.pipelines() == {"ocr": ["hami-ocr"]}
-    assert ours.devices() == {"cuda": ["hami-cuda", "hami-torch"]}
+    assert ours.devices() == {"cuda": ["hami-cuda"]}
 
 
 def test_a_catalogue_is_made_from_wheels(tmp_path: Path, hami_command: Any) -> None:

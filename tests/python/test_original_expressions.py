@@ -238,12 +238,11 @@ def test_repost_sends_a_copy_to_z_and_the_reply_completes_an_event() -> None:
         assert request["reply"].value() == -5
 
 
-EITHER = "hami-cuda or hami-torch"
 NEEDED = {
     TENSORRT: {"hami-trt": ["Onnx2Tensorrt", "TensorrtInferTensor"]},
-    TENSORRT_ON_GPU: {"hami-trt": ["Onnx2Tensorrt", "TensorrtInferTensor"], EITHER: ["GpuTensor"]},
-    BACKENDS[2]: {EITHER: ["SyncTensor"]},  # the content of its brackets is unknown without it
-    BACKENDS[3]: {EITHER: ["DecodeTensor", "ResizeTensor", "CvtColorTensor", "SyncTensor"]},
+    TENSORRT_ON_GPU: {"hami-trt": ["Onnx2Tensorrt", "TensorrtInferTensor"], "hami-cuda": ["GpuTensor"]},
+    BACKENDS[2]: {"hami-cuda": ["SyncTensor"]},  # the content of its brackets is unknown without it
+    BACKENDS[3]: {"hami-cuda": ["DecodeTensor", "ResizeTensor", "CvtColorTensor", "SyncTensor"]},
     BACKENDS[4]: {"hami-image": ["DecodeMat", "ResizeMat"]},
 }
 ALONE = """
@@ -268,8 +267,7 @@ def test_without_the_plugins_the_errors_name_the_missing_plugins() -> None:
         assert sorted(messages) == sorted(
             (
                 f'backend "{name}" not found',
-                f"it is provided by {plugin}, which {'are' if plugin == EITHER else 'is'} not installed: "
-                f"hami install {plugin.split()[0]}",
+                f"it is provided by {plugin}, which is not installed: hami install {plugin}",
             )
             for plugin, names in needed.items()
             for name in names

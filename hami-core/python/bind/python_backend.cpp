@@ -450,16 +450,15 @@ void register_python_backends(py::module_& module) {
   }, "Return the classes in the registry.");
   module.def("is_defined", [](const std::string& name) { return Registry::instance().find_known(name) != nullptr; },
              py::arg("name"), "Return whether a class in the registry has this name or alias.");
-  module.def(
-      "set_finder",
-      [](py::object finder) {
+  module.def("set_finder",
+             [](py::object finder) {
     auto shared_finder = std::make_shared<PyRef>(std::move(finder));
-    Registry::instance().set_finder(
-        [shared_finder](const std::string& name, const std::string& distribution, const Registry::Choice& choice) {
-      return find_in_python(*shared_finder, name, distribution, choice.providers, choice.device);
+    Registry::instance().set_finder([shared_finder](const std::string& name, const std::string& distribution,
+                                                    const Registry::Providers& providers) {
+      return find_in_python(*shared_finder, name, distribution, providers);
     });
   }, py::arg("finder"),
-      "Set the function that finds classes outside the registry: finder(name, distribution, providers, device).");
+             "Set the function that finds classes outside the registry: finder(name, distribution, providers).");
   module.def("set_device_finder",
              [](py::object finder) {
     auto shared_finder = std::make_shared<PyRef>(std::move(finder));

@@ -992,8 +992,8 @@ def is_defined(name: str) -> bool:
 def set_device_finder(finder: Callable[[str, str], BackendClass]) -> None:
     """Set the function that finds the implementation of a name for a kind of device: finder(name, device)."""
 
-def set_finder(finder: Callable[[str, str, dict[str, str], str], BackendClass]) -> None:
-    """Set the function that finds classes outside the registry: finder(name, distribution, providers, device)."""
+def set_finder(finder: Callable[[str, str, dict[str, str]], BackendClass]) -> None:
+    """Set the function that finds classes outside the registry: finder(name, distribution, providers)."""
 
 def set_log_level(level: int) -> None:
     """Set the lowest level that is logged. The environment variable HAMI_LOG overrides it."""

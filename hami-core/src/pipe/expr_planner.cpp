@@ -234,23 +234,9 @@ Plan ExprPlanner::plan_existing(const Expr& expr) {
   return plan;
 }
 
-// As read_params will find it, but it does not count as a use of the key.
-std::string ExprPlanner::device_of(const Expr& expr) {
-  for (const Arg& arg : expr.args)
-    if (arg.key == kDevice) return arg.value;
-  for (const std::string& key : {expr.name + "." + kDevice, std::string(kDevice)}) {
-    if (key == kDevice)
-      if (const Given said = given(key); said.arg) return said.arg->value;
-    const Value* value = node_.peek(key);
-    if (value && value->kind() == Kind::kStr) return std::string(value->as_text());
-  }
-  const Value* fallback = generated_default(kDevice);
-  return fallback && fallback->kind() == Kind::kStr ? std::string(fallback->as_text()) : "";
-}
-
 ClassPtr ExprPlanner::find_class(const Expr& expr) {
   try {
-    return Registry::instance().find(expr.name, expr.distribution, {node_.config().providers, device_of(expr)});
+    return Registry::instance().find(expr.name, expr.distribution, node_.config().providers);
   } catch (const MissingBackend& missing) {
     if (missing.cause.empty() || planning_.causes.insert(missing.cause).second)
       add(missing.code, expr.name_span, missing.headline, missing.hint);
@@ -313,7 +299,7 @@ void ExprPlanner::plan_default_child(const Expr& use, const BackendClass& cls, P
   child.name = cls.default_child;
   child.name_span = child.span = use.name_span;
   try {
-    Registry::instance().find(child.name, "", {node_.config().providers, device_of(child)});
+    Registry::instance().find(child.name, "", node_.config().providers);
   } catch (const MissingBackend&) {
     return;
   }

@@ -95,7 +95,6 @@ class ExprPlanner final : public PlanContext {
   const Value* generated_default(const std::string& name) const;
   const Value* generated_default(const ParamSpec& spec) const;
   Plan plan_existing(const Expr& expr);
-  std::string device_of(const Expr& expr);
   ClassPtr find_class(const Expr& expr);
   bool check_brackets(const Expr& expr, const BackendClass& cls);
   void check_when(const Item& item, const Phase& phase, const BackendClass& cls);

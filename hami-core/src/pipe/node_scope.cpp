@@ -34,12 +34,6 @@ NodeScope::Found NodeScope::find(const std::string& key) {
   return {found->second, "global", key};
 }
 
-const Value* NodeScope::peek(const std::string& key) const noexcept {
-  if (const auto found = values_.find(key); found != values_.end()) return found->second;
-  const auto found = global_.values.find(key);
-  return found == global_.values.end() ? nullptr : found->second;
-}
-
 std::vector<NodeScope::Found> NodeScope::find_all() {
   std::set<std::string> keys{"node_name"};
   for (const auto& entry : values_) keys.insert(entry.first);

@@ -44,9 +44,6 @@ class NodeScope {
   // Of the node alone, for "X.key".
   Found find_own(const std::string& key);
 
-  // As find, but it does not count as a use.
-  const Value* peek(const std::string& key) const noexcept;
-
   // Every key, with `node_name`. Counts as a use of all.
   std::vector<Found> find_all();
 

@@ -99,15 +99,15 @@ ClassPtr Registry::find_known(const std::string& name) const {
   return nullptr;
 }
 
-ClassPtr Registry::find(const std::string& name, const std::string& distribution, const Choice& choice) const {
-  if (distribution.empty() && !choice.providers.count(name))
+ClassPtr Registry::find(const std::string& name, const std::string& distribution, const Providers& providers) const {
+  if (distribution.empty() && !providers.count(name))
     if (ClassPtr known = find_known(name)) return known;
   Finder finder;
   {
     MutexLock lock(mutex_);
     finder = finder_;
   }
-  if (finder) return finder(name, distribution, choice);
+  if (finder) return finder(name, distribution, providers);
   std::vector<std::string> names;
   for (const ClassPtr& cls : known()) names.push_back(cls->name);
   throw MissingBackend{ErrorCode::kBackendNotFound,

@@ -22,14 +22,10 @@ struct MissingBackend {
 
 class Registry {
  public:
-  // What decides between several providers of a name.
-  struct Choice {
-    std::map<std::string, std::string> providers;  // of [providers]
-    std::string device;                            // as configured where the name is used, "cpu"; empty: not configured
-  };
+  using Providers = std::map<std::string, std::string>;  // of [providers]: which of several distributions has a name
   // Finds names that are neither defined nor the core's; throws MissingBackend.
   using Finder =
-      std::function<ClassPtr(const std::string& name, const std::string& distribution, const Choice& choice)>;
+      std::function<ClassPtr(const std::string& name, const std::string& distribution, const Providers& providers)>;
 
   // Finds the implementation of this name for a kind of device, such as "cuda"; throws MissingBackend.
   using DeviceFinder = std::function<ClassPtr(const std::string& name, const std::string& device)>;
@@ -43,7 +39,7 @@ class Registry {
   void set_device_finder(DeviceFinder finder);
 
   // Look-up order (reference/expressions.md): this process, the core, installed plugins. Throws MissingBackend.
-  ClassPtr find(const std::string& name, const std::string& distribution, const Choice& choice) const;
+  ClassPtr find(const std::string& name, const std::string& distribution, const Providers& providers) const;
   // The implementation of that name for a kind of device: of this process, of installed plugins. Throws MissingBackend.
   ClassPtr find_for_device(const std::string& name, const std::string& device) const;
   ClassPtr find_known(const std::string& name) const;  // without asking the finder; null if absent

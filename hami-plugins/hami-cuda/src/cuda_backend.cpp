@@ -18,7 +18,7 @@ int device_index(const std::string& device, const std::string& owner) {
   }
   throw CudaError(HAMI_FAILED_PRECONDITION,
                   owner + ": \"device\" must be cuda or cuda:N, got \"" + device +
-                      (device == "cpu" ? "\"; the form for the CPU is in hami-torch: pip install hami-torch" : "\""));
+                      (device == "cpu" ? "\"; backends for images in CPU memory are in hami-image" : "\""));
 }
 
 // Copies the elements of a tensor in CPU memory in row-major order.

@@ -190,7 +190,7 @@ def test_a_tensor_elsewhere_is_rejected_with_the_backend_that_moves_it(monkeypat
     ("backend", "message"),
     [
         ("GpuTensor(device=cuda:7)", 'GpuTensor: device "cuda:7" is not available: this process sees cuda:0'),
-        ("hami-cuda::GpuTensor(device=cpu)", "the form for the CPU is in hami-torch: pip install hami-torch"),
+        ("hami-cuda::GpuTensor(device=cpu)", "backends for images in CPU memory are in hami-image"),
         ("GpuTensor(device=gpu)", '"device" must be cuda or cuda:N, got "gpu"'),
         (
             "ResizeTensor(width=1,height=1,interpolation=area,antialias=true)",

@@ -60,7 +60,7 @@ def reference(image, width, height):
 
 
 def torch_reference(image, width, height):
-    """Return what ResizeTensor of hami-torch computes, before it rounds."""
+    """Return what torch computes for ResizeTensor, before it rounds."""
     torch = pytest.importorskip("torch")
     pixels = torch.from_numpy(np.ascontiguousarray(image))[None].float()
     return torch.nn.functional.interpolate(pixels, (height, width), mode="bilinear")[0].numpy()

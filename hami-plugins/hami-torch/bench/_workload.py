@@ -32,7 +32,9 @@ MODEL: dict[str, Any] = {
     "row_shape": [3, SIZE, SIZE],
     "device": DEVICE,
 }
-CHAIN = "DecodeTensor,ResizeTensor(rounded=false),TorchModel"
+# Images are prepared by hami-cuda, on the CPU by hami-image.
+PREPARED = "DecodeTensor,ResizeTensor(rounded=false)" if ON_GPU else "DecodeMat,ResizeMat,Mat2Tensor"
+CHAIN = f"{PREPARED},TorchModel"
 WITH_SYNC = f"S[{CHAIN},SyncTensor]"
 PREPROCESSING: dict[str, Any] = {"width": SIZE, "height": SIZE}
 # The normalization is part of the CUDA graphs, in the pipe as in the manual pipeline.

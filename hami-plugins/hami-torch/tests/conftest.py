@@ -1,16 +1,16 @@
-"""Fixtures: images with known pixels, their encoded files, and one-node pipes that are closed after the test."""
+"""Fixtures: one-node pipes that are closed after the test."""
 
 from __future__ import annotations
 
-import io
+import os
 
 import hami
-import numpy as np
 import pytest
 import torch
 from fake_cuda import cuda as cuda  # a fixture
 from hami_model_check import findings
-from PIL import Image
+
+os.environ["HAMI_PLUGINS"] = "no:cuda"  # the bare names that hami-cuda owns mean the backends of this package
 
 
 @pytest.fixture
@@ -51,28 +51,3 @@ def run(pipe):
         return pipe(backend, **(params or {}))(request)
 
     return call
-
-
-@pytest.fixture
-def image() -> np.ndarray:
-    """An RGB image H x W x C, 40 wide and 30 high, smooth enough to survive JPEG."""
-    rows, columns = np.mgrid[0:30, 0:40]
-    return np.dstack([rows * 8, columns * 6, 255 - rows * 4]).astype(np.uint8)
-
-
-@pytest.fixture
-def chw(image) -> torch.Tensor:
-    """The image of the fixture `image` as a tensor C x H x W."""
-    return torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1)))
-
-
-@pytest.fixture
-def encode(image):
-    """encode("JPEG", quality=…) -> the file's bytes."""
-
-    def encode(format: str, **options) -> bytes:
-        file = io.BytesIO()
-        Image.fromarray(options.pop("pixels", image)).save(file, format, **options)
-        return file.getvalue()
-
-    return encode

@@ -57,7 +57,6 @@ class FirstColumn(torch.nn.Module):
         'TorchModel(factory="test_own_rows:Dict")',
         'S[TorchModel(factory="helpers:Double"),CpuTensor]',
         'S[TorchModel(factory="helpers:Double"),SyncTensor]',
-        'CatSplit[hami-torch::CatTensor,TorchModel(factory="helpers:Double"),hami-torch::SplitTensor]',
     ],
 )
 def test_a_kept_result_keeps_its_own_rows_only(pipe, backend):

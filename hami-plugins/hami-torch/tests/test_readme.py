@@ -27,11 +27,10 @@ class Classifier(torch.nn.Module):
         return self.linear(x.mean((2, 3)))
 
 
-def test_the_first_example_classifies_a_photo(tmp_path, monkeypatch, capsys, encode):
+def test_the_first_example_classifies_a_photo(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (config,), (code, _) = blocks("toml"), blocks("python")
     Path("pipeline.toml").write_text(config.partition("# pipeline.toml\n")[2])
-    Path("photo.jpg").write_bytes(encode("JPEG"))
     dims = {"x": {0: torch.export.Dim("n", max=32)}}
     program = torch.export.export(Classifier(), (torch.zeros(2, 3, 224, 224),), dynamic_shapes=dims)
     torch.export.save(program, "classifier.pt2")

@@ -44,8 +44,6 @@ class Index:
                     owner.declared.append(entry.name)
             elif entry.group == "hami.devices":
                 by_module.setdefault(target, Plugin(name, name, version, target)).devices.append(entry.name)
-            elif entry.group == "hami.replaces":
-                by_module.setdefault(target, Plugin(name, name, version, target)).replaces.append(entry.name)
             elif entry.group == "hami.pipelines" and not self._policy.reason_against(name):
                 self.pipelines.setdefault(entry.name, []).append(Pipeline(entry.name, name, version, target))
         for plugin in by_module.values():

@@ -38,10 +38,10 @@ def plugins(*, load: bool = False) -> list[PluginRecord]:
     return installed.records(load=load)
 
 
-def _find(name: str, distribution: str, providers: dict[str, str], device: str) -> _core.BackendClass:
+def _find(name: str, distribution: str, providers: dict[str, str]) -> _core.BackendClass:
     from hami._plugins.manager import installed
 
-    return installed.find(name, distribution, providers, device)
+    return installed.find(name, distribution, providers)
 
 
 def _find_for_device(name: str, device: str) -> _core.BackendClass:

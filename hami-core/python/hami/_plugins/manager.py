@@ -19,7 +19,6 @@ from hami._plugins.resolver import (
     defined_names,
     enabled_distributions,
     known_names,
-    preferred_distributions,
 )
 from hami._text import printable
 
@@ -51,17 +50,13 @@ class PluginManager:
     def _build_index(self) -> Index:
         return Index(self._environment.get("HAMI_PLUGINS"), self._environment.get("HAMI_PLUGIN_PATH", ""))
 
-    def find(
-        self, name: str, distribution: str = "", providers: Mapping[str, str] | None = None, device: str = ""
-    ) -> _core.BackendClass:
+    def find(self, name: str, distribution: str = "", providers: Mapping[str, str] | None = None) -> _core.BackendClass:
         """Return the core's handle of the backend `name`, of `distribution` if given; load only the plugin it needs.
-
-        `device` is what the configuration says where the name is used, such as "cpu"; empty: nothing.
 
         If the name is not found and packages were installed or removed meanwhile, the index is rebuilt first. Raises
         BackendNotFound or PluginError, each with `headline` and `hint`.
         """
-        return self._resolve(lambda resolver: resolver.resolve(name, distribution, providers, device))
+        return self._resolve(lambda resolver: resolver.resolve(name, distribution, providers))
 
     def find_for_device(self, name: str, device: str) -> _core.BackendClass:
         """Return the handle of the backend `name` for memory on a kind of device, such as "cuda"; like `find`."""
@@ -145,22 +140,9 @@ class PluginManager:
         for name in plugin.names:
             if name in core_names:
                 continue
-            owners = preferred_distributions(self.index().owners(name))
+            owners = enabled_distributions(self.index().owners(name))
             if plugin.distribution in owners and len(owners) > 1:
                 yield messages.conflict(name, owners).headline
-        replaced: dict[str, list[str]] = {}
-        for name in plugin.declared:
-            if other := self._replacing(plugin, name):
-                replaced.setdefault(other, []).append(name)
-        for other, names in replaced.items():
-            yield messages.replaced(names, plugin.distribution, other)
-
-    def _replacing(self, plugin: Plugin, name: str) -> str | None:
-        """Return the distribution that has the bare name instead of a plugin that declares it too; None if none."""
-        owners = self.index().owners(name)
-        preferred = preferred_distributions(owners)
-        replaced = plugin.distribution in enabled_distributions(owners) and plugin.distribution not in preferred
-        return preferred[0] if replaced else None
 
     def backends(self, *, load: bool = False) -> dict[str, BackendInfo]:
         """Return the description of every name; `load` imports every plugin and its classes first."""
@@ -173,11 +155,10 @@ class PluginManager:
             for name in plugin.names:
                 if name in defined or (name in infos and name not in plugin.declared):
                     continue  # without a qualifier, the name is that of the core, else of the plugin that declares it
-                shown = f"{plugin.distribution}::{name}" if self._replacing(plugin, name) else name
                 handle = plugin.classes.get(name)
-                infos[shown] = BackendInfo(shown, plugin.distribution)
+                infos[name] = BackendInfo(name, plugin.distribution)
                 if handle is not None and not isinstance(handle, str):
-                    infos[shown] = info_of(handle)._replace(name=shown)
+                    infos[name] = info_of(handle)._replace(name=name)
             for (name, _), handle in plugin.for_devices.items():
                 shown = f"{plugin.distribution}::{name}"
                 infos[shown] = BackendInfo(shown, plugin.distribution)

@@ -121,12 +121,6 @@ def conflict(name: str, owners: Sequence[str]) -> PluginError:
     )
 
 
-def replaced(names: Sequence[str], distribution: str, owner: str) -> str:
-    return (
-        f"{owner} has {_join(names, 'and')} on its devices; write {distribution}::{names[0]} for that of {distribution}"
-    )
-
-
 def names_of_core(names: Sequence[str], distribution: str) -> str:
     if len(names) == 1:
         return f'the core has a backend "{names[0]}" too; write {distribution}::{names[0]} for that of {distribution}'

@@ -36,7 +36,6 @@ class Plugin:
         self.module = module  # "package.module" or "package.module:object"
         self.declared: list[str] = []  # names of backends in the metadata
         self.devices: list[str] = []  # kinds of device, such as "cuda", for which it implements names
-        self.replaces: list[str] = []  # distributions; a name of theirs that this plugin also declares is this plugin's
         self.library: str | None = None  # for a library in HAMI_PLUGIN_PATH, which has no module
         self.abi: str | None = None  # of a native plugin, once loaded
         self.seconds: float | None = None  # that loading took

@@ -22,14 +22,11 @@ class Resolver:
         self._timeout = timeout
 
     def resolve(
-        self, name: str, distribution: str = "", providers: Mapping[str, str] | None = None, device: str = ""
+        self, name: str, distribution: str = "", providers: Mapping[str, str] | None = None
     ) -> _core.BackendClass:
-        """Return the core's handle of the backend `name`, of `distribution` or of the provider of the name, if any.
-
-        `device`, as configured where the name is used, decides whether a plugin that replaces another takes the name.
-        """
+        """Return the core's handle of the backend `name`, of `distribution` or of the provider of the name, if any."""
         wanted = distribution or (providers or {}).get(name, "")
-        return self._resolve_in(name, wanted) if wanted else self._resolve_unqualified(name, device)
+        return self._resolve_in(name, wanted) if wanted else self._resolve_unqualified(name)
 
     def resolve_for_device(self, name: str, device: str) -> _core.BackendClass:
         """Return what the first plugin that implements `name` for `device`, a kind such as "cuda", registered for it.
@@ -52,16 +49,16 @@ class Resolver:
             return None
         return self._class_of(plugin, name, device)
 
-    def _resolve_unqualified(self, name: str, device: str) -> _core.BackendClass:
+    def _resolve_unqualified(self, name: str) -> _core.BackendClass:
         """Return the class of any plugin.
 
         Plugins that declare the name in their metadata come first; only if there are none, all others are loaded.
         """
-        found = self._class_of_owner(name, self._index.owners(name), device)
+        found = self._class_of_owner(name, self._index.owners(name))
         unsearched: list[Plugin] = []
         if found is None:
             unsearched = self._search(self._index.plugins)
-            found = self._class_of_owner(name, self._index.owners(name), device)
+            found = self._class_of_owner(name, self._index.owners(name))
         if found is None:  # only disabled plugins declare it
             declaring = [plugin for plugin in self._index.plugins if name in plugin.declared]
             found = self._class_of_owner(name, declaring)
@@ -101,9 +98,9 @@ class Resolver:
         keys = [(plugin, key) for plugin in plugins for key in plugin.for_devices if key[0] == name]
         return self._class_of(keys[0][0], *keys[0][1]) if len(keys) == 1 else None
 
-    def _class_of_owner(self, name: str, owners: list[Plugin], device: str = "") -> _core.BackendClass | None:
-        """Return the class if exactly one distribution is preferred for the name, None if there is no owner."""
-        distributions = preferred_distributions(owners, device)
+    def _class_of_owner(self, name: str, owners: list[Plugin]) -> _core.BackendClass | None:
+        """Return the class if exactly one distribution provides the name, None if there is no owner."""
+        distributions = enabled_distributions(owners)
         if len(distributions) > 1:
             raise messages.conflict(name, distributions)
         for plugin in owners:
@@ -165,27 +162,6 @@ def enabled_distributions(plugins: list[Plugin]) -> list[str]:
 
 def _order(distribution: str) -> tuple[bool, str]:
     return normalised(distribution) not in catalog.first_party().plugins, distribution
-
-
-def preferred_distributions(owners: list[Plugin], device: str = "") -> list[str]:
-    """Return the distributions of `owners` that the bare name may mean; more than one is a conflict.
-
-    A first-party plugin that replaces another one (entry-point group `hami.replaces`) has the name. If `device`, as
-    configured where the name is used, is of a kind that it does not serve (group `hami.devices`), the other one has it.
-    """
-    distributions = enabled_distributions(owners)
-    kind = device.partition(":")[0].lower()
-    out: set[str] = set()
-    for plugin in owners:
-        if (
-            plugin.distribution not in distributions
-            or normalised(plugin.distribution) not in catalog.first_party().plugins
-        ):
-            continue
-        replaced = {each for each in distributions if normalised(each) in map(normalised, plugin.replaces)}
-        if replaced:
-            out |= replaced if not kind or kind in plugin.devices else {plugin.distribution}
-    return [distribution for distribution in distributions if distribution not in out]
 
 
 def _class_of_core(name: str) -> _core.BackendClass:

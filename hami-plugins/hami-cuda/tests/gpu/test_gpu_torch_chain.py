@@ -18,7 +18,7 @@ ENDS = ["SyncTensor", "StreamGuard", "Identity"]
 
 @pytest.fixture(autouse=True)
 def _backends():
-    from hami_torch.backend import TensorBackend
+    TensorBackend = pytest.importorskip("hami_torch.backend").TensorBackend
 
     @hami.register
     class SlowDouble(TensorBackend):
@@ -108,3 +108,30 @@ def test_device_memory_is_flat_over_many_pipes():
         cycle()
     torch.cuda.synchronize()
     assert before - torch.cuda.mem_get_info()[0] <= 16 << 20
+
+
+def test_a_batch_is_concatenated_run_by_torch_and_split():
+    config = {"backend": "CatSplit[S[GpuTensor,CatTensor],TorchModel,SplitTensor]", "factory": "torch.nn:Identity"}
+    with hami.pipe({**config, "batched": True, "max": 4, "batching": "greedy"}) as pipe:
+        requests = pipe([{"data": np.full((rows, 2), rows, np.float32)} for rows in (1, 3, 2)])
+    results = [torch.from_dlpack(request["result"]) for request in requests]
+    assert [result.tolist() for result in results] == [[[float(rows)] * 2] * rows for rows in (1, 3, 2)]
+    assert all(result.is_cuda for result in results)
+
+
+def test_fix_tensor_moves_arrays_to_the_gpu_of_the_model():
+    config = {"backend": "S[FixTensor,TorchModel]", "factory": "torch.nn:Identity", "row_shape": [3, 4, 5]}
+    with hami.pipe(config) as pipe:
+        result = torch.from_dlpack(pipe({"data": np.ones((4, 5, 3), np.uint8)})["result"])
+    assert (result.device, result.shape, result.dtype) == (torch.device("cuda:0"), (1, 3, 4, 5), torch.float32)
+    assert result.unique().tolist() == [1]
+
+
+@pytest.mark.parametrize("backend", ["SoftmaxTensor", "ArgMaxTensor", "TopKTensor(3)"])
+def test_scores_of_torch_on_the_gpu_are_those_on_the_cpu(backend):
+    scores = torch.randint(0, 5, (16, 100)).float()
+    with hami.pipe(backend) as pipe:
+        on_gpu, on_cpu = pipe({"data": scores.cuda()})["result"], pipe({"data": scores})["result"]
+    parts = (on_gpu, on_cpu) if isinstance(on_gpu, dict) else ({"": on_gpu}, {"": on_cpu})
+    for computed, expected in zip(*(part.values() for part in parts), strict=True):
+        torch.testing.assert_close(torch.from_dlpack(computed).cpu(), torch.from_dlpack(expected))

@@ -244,25 +244,6 @@ def size_of(item: Request) -> int:
     return size
 
 
-# The key by which FixTensor and CatTensor pass the number of rows of a request to SplitTensor, as in the core.
-TENSOR_ROWS = "tensor_rows"
-WITHOUT_BATCH_AXIS = -1  # one row, and its tensors had no batch axis
-
-
-def set_tensor_rows(item: Request, rows: int | None) -> None:
-    """Note the number of rows of a request in a concatenated tensor; None: as `request_size` says."""
-    if rows is not None:
-        item[TENSOR_ROWS] = rows
-    elif TENSOR_ROWS in item:
-        del item[TENSOR_ROWS]
-
-
-def count_rows(item: Request) -> int:
-    """Return the number of rows of a request in a concatenated tensor."""
-    rows: int | None = item.get(TENSOR_ROWS, None)
-    return size_of(item) if rows is None else 1 if rows == WITHOUT_BATCH_AXIS else rows
-
-
 def rows_of(tensor: torch.Tensor, item: Request, owner: str, name: str = "data") -> torch.Tensor:
     """Return the tensor if it has `request_size` rows along axis 0; raises RequestError otherwise."""
     size = size_of(item)

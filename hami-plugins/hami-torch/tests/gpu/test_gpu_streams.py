@@ -76,16 +76,16 @@ def test_cupy_arrays_are_accepted_and_cupy_reads_results(pipe):
 
 
 @pytest.mark.parametrize(
-    "backend", ["S[CropTensor,SyncTensor]", "SyncTensor[CropTensor]", "S[CropTensor,CpuTensor,SyncTensor]"]
+    "backend", ["S[TorchModel,SyncTensor]", "SyncTensor[TorchModel]", "S[TorchModel,CpuTensor,SyncTensor]"]
 )
 def test_the_pipe_waits_for_data_that_is_still_being_computed(pipe, slow_work, backend):
-    cropped = pipe(backend, box=[0, 0, 512, 512])
+    doubled = pipe(backend, factory="helpers:Double")
     for value in range(1, 4):
         data = torch.zeros(1, 512, 512, device="cuda")
         slow_work()
         data.fill_(value)
-        result = cropped({"data": data})["result"]
-        assert result.sum().item() == value * 512 * 512
+        result = doubled({"data": data})["result"]
+        assert result.sum().item() == 2 * value * 512 * 512
 
 
 @pytest.mark.parametrize("graphs", [[], [1, 4]])
@@ -142,15 +142,8 @@ def test_each_instance_has_its_own_stream_and_never_the_default_stream(pipe, bac
     assert len(seen | later) <= 4  # streams are released and reused
 
 
-PATH = (
-    "S[GpuTensor,CropTensor,ResizeTensor,CvtColorTensor,hami-torch::NormalizeTensor,hami-torch::ContiguousTensor,"
-    "hami-torch::FixTensor(dtype=float32),TorchModel,StreamGuard]"
-)
+PATH = "S[GpuTensor,TorchModel,StreamGuard]"
 PATH_CONFIG = {
-    "box": [0, 0, 60, 60],
-    "width": 32,
-    "height": 32,
-    "color": "bgr",
     "factory": "torch.nn:Conv2d",
     "arguments": ["in_channels=3", "out_channels=4", "kernel_size=3"],
     "batched": True,
@@ -163,7 +156,7 @@ PATH_CONFIG = {
 @pytest.mark.parametrize("graphs", [[], [1, 2, 4]])
 def test_no_backend_of_the_path_makes_the_cpu_wait(pipe, graphs):
     path = pipe(PATH, row_shape=[3, 32, 32], graphs=graphs, **PATH_CONFIG)
-    data = [torch.randint(0, 255, (1, 3, 64, 64), dtype=torch.uint8, device="cuda") for _ in range(4)]
+    data = [torch.rand(1, 3, 32, 32, device="cuda") for _ in range(4)]
     path([{"data": each} for each in data])
     torch.cuda.synchronize()
     try:
@@ -177,9 +170,7 @@ def test_no_backend_of_the_path_makes_the_cpu_wait(pipe, graphs):
 @pytest.mark.parametrize("end", ["SyncTensor", "StreamGuard"])
 def test_many_threads_and_instances_never_mix_up_their_data(pipe, end):
     path = pipe(
-        f"S[GpuTensor,ResizeTensor,TorchModel,{end}]",
-        width=64,
-        height=64,
+        f"S[GpuTensor,TorchModel,{end}]",
         factory="helpers:Double",
         batched=True,
         max=8,

@@ -1,4 +1,4 @@
-"""Tensors on the GPU: copy, concatenate, split, and rejected devices."""
+"""Tensors on the GPU: copies, and rejected devices."""
 
 from __future__ import annotations
 
@@ -23,43 +23,14 @@ def test_a_tensor_on_the_gpu_is_passed_on_without_a_copy(pipe):
     assert pipe("GpuTensor")({"data": data})["result"] is data
 
 
-def test_a_batch_is_concatenated_run_and_split_on_the_gpu(pipe):
-    concatenated = pipe(
-        "SyncTensor[CatSplit[S[GpuTensor,hami-torch::CatTensor],TorchModel,hami-torch::SplitTensor]]",
-        factory="helpers:Double",
-        batched=True,
-        max=4,
-        batching="greedy",
-    )
-    requests = concatenated([{"data": np.full((1, 2), number, np.float32)} for number in range(4)])
-    assert [request["result"].tolist() for request in requests] == [[[2.0 * n, 2.0 * n]] for n in range(4)]
-    assert all(request["result"].is_cuda for request in requests)
-
-
-def test_with_providers_the_bare_names_select_this_package():
-    config = {
-        "providers": dict.fromkeys(["CatTensor", "ContiguousTensor", "SplitTensor"], "hami-torch"),
-        "node": {
-            "backend": "S[CatSplit[S[GpuTensor,CatTensor],S[ContiguousTensor,TorchModel],SplitTensor],SyncTensor]",
-            "factory": "helpers:Double",
-            "batched": True,
-            "max": 4,
-            "batching": "greedy",
-        },
-    }
-    with hami.pipe(config) as pipe:
-        requests = pipe([{"data": np.full((1, 2), number, np.float32)} for number in range(4)])
-    assert [request["result"].tolist() for request in requests] == [[[2.0 * n, 2.0 * n]] for n in range(4)]
-
-
 @pytest.mark.parametrize(
     ("backend", "device", "given", "text"),
     [
         (
-            "ResizeTensor(width=1,height=1)",
+            "TorchModel(factory='helpers:Double')",
             "cuda",
             "cpu",
-            "ResizeTensor takes a tensor on cuda:0, got float32 [1, 3, 2, 2] on cpu; "
+            "TorchModel takes a tensor on cuda:0, got float32 [1, 3, 2, 2] on cpu; "
             'put GpuTensor before it, or set device = "cpu"',
         ),
         (
@@ -126,30 +97,3 @@ def test_a_wrong_dtype_or_shape_is_named_and_the_pipe_stays_usable(pipe, data, e
         model({"data": data})
     assert message(raised).startswith(text)
     assert model({"data": torch.zeros(1, 3, 8, 8)})["result"].shape == (1, 1, 6, 6)
-
-
-def test_bare_names_of_the_core_work_on_the_gpu_without_providers(pipe):
-    concatenated = pipe(
-        "S[CatSplit[S[FixTensor(shape='-1,2'),CatTensor],S[ContiguousTensor,SoftmaxTensor],SplitTensor],SyncTensor]",
-        max=4,
-        batching="greedy",
-    )
-    requests = concatenated([{"data": torch.full((rows, 2), 1.0, device="cuda")} for rows in (1, 3)])
-    assert [request["result"].tolist() for request in requests] == [[[0.5, 0.5]], [[0.5, 0.5]] * 3]
-    assert all(request["result"].is_cuda for request in requests)
-
-
-def test_fix_tensor_moves_arrays_to_the_gpu_of_the_model(pipe):
-    model = pipe("S[FixTensor,TorchModel]", factory="helpers:Double", row_shape=[3, 4, 5])
-    result = model({"data": np.ones((4, 5, 3), np.uint8)})["result"]
-    assert (result.device, result.shape) == (torch.device("cuda:0"), (1, 3, 4, 5))
-    assert result.unique().tolist() == [2]
-
-
-@pytest.mark.parametrize("backend", ["SoftmaxTensor", "ArgMaxTensor", "TopKTensor(3)"])
-def test_scores_on_the_gpu_are_those_on_the_cpu(pipe, backend):
-    scores = torch.randint(0, 5, (16, 100)).float()
-    on_gpu, on_cpu = pipe(backend)({"data": scores.cuda()})["result"], pipe(backend)({"data": scores})["result"]
-    parts = (on_gpu, on_cpu) if isinstance(on_gpu, dict) else ({"": on_gpu}, {"": on_cpu})
-    for computed, expected in zip(*(part.values() for part in parts), strict=True):
-        torch.testing.assert_close(computed.cpu(), torch.from_dlpack(expected))
