@@ -9,8 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal, Optional
 
 import hami
 import pytest
-from hami._runtime.backend import make_class
-from hami._runtime.backend_class import describe_class
+from hami._backends.description import describe_class
+from hami._backends.registration import make_class
 
 SUPPORTED = (
     'use bool, int, float, str, pathlib.Path, list[str], Literal["a", "b"], hami.Duration, hami.ByteSize, '

@@ -10,6 +10,8 @@ except ImportError as error:
     raise ImportError(explain(error)) from error
 
 from hami import observe as observe
+from hami._backends.base import Alias, Backend, ByteSize, Duration, FilePath, Key
+from hami._backends.registration import generate, register
 from hami._core import (
     BackendHandle,
     DictView,
@@ -43,7 +45,6 @@ from hami._errors import (
 )
 from hami._plugins.lookup import backends, plugins
 from hami._plugins.native import get_include, register_plugin
-from hami._runtime.backend import Alias, Backend, ByteSize, Duration, FilePath, Key, generate, register
 from hami._runtime.libraries import allow_library, check_library
 from hami._runtime.pipe import Pipe, pipe
 from hami._runtime.tensors import to_like, to_numpy

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from hami import _core
+from hami._backends.description import check_name
 from hami._config.toml_lines import tomllib
 from hami._errors import PluginError
 from hami._plugins import catalog
 from hami._plugins.plugin import CORE
-from hami._runtime.backend_class import check_name
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 NATIVE = ("cpp", "cuda")

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hami import _core
+from hami._backends.base import Backend
 from hami._config import qualified_name
 from hami._config.document import MAX_KEYS, Document, document_of
 from hami._config.problems import Problems
 from hami._config.reader import LoadedConfig, read_document
 from hami._errors import ConfigError
-from hami._runtime.backend import Backend
 
 if TYPE_CHECKING:
     from hami._config.files import File, Location

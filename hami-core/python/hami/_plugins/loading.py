@@ -14,12 +14,13 @@ from typing import Any, TypeVar
 import pluggy
 
 from hami import _core
+from hami._backends.base import Backend
+from hami._backends.description import check_name
+from hami._backends.registration import make_class, make_generated
 from hami._errors import PluginError
 from hami._plugins import native_loading
 from hami._plugins.plugin import Plugin
 from hami._plugins.recorded_files import check_library
-from hami._runtime.backend import Backend, make_class, make_generated
-from hami._runtime.backend_class import check_name
 from hami._text import printable
 
 Key = TypeVar("Key")

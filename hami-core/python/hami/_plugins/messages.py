@@ -8,10 +8,6 @@ from hami._errors import BackendNotFound, PluginError
 from hami._suggestions import did_you_mean
 from hami._text import printable
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from hami._plugins.plugin import Plugin
-
 MAX_LINE = 300  # characters of an exception
 LIST_ALL = "  (list all: hami backends)"
 IMPORT_FIRST = "to use a class of your own, import its module first; on the command line: --import FILE"
@@ -62,11 +58,14 @@ def not_found_with_advice(name: str, advice: str) -> BackendNotFound:
     return error
 
 
-def not_searched(error: BackendNotFound, plugins: Sequence[Plugin], seconds: float) -> BackendNotFound:
-    """Add the plugins that may have the name, but whose import did not end within `seconds`."""
+def not_searched(error: BackendNotFound, plugins: Sequence[tuple[str, str]], seconds: float) -> BackendNotFound:
+    """Add the plugins that may have the name, but whose import did not end within `seconds`.
+
+    `plugins` has the distribution and the version of each.
+    """
     if not plugins:
         return error
-    names = _join([_owner(plugin.distribution, plugin.version) for plugin in plugins], "and")
+    names = _join([_owner(*plugin) for plugin in plugins], "and")
     imports = "imports have not ended and continue" if len(plugins) > 1 else "import has not ended and continues"
     return with_unsearched(
         error, f"not searched: {names}, whose {imports}; HAMI_SEARCH_TIMEOUT={seconds:g}s limits the wait"

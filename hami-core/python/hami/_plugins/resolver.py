@@ -55,7 +55,7 @@ class Resolver:
         Plugins that declare the name in their metadata come first; only if there are none, all others are loaded.
         """
         found = self._class_of_owner(name, self._index.owners(name))
-        unsearched: list[Plugin] = []
+        unsearched: list[tuple[str, str]] = []
         if found is None:
             unsearched = self._search(self._index.plugins)
             found = self._class_of_owner(name, self._index.owners(name))
@@ -66,9 +66,10 @@ class Resolver:
             raise messages.not_searched(self._not_found(name), unsearched, self._timeout)
         return found
 
-    def _search(self, plugins: list[Plugin]) -> list[Plugin]:
-        """Load plugins that may have registered a name; return those whose import takes too long."""
-        return [plugin for plugin in plugins if not self._loader.load_within(plugin, self._timeout)]
+    def _search(self, plugins: list[Plugin]) -> list[tuple[str, str]]:
+        """Load plugins that may have registered a name; return distribution and version of those that take too long."""
+        slow = [plugin for plugin in plugins if not self._loader.load_within(plugin, self._timeout)]
+        return [(plugin.distribution, plugin.version) for plugin in slow]
 
     def _resolve_in(self, name: str, distribution: str) -> _core.BackendClass:
         if normalised(distribution) == CORE:

@@ -10,7 +10,13 @@ from hami import _core
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from hami._runtime.pipe import Pipe
+    from typing import Protocol
+
+    class Pipe(Protocol):
+        """A `hami.Pipe`."""
+
+        def close(self, timeout: float | None = ...) -> None: ...
+
 
 GRACE_PERIOD_S = 10.0  # for requests and inits that are still running when the program exits
 

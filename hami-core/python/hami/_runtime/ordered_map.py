@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
 from hami._errors import DataTypeError
-from hami._runtime.pipe import Pipe
 
 
 def ordered_map(
-    pipe: Pipe, requests: Iterable[dict[str, Any]], concurrency: int, timeout: float | None, priority: int | None
+    submit: Callable[[dict[str, Any]], Future[dict[str, Any]]], requests: Iterable[dict[str, Any]], concurrency: int
 ) -> Iterator[dict[str, Any]]:
     """Yield each completed request in order; cancel the outstanding requests when the iteration ends."""
     running: deque[Future[dict[str, Any]]] = deque()
@@ -29,7 +28,7 @@ def ordered_map(
                 raise DataTypeError(
                     "the same dict was passed again while its request is running; pass a separate dict for each request"
                 )
-            running.append(pipe.submit(request, timeout, priority=priority))
+            running.append(submit(request))
             running_ids.add(id(request))
             if len(running) == concurrency:
                 yield next_completed()

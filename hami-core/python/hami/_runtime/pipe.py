@@ -279,7 +279,7 @@ class Pipe:
             raise ValueError(f"concurrency must be an int of at least 1, got {concurrency!r}")
         from hami._runtime.ordered_map import ordered_map
 
-        return ordered_map(self, requests, concurrency, timeout, priority)
+        return ordered_map(lambda each: self.submit(each, timeout, priority=priority), requests, concurrency)
 
     def stream(
         self, request: dict[str, Any], timeout: float | None = None, *, priority: int | None = None, buffer: int = 16
@@ -382,7 +382,7 @@ class Pipe:
         """
         from hami._runtime.warm import warm_up
 
-        return warm_up(self, request, n, sizes)
+        return warm_up(self, self.describe(), request, n, sizes)
 
     def replace(self, source: Any, timeout: float | None = 10.0) -> None:
         """Build another pipeline, and let it serve all further requests of this pipe; then close the old one.
@@ -530,7 +530,7 @@ class Pipe:
 
 def _with_register(function: Callable[..., Pipe]) -> BuildPipe:
     """Give `hami.pipe` the attribute `register`, which is `hami.register`."""
-    from hami._runtime.backend import register
+    from hami._backends.registration import register
 
     function.__dict__["register"] = register
     return cast("BuildPipe", function)

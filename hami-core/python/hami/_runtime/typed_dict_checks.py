@@ -9,7 +9,6 @@ import typing
 from typing import Any
 
 from hami._errors import DataTypeError
-from hami._runtime.typed_dict import TypedDict
 
 SUPPORTED = "a class, list[…], tuple[…], set[…], frozenset[…], dict[…, …], Literal[…], X | Y, None or Any"
 _MISSING = object()
@@ -38,12 +37,12 @@ class Key:
         return copy.copy(self.default)
 
 
-def declared_keys(cls: type[TypedDict], *, total: bool) -> dict[str, Key]:
+def declared_keys(cls: type, *, total: bool) -> dict[str, Key]:
     """Return the keys of a class: those of its bases, then its own."""
     keys: dict[str, Key] = {}
     for base in reversed(cls.__mro__[1:]):
-        if issubclass(base, TypedDict):
-            keys.update(base._keys)
+        if issubclass(base, dict):
+            keys.update(vars(base).get("_keys", {}))
     for name, annotation in _own_annotations(cls).items():
         if annotation is typing.ClassVar or typing.get_origin(annotation) is typing.ClassVar:
             continue

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from time import perf_counter
 from typing import Any
 
 from hami._errors import BatchError, ConfigError
-from hami._runtime.pipe import Pipe
+from hami.observe.description import PipeDescription
 
 
-def warm_up(pipe: Pipe, request: dict[str, Any], n: int, sizes: Iterable[int] | None) -> dict[int, float]:
+def warm_up(
+    pipe: Callable[[list[dict[str, Any]]], object],
+    description: PipeDescription,
+    request: dict[str, Any],
+    n: int,
+    sizes: Iterable[int] | None,
+) -> dict[int, float]:
     """Run `n` batches of copies of the request for each size; return the seconds of the last one, by size."""
     if n < 1:
         raise ConfigError(f"n must be at least 1, got {n}")
     took: dict[int, float] = {}
-    for size in sorted({1, largest_batch(pipe)} if sizes is None else set(sizes)):
+    for size in sorted({1, _largest_batch(description)} if sizes is None else set(sizes)):
         if size < 1:
             raise ConfigError(f"a size must be at least 1, got {size}")
         for _ in range(n):
@@ -31,7 +37,7 @@ def warm_up(pipe: Pipe, request: dict[str, Any], n: int, sizes: Iterable[int] | 
     return took
 
 
-def largest_batch(pipe: Pipe) -> int:
+def _largest_batch(description: PipeDescription) -> int:
     """Return the largest `max` of the nodes; nodes without a number do not count."""
-    limits = (node["batching"].get("max") for node in pipe.describe()["nodes"].values())
+    limits = (node["batching"].get("max") for node in description["nodes"].values())
     return max([1, *(limit for limit in limits if isinstance(limit, int))])

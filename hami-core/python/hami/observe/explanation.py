@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from hami._runtime.backend import PYTHON_CLASSES
+from hami._backends.registration import PYTHON_CLASSES
 from hami.observe.description import instances_of
 from hami.observe.figures import figure
 

@@ -6,9 +6,9 @@ import inspect
 from typing import Any, ClassVar, cast
 
 from hami import _core
+from hami._backends.base import Backend
+from hami._backends.description import VARIADIC, check_name, describe_class
 from hami._errors import PluginError
-from hami._runtime.backend import Backend, make_class
-from hami._runtime.backend_class import VARIADIC, check_name, describe_class
 
 
 class PlainClass(Backend):
@@ -56,21 +56,13 @@ class PlainInstance(PlainClass):
     def close(self) -> None: ...
 
 
-def register_plain(name: Any, target: Any) -> Any:
-    """Register a class or an object under a name; return it."""
+def plain_class(target: Any, name: Any) -> _core.BackendClass:
+    """Return the core's handle of a class or an object that does not derive from hami.Backend."""
     check_name(name)
     is_class = isinstance(target, type)
-    if is_class and issubclass(target, Backend):
-        _core.define(make_class(target, name, owner=""))
-    else:
-        adapter = _adapter_of(target, name)
-        description = describe_class(adapter)
-        _core.define(
-            _core.python_class(
-                adapter, name, owner="", **description, takes_all_keys=is_class, is_instance=not is_class
-            )
-        )
-    return target
+    adapter = _adapter_of(target, name)
+    description = describe_class(adapter)
+    return _core.python_class(adapter, name, owner="", **description, takes_all_keys=is_class, is_instance=not is_class)
 
 
 def _adapter_of(target: Any, name: str) -> type[PlainClass]:

@@ -6,9 +6,9 @@ import inspect
 import re
 from typing import Any
 
+from hami._backends.base import Backend
+from hami._backends.params import describe_params
 from hami._errors import PluginError
-from hami._runtime.backend import Backend
-from hami._runtime.backend_params import describe_params
 
 THREADS = ("dedicated", "serialized", "concurrent")
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

@@ -11,8 +11,8 @@ import types
 import typing
 from typing import Any
 
+from hami._backends.base import Alias, Backend, ByteSize, Duration, FilePath, Key
 from hami._errors import PluginError
-from hami._runtime.backend import Alias, Backend, ByteSize, Duration, FilePath, Key
 
 TRAITS = frozenset(
     {"max", "min", "thread", "non_blocking", "idempotent", "lightweight", "by_device", "child_count", "children"}
