@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hami_accel.device import Buffers, Call, Capabilities, Device, DeviceModel, LoadOptions, model_number
-    from hami_accel.engine import engine_of
+    from hami_accel.engines import engine_of
     from hami_accel.errors import CallAborted, DeviceError, InputError, ModelClosed, SlotError, SlotLost, WaitTimeout
     from hami_accel.model import AccelModel
     from hami_accel.platform import Platform
+    from hami_accel.slots import Ticket
     from hami_accel.specs import Quantization, TensorSpec
-    from hami_accel.ticket import Ticket
 
 __all__ = [
     "AccelModel",
@@ -53,9 +53,9 @@ _MODULES = {
     "SlotError": "errors",
     "SlotLost": "errors",
     "TensorSpec": "specs",
-    "Ticket": "ticket",
+    "Ticket": "slots",
     "WaitTimeout": "errors",
-    "engine_of": "engine",
+    "engine_of": "engines",
     "model_number": "device",
 }
 

@@ -16,7 +16,7 @@ from hami import FilePath
 from hami_accel.errors import SlotLost, WaitTimeout
 from hami_accel.inputs import as_array
 from hami_accel.model import AccelModel
-from hami_accel.ticket import Ticket
+from hami_accel.slots import Ticket
 
 _POLL_S = 0.005  # between two looks whether a request was cancelled; the core does not notify backends
 

@@ -339,32 +339,3 @@ def deadline_error(task: Task) -> hami.DeadlineExceeded:
     return hami.DeadlineExceeded(
         f"{task.model.name}: the deadline of the task passed after {task.segment} of {task.segments} function-calls"
     )
-
-
-_engines_lock = threading.Lock()
-
-
-def engine_of(
-    device: Device,
-    *,
-    ageing: float | None = DEFAULT_AGEING,
-    call_timeout: float | None = DEFAULT_CALL_TIMEOUT,
-    preempt: bool = True,
-) -> Engine:
-    """Return the engine of a device, which all its models share; the first call creates it with these settings.
-
-    Args:
-        device: the device.
-        ageing: seconds that a task of a lower level waits at most; None: as long as it takes.
-        call_timeout: seconds after which a function-call without an answer is lost; None: never.
-        preempt: False makes the engine a priority queue: a task that runs is finished first.
-    """
-    with _engines_lock:
-        engine: Engine | None = device._engine
-        if engine is None:
-            from hami_accel.virtual_engine import VirtualEngine
-
-            kind = ThreadEngine if device.clock is None else VirtualEngine
-            engine = kind(device, ageing=ageing, call_timeout=call_timeout, preempt=preempt)
-            device._engine = engine
-        return engine

@@ -13,16 +13,15 @@ from typing import Any
 import hami
 
 from hami_accel.device import Device, LoadOptions
-from hami_accel.engine import engine_of
+from hami_accel.engines import engine_of
 from hami_accel.errors import InputError, ModelClosed, WaitTimeout
 from hami_accel.inputs import as_array, write_inputs
 from hami_accel.packed import PackedModel, is_packed, open_packed
 from hami_accel.platform import Platform
 from hami_accel.report import durations_text, print_summary
-from hami_accel.slots import IDLE, Slot, SlotTable
+from hami_accel.slots import IDLE, Slot, SlotTable, Ticket
 from hami_accel.specs import TensorSpec
 from hami_accel.task import URGENT_PRIORITY, Task
-from hami_accel.ticket import Ticket
 
 _log = logging.getLogger("hami_accel")
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from hami_accel.engine import ThreadEngine
+from typing import Protocol
 
 _NAP_S = 0.5e-3  # a task may begin as much later; each nap costs about 1 % of it
 _SLEEP_S = 60.0  # between two looks whether the engine still exists
@@ -44,7 +41,7 @@ class Worker:
         self.wanted = self.replaced = self.woken = False
         return wanted
 
-    def work(self, reference: weakref.ref[ThreadEngine], core: int) -> None:
+    def work(self, reference: weakref.ref[Driver], core: int) -> None:
         """Drive the core whenever it is wanted, until the engine was freed."""
         while True:
             self._baton.acquire(timeout=_NAP_S if self.napping else _SLEEP_S)
@@ -53,3 +50,9 @@ class Worker:
                 return
             engine.begin_work(self, core)
             del engine  # a worker that waits does not keep it alive
+
+
+class Driver(Protocol):
+    """The engine, for its workers."""
+
+    def begin_work(self, worker: Worker, core: int) -> None: ...

@@ -6,7 +6,7 @@ from typing import Any
 
 from hami_accel.device import LoadOptions
 from hami_accel.onnx_device.device import OnnxDevice, OnnxModel
-from hami_accel.sim import SimModel
+from hami_accel.sim_model import SimModel
 
 
 class OnnxSimModel(SimModel):

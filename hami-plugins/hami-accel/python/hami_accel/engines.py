@@ -1,0 +1,35 @@
+"""engine_of: the engine of each device, of the kind that its clock needs."""
+
+from __future__ import annotations
+
+import threading
+
+from hami_accel.device import Device
+from hami_accel.engine import DEFAULT_AGEING, DEFAULT_CALL_TIMEOUT, Engine, ThreadEngine
+from hami_accel.virtual_engine import VirtualEngine
+
+_engines_lock = threading.Lock()
+
+
+def engine_of(
+    device: Device,
+    *,
+    ageing: float | None = DEFAULT_AGEING,
+    call_timeout: float | None = DEFAULT_CALL_TIMEOUT,
+    preempt: bool = True,
+) -> Engine:
+    """Return the engine of a device, which all its models share; the first call creates it with these settings.
+
+    Args:
+        device: the device.
+        ageing: seconds that a task of a lower level waits at most; None: as long as it takes.
+        call_timeout: seconds after which a function-call without an answer is lost; None: never.
+        preempt: False makes the engine a priority queue: a task that runs is finished first.
+    """
+    with _engines_lock:
+        engine: Engine | None = device._engine
+        if engine is None:
+            kind = ThreadEngine if device.clock is None else VirtualEngine
+            engine = kind(device, ageing=ageing, call_timeout=call_timeout, preempt=preempt)
+            device._engine = engine
+        return engine
