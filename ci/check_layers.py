@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prove that dependencies only point down: C++ layers, the public headers, the Python package, the plugins.
+"""Prove that dependencies only point down: C++ layers, public headers, floors of the Python package, plugins.
 
 Usage: ci/check_layers.py [ROOT]. Prints one line per arrow that points up, and exits 1 if there is any
 """
@@ -9,7 +9,8 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 # The rooms of the core, lowest first: a room depends on rooms in earlier lines. Rooms in one line are siblings, which
@@ -28,6 +29,19 @@ LAYERS = (
     ("bind",),
 )
 LEVELS = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
+# The floors of the package `hami`, lowest first: a module imports from its own floor and from lower ones. The longest
+# name that a module begins with decides. Public modules and commands, which have no line, are above all others.
+FLOORS = (
+    ("hami._errors", "hami._no_core", "hami._suggestions", "hami._text"),
+    ("hami._backends",),
+    ("hami._plugins",),
+    ("hami._config",),
+    ("hami.observe.",),
+    ("hami._runtime",),
+)
+FACADES = {"hami.observe"}  # its public names come from several floors
+# Plugins in which files still import each other in a cycle.
+WITH_CYCLES = {"hami_serve", "hami_tools", "hami_trt"}
 QUOTED_INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 ANY_INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]', re.MULTILINE)
 CPP_SUFFIXES = {".hpp", ".h", ".cpp"}
@@ -92,6 +106,72 @@ def package_violations(root: Path) -> Iterator[str]:
                 yield f"{path.relative_to(root)}:{line}: the core imports {module}, a plugin"
 
 
+def floor_of(module: str) -> int:
+    """Return the floor of a module of `hami`."""
+    found = [(len(name), floor) for floor, names in enumerate(FLOORS) for name in names if module.startswith(name)]
+    return max(found)[1] if found else len(FLOORS)
+
+
+def floor_violations(root: Path) -> Iterator[str]:
+    """No module of the package imports one of a higher floor, also inside functions and for type checkers."""
+    files = modules_of(root / "hami-core" / "python" / "hami")
+    for module, path in files.items():
+        for line, other in own_imports(path, files):
+            if floor_of(other) > floor_of(module):
+                yield f"{path.relative_to(root)}:{line}: {module} imports {other}, which is above it"
+
+
+def cycle_violations(root: Path) -> Iterator[str]:
+    """Neither files nor packages import each other in a cycle."""
+    packages = [root / "hami-core" / "python" / "hami"]
+    packages += [path.parent for path in sorted((root / "hami-plugins").glob("*/python/*/__init__.py"))]
+    for package in packages:
+        if package.name not in WITH_CYCLES:
+            files = modules_of(package)
+            imports = {module: {other for _, other in own_imports(path, files)} for module, path in files.items()}
+            if cycle := cycle_in(imports) or cycle_in(between_parts(imports, package.name)):
+                yield f"{package.relative_to(root)}: {' imports '.join(cycle)}"
+
+
+def cycle_in(imports: Mapping[str, set[str]]) -> list[str]:
+    """Return modules of which each imports the next one, up to the first one again; empty without a cycle."""
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        found: list[str] = error.args[1][::-1]
+        return found
+    return []
+
+
+def between_parts(imports: Mapping[str, set[str]], package: str) -> dict[str, set[str]]:
+    """Return the imports between the folders of a package and the files beside them."""
+    found: dict[str, set[str]] = {}
+    for module, others in imports.items():
+        if module not in {package, *FACADES}:
+            part = ".".join(module.split(".")[:2])
+            found.setdefault(part, set()).update(".".join(other.split(".")[:2]) for other in others - {package})
+    return {part: others - {part} for part, others in found.items()}
+
+
+def modules_of(package: Path) -> dict[str, Path]:
+    """Return the files of a package by the name of the module."""
+    named = {path: path.relative_to(package.parent).with_suffix("").parts for path in sorted(package.rglob("*.py"))}
+    return {".".join(parts[:-1] if parts[-1] == "__init__" else parts): path for path, parts in named.items()}
+
+
+def own_imports(path: Path, files: Mapping[str, Path]) -> Iterator[tuple[int, str]]:
+    """Every file of its package that a file imports; `from a import b` imports a.b if that is a file, else a."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
+        if isinstance(node, ast.Import):
+            found = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names = (f"{node.module}.{alias.name}" for alias in node.names)
+            found = [name if name in files else node.module for name in names if name != "hami._core"]
+        else:
+            continue
+        yield from ((node.lineno, name) for name in dict.fromkeys(found) if name in files and files[name] != path)
+
+
 def plugin_violations(root: Path) -> Iterator[str]:
     """A plugin could be a repository of its own: it sees the public package, <hami/…>, and what it declares."""
     for plugin in sorted((root / "hami-plugins").glob("*/pyproject.toml")):
@@ -111,7 +191,14 @@ def plugin_violations(root: Path) -> Iterator[str]:
 
 
 def violations(root: Path) -> list[str]:
-    checks = (core_violations, header_violations, package_violations, plugin_violations)
+    checks = (
+        core_violations,
+        header_violations,
+        package_violations,
+        floor_violations,
+        cycle_violations,
+        plugin_violations,
+    )
     return [line for check in checks for line in dict.fromkeys(check(root))]
 
 

@@ -148,6 +148,7 @@ def test_a_class_description_contains_its_doc_traits_and_brackets() -> None:
         "non_blocking": True,
         "idempotent": False,
         "lightweight": False,
+        "by_device": False,
         "child_count": (1, None),
     }
     described = describe_class(Valid)
@@ -160,6 +161,7 @@ def test_a_class_description_contains_its_doc_traits_and_brackets() -> None:
         "non_blocking": False,
         "idempotent": True,
         "lightweight": False,
+        "by_device": False,
         "child_count": (0, 0),
     }
 

@@ -246,6 +246,14 @@ def test_only_the_visits_of_a_request_can_be_read() -> None:
     assert arrived <= started <= ended
 
 
+def test_a_traced_pipe_can_be_replaced(spans: Any) -> None:
+    with hami.pipe("Identity") as pipe:
+        traced = hami.observe.opentelemetry(pipe)
+        traced.replace("S[Identity,Identity]")
+        assert traced({"data": 1})["result"] == 1
+        assert pipe({"data": 2})["result"] == 2
+
+
 def test_a_stream_is_one_span(spans: Any) -> None:
     async def parts() -> list[int]:
         return [part async for part in traced.astream({"data": 3})]

@@ -12,10 +12,10 @@ from hami.observe.node_stats import NodeStats
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from hami._runtime.spans import opentelemetry
     from hami.observe.description import BackendDescription, NodeDescription, PartDescription, PipeDescription
     from hami.observe.metrics import prometheus
     from hami.observe.secrets import redact
-    from hami.observe.spans import opentelemetry
     from hami.observe.trace import Trace
 
 __all__ = [
@@ -35,14 +35,14 @@ __all__ = [
 
 # Loaded when they are used, because every program imports this package.
 _MODULES = {
-    "BackendDescription": "description",
-    "NodeDescription": "description",
-    "PartDescription": "description",
-    "PipeDescription": "description",
-    "Trace": "trace",
-    "opentelemetry": "spans",
-    "prometheus": "metrics",
-    "redact": "secrets",
+    "BackendDescription": "hami.observe.description",
+    "NodeDescription": "hami.observe.description",
+    "PartDescription": "hami.observe.description",
+    "PipeDescription": "hami.observe.description",
+    "Trace": "hami.observe.trace",
+    "opentelemetry": "hami._runtime.spans",
+    "prometheus": "hami.observe.metrics",
+    "redact": "hami.observe.secrets",
 }
 
 
@@ -58,4 +58,4 @@ if not TYPE_CHECKING:
             raise AttributeError(f"module 'hami.observe' has no attribute {name!r}")
         import importlib
 
-        return getattr(importlib.import_module(f"hami.observe.{_MODULES[name]}"), name)
+        return getattr(importlib.import_module(_MODULES[name]), name)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from hami._runtime.pipe import Pipe
+    from hami import _core
 
 
-def load_pipe(pipe: Pipe, requests: list[dict[str, Any]], **options: Any) -> dict[str, Any]:
+class _Pipe(Protocol):
+    """A `hami.Pipe`."""
+
+    _core: _core.Pipe
+
+
+def load_pipe(pipe: _Pipe, requests: list[dict[str, Any]], **options: Any) -> dict[str, Any]:
     """Call a pipe from several threads, and return what was measured.
 
     A closed loop has `clients`, `warmup` and `calls` or `seconds`; an open loop has `arrivals`. `seed` makes the choice

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, Protocol
 
-from hami._errors import ConfigError
-from hami._runtime.pipe import Pipe
+from hami._errors import ConfigError, DataTypeError
 from hami.observe.histogram import Histogram
 from hami.observe.lane_stats import COUNTS as LANE_COUNTS
 from hami.observe.node_stats import NodeStats
@@ -49,6 +48,12 @@ ITEMS = tuple(float(1 << power) for power in range(11))
 Labels = tuple[str, ...]
 
 
+class Pipe(Protocol):
+    """A `hami.Pipe`, of which only the statistics are read."""
+
+    def stats(self) -> dict[str, NodeStats]: ...
+
+
 def prometheus(pipes: Pipe | Mapping[Any, Pipe], labels: Sequence[str] = ("pipe",)) -> Collector:
     """Return a collector of the statistics of one or several pipes, for a registry of prometheus-client.
 
@@ -72,13 +77,11 @@ def prometheus(pipes: Pipe | Mapping[Any, Pipe], labels: Sequence[str] = ("pipe"
         ConfigError: prometheus-client is not installed.
         DataTypeError: `pipes` is neither a pipe nor a mapping.
     """
-    if isinstance(pipes, Pipe):
-        return _Collector({(): pipes}, ())
-    if not isinstance(pipes, Mapping):
-        from hami._errors import DataTypeError
-
+    if isinstance(pipes, Mapping):
+        return _Collector(pipes, tuple(labels))
+    if not hasattr(pipes, "stats"):
         raise DataTypeError(f"prometheus() takes a pipe or a mapping from names to pipes, got {type(pipes).__name__}")
-    return _Collector(pipes, tuple(labels))
+    return _Collector({(): pipes}, ())
 
 
 class _Collector(Collector):

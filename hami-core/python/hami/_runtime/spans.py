@@ -45,7 +45,7 @@ def opentelemetry(pipe: Pipe, tracer_provider: trace.TracerProvider | None = Non
     """
     tracer = trace.get_tracer("hami", tracer_provider=tracer_provider)
     traced = object.__new__(_TracedPipe)
-    traced._core = pipe._core
+    vars(traced).update(vars(pipe))
     traced._tracer = tracer
     return traced
 
