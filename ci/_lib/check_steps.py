@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hami_build.steps import Failure
@@ -46,17 +46,12 @@ class Steps:
         return f"\n{result} in {time.monotonic() - self.started:.1f} s"
 
 
-def static_check(check: static.Check) -> Work:
+def run_static(steps: Steps, files: Sequence[str]) -> None:
     def work() -> tuple[bool, str]:
-        done = check.run(capture=True)
+        done = static.run(Path(sys.executable), files=files, capture=True)
         return done.returncode == 0, "" if done.returncode == 0 else done.stdout
 
-    return work
-
-
-def run_static(steps: Steps) -> None:
-    for check in static.checks(Path(sys.executable)):
-        steps.take(check.name, static_check(check))
+    steps.take("static checks", work)
 
 
 def run_tests(steps: Steps, tests: Selection) -> None:

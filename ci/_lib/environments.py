@@ -57,7 +57,7 @@ def made_by(folder: Path, python: str) -> bool:
     if not stamp_of(folder):
         return False
     settings = dict(line.split(" = ", 1) for line in (folder / "pyvenv.cfg").read_text("utf-8").splitlines())
-    return settings.get("executable") == os.path.realpath(python) and settings["version"] == sys.version.split()[0]
+    return settings.get("executable") == python and settings["version"] == sys.version.split()[0]
 
 
 def included(requirements: Path) -> list[Path]:
@@ -85,7 +85,7 @@ def is_current(name: str, python: str) -> bool:
 
 def ensure(name: str, python: str | None = None) -> Path:
     """Return the interpreter of the environment for ci/requirements/NAME.txt; create or update it first."""
-    python = python or sys.executable
+    python = os.path.realpath(python or sys.executable)  # one name for an interpreter and for its environments
     folder, requirements = CACHE / "envs" / name, REQUIREMENTS / f"{name}.txt"
     key = key_of(name, python)
     with exclusive(f"env-{name}"):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
-from _lib import affected, checkout, environments, in_place, plugin_wheels, pytest_jobs, static
+from _lib import affected, checkout, environments, in_place, plugin_wheels, pytest_jobs
 from _lib.affected import Selection
 from _lib.paths import REQUIREMENTS, ROOT, pyproject
 from hami_build.steps import Failure
@@ -263,13 +262,6 @@ def test_the_environment_has_what_the_plugins_need() -> None:
         wanted = [*project["dependencies"], *project["optional-dependencies"]["test"]]
         ours = [each for each in wanted if not each.startswith(("hami-", "pytest"))]
         assert [each for each in ours if each not in lines] == [], folder.name
-
-
-def test_every_command_and_every_cpp_file_is_checked() -> None:
-    assert {"check", "prose", "test", "wheels"} <= {path.name for path in static.python_commands()}
-    names = [str(path.relative_to(ROOT)) for path in static.cpp_files()]
-    assert any(fnmatchcase(name, "hami-core/src/*.cpp") for name in names)
-    assert all(static.is_cpp(name) for name in names)
 
 
 def test_included_requirements_change_the_key(tmp_path: Path) -> None:

@@ -221,7 +221,7 @@ TEST_CASE("a missing instance name is found before any backend is made") {
   config.nodes = {{"a", {{"backend", "Identity"}, {"next", "b"}}}, {"b", {{"node_entrypoint", "List[Identity]"}}}};
   CHECK(problems_of(config) == std::vector<std::string>{"instance \"node.b\" not found; did you mean node.a?\n"
                                                         "  in  DagDispatcher\n      ^^^^^^^^^^^^^"});
-  config.nodes[0].keys[0].second = Value("Nobody");  // which may register any name
+  config.nodes[0].keys[0].second = Value("Other");  // which may register any name
   CHECK_EQ(problems_of(config).size(), 1u);
 }
 

@@ -251,7 +251,7 @@ def test_a_policy_accepts_only_its_repositories() -> None:
     ours = Policy(require_attestation=frozenset({"https://github.com/acme/words"}))
     anyone.require_publisher("acme-one", [PUBLISHER], "")
     ours.require_publisher("acme-one", [PUBLISHER, PUBLISHER._replace(source="https://github.com/acme/words")], "")
-    Policy().require_publisher("acme-one", [], "nobody")
+    Policy().require_publisher("acme-one", [], "stranger")
     with pytest.raises(hami.PluginError) as caught:
         ours.require_publisher("acme-one", [PUBLISHER], "")
     assert str(caught.value) == (

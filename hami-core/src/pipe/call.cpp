@@ -210,8 +210,8 @@ void Call::wait_inside() {
     for (const Slot& slot : slots_) until = std::max(until, slot.request->deadline);
     try {
       wait.emplace(Dependency{token_, until});
-    } catch (const Error& circle) {
-      give_up(circle);
+    } catch (const Error& cycle) {
+      give_up(cycle);
       return;
     }
   }

@@ -40,8 +40,8 @@ TEST_CASE("so it has where more callers wait than are run, and where the sizes o
         Course{BatchingMode::kAdaptive, 64, 4, 16, 0.95}, Course{BatchingMode::kAdaptive, 32, 2, 32, 0.76}}) {
     CAPTURE(course.callers);
     CAPTURE(course.max_items);
-    const Nanoseconds company = course.mode == BatchingMode::kGreedy ? 3'000'000 : 0;
-    SharedDevice device(course.instances, course.max_items, {course.mode, course.max_items, 1, company});
+    const Nanoseconds delay = course.mode == BatchingMode::kGreedy ? 3'000'000 : 0;
+    SharedDevice device(course.instances, course.max_items, {course.mode, course.max_items, 1, delay});
     device.run(course.callers);
     CHECK_GT(device.rate(), course.min_items * SharedDevice::kMostRate);
   }
