@@ -9,9 +9,8 @@ from pathlib import Path
 
 from hami_build.steps import Failure
 
-from . import in_place, pytest_jobs, runners, static
+from . import in_place, runners, static
 from .affected import Selection
-from .bootstrap import base_python
 from .environments import ensure
 from .paths import ROOT
 from .totals import Totals
@@ -56,7 +55,7 @@ def run_static(steps: Steps, files: Sequence[str]) -> None:
 
 def run_tests(steps: Steps, tests: Selection) -> None:
     """Build what the tests need, and run them."""
-    files = pytest_jobs.test_files(ROOT, tests.files)
+    files = runners.test_files(ROOT, tests.files)
     pages = sorted(tests.pages)
     left_out: dict[str, str] = {}
     needs_module = bool(pages) or any(not file.startswith("tests/ci/") for file in files)
@@ -89,12 +88,12 @@ def run_cpp() -> tuple[bool, str]:
 
 def run_python(files: list[str], pages: list[str]) -> tuple[bool, str]:
     here = Path(sys.executable)
-    others = {"tests/ci/": ensure("tools", base_python())} if any(f.startswith("tests/ci/") for f in files) else {}
-    jobs = pytest_jobs.plan(files, others, here)
+    tools = ensure("tools") if any(file.startswith("tests/ci/") for file in files) else here
+    totals = Totals()
     if pages:
-        chosen = " or ".join(Path(page).stem for page in pages)
-        jobs.insert(0, pytest_jobs.Job(here, ROOT, ["tests/python/test_docs.py"], ["-k", chosen]))
-    outcomes = pytest_jobs.run_jobs(jobs)
-    counts = {key: sum(outcome.counts[key] for outcome in outcomes) for key in ("passed", "failed", "skipped")}
+        chosen = runners.Options(("-k", " or ".join(Path(page).stem for page in pages)))
+        runners.pytest(here, [ROOT / "tests" / "python" / "test_docs.py"], "documents", totals, chosen, quiet=True)
+    runners.in_parallel(files, lambda folder: tools if folder == "tests/ci" else here, totals)
+    counts = {"passed": totals.passed, "failed": len(totals.failed), "skipped": len(totals.skipped)}
     told = ", ".join(f"{count} {key}" for key, count in counts.items() if count)
-    return all(outcome.passed for outcome in outcomes), f"{told} of {len(files)} files and {len(pages)} documents"
+    return not totals.failed, f"{told} of {len(files)} files and {len(pages)} documents"

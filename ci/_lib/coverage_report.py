@@ -5,20 +5,17 @@ The tier starts this module in an environment of its own: python -m _lib.coverag
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 import sys
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from pathlib import Path, PurePosixPath
+from collections.abc import Mapping
+from pathlib import Path
 
 from hami_build.steps import environment, guarded, run, step
 
-from . import environments, in_place, pytest_jobs, runners
+from . import environments, in_place, plugin_wheels, runners
 from .affected import everything
-from .bootstrap import base_python
 from .paths import CACHE, ROOT
 from .totals import Totals
 
@@ -26,7 +23,6 @@ WORK = CACHE / "coverage"
 BUILD = CACHE / "build" / "coverage"
 PAGE = ROOT / "tests" / "coverage.md"
 COMPILER = ("-DCMAKE_C_COMPILER=gcc", "-DCMAKE_CXX_COMPILER=g++")
-Lines = dict[str, tuple[int, int]]  # by file: lines that ran, and all that can
 TITLE = """\
 # Line coverage
 
@@ -40,7 +36,7 @@ def measure(totals: Totals) -> None:
     if not shutil.which("g++"):
         totals.skip("coverage", "g++ is missing (Debian, Ubuntu: apt install g++)")
         return
-    python = environments.ensure("coverage", base_python())
+    python = environments.ensure("coverage")
     done = subprocess.run([str(python), "-m", "_lib.coverage_report"], cwd=ROOT / "ci", env=environment(), check=False)
     totals.check(done.returncode == 0, "coverage: see above")
 
@@ -54,7 +50,7 @@ def main() -> int:
     left_out = in_place.link()
     runners.doctest(BUILD / "tests" / "cpp" / "hami_tests", "cpp", Totals())
     run_python(left_out)
-    PAGE.write_text(page(cpp_lines(), python_lines()), "utf-8")
+    PAGE.write_text(f"{TITLE}\n## C++\n\n{cpp_table()}\n## Python\n\n{python_table()}", "utf-8")
     print(f"written: {PAGE.relative_to(ROOT)}")
     return 0
 
@@ -64,88 +60,33 @@ def run_python(left_out: Mapping[str, str]) -> None:
 
     Some tests fail because they are measured: they limit the time or the imports of a program. Other tiers run them.
     """
+    plugins = [in_place.package_of(folder).name for folder in plugin_wheels.folders() if folder.name not in left_out]
     settings = WORK / "coveragerc"
     settings.write_text(
-        "[run]\nparallel = true\npatch = subprocess, _exit\n"
-        f"data_file = {WORK}/data\nsource_pkgs = {','.join(['hami', *packages(left_out)])}\n",
+        "[run]\nparallel = true\npatch = subprocess, _exit\nrelative_files = true\n"
+        f"data_file = {WORK}/data\nsource_pkgs = {','.join(['hami', *plugins])}\n",
         "utf-8",
     )
-    files = pytest_jobs.test_files(ROOT, everything(ROOT).files)
-    chosen = [file for file in files if not file.startswith(("tests/ci/", "tests/abi/"))]
-    present = [file for file in chosen if not any(f"/{name}/" in file for name in left_out)]
+    files = runners.test_files(ROOT, everything(ROOT).files)
+    absent = ("tests/ci/", "tests/abi/", *(f"hami-plugins/{name}/" for name in left_out))
     os.environ["COVERAGE_RCFILE"] = str(settings)
-    jobs = pytest_jobs.plan(present, {}, Path(sys.executable))
-    for job in jobs:
-        job.runner = ["-m", "coverage", "run", "-m", "pytest"]
     with step("running the tests of the package and the plugins"):
-        pytest_jobs.run_jobs(jobs, remembering=False)
+        chosen = [file for file in files if not file.startswith(absent)]
+        runner = ("-m", "coverage", "run", "-m", "pytest")
+        runners.in_parallel(chosen, lambda folder: Path(sys.executable), Totals(), runner)
 
 
-def packages(left_out: Mapping[str, str]) -> list[str]:
-    from . import plugin_wheels
-
-    return [in_place.package_of(folder).name for folder in plugin_wheels.folders() if folder.name not in left_out]
-
-
-def cpp_lines() -> Lines:
-    report = WORK / "cpp.json"
-    gcovr = Path(sys.executable).with_name("gcovr")
-    command = [gcovr, "--root", ROOT, "--object-directory", BUILD, "--filter", f"{ROOT}/hami-core/"]
-    command += ["--exclude", f"{ROOT}/hami-core/docs/"]
-    run([*command, "--gcov-ignore-parse-errors", "--json-summary", report], log="coverage-gcovr")
-    files = json.loads(report.read_text("utf-8"))["files"]
-    return {file["filename"]: (file["line_covered"], file["line_total"]) for file in files}
+def cpp_table() -> str:
+    command = [Path(sys.executable).with_name("gcovr"), "--root", ROOT, "--object-directory", BUILD]
+    command += ["--filter", f"{ROOT}/hami-core/", "--exclude", f"{ROOT}/hami-core/docs/", "--gcov-ignore-parse-errors"]
+    return run([*command, "--markdown", "-"], log="coverage-gcovr")
 
 
-def python_lines() -> Lines:
-    report = WORK / "python.json"
+def python_table() -> str:
     coverage = [sys.executable, "-m", "coverage"]
     env = environment(COVERAGE_RCFILE=str(WORK / "coveragerc"))
-    run([*coverage, "combine", WORK], log="coverage-combine", env=env)
-    run([*coverage, "json", "-o", report], log="coverage-json", env=env)
-    files = json.loads(report.read_text("utf-8"))["files"]
-    found = {}
-    for name, file in files.items():
-        path = Path(name) if Path(name).is_absolute() else ROOT / "ci" / name
-        summary = file["summary"]
-        found[str(path.resolve().relative_to(ROOT))] = (summary["covered_lines"], summary["num_statements"])
-    return found
-
-
-def room_of(file: str) -> str:
-    """The part of the core or the Python package that a file belongs to."""
-    parts = PurePosixPath(file).parts
-    if parts[:2] == ("hami-core", "src"):
-        return f"core: {parts[2]}"
-    if parts[:3] == ("hami-core", "python", "bind"):
-        return "core: Python binding"
-    if parts[:3] == ("hami-core", "python", "hami"):
-        return ".".join(parts[2:-1])
-    if parts[0] == "hami-core":
-        return f"core: {parts[1]}"
-    return parts[3] if parts[0] == "hami-plugins" else parts[0]
-
-
-def summed(lines: Lines) -> dict[str, tuple[int, int]]:
-    groups: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for file, counts in lines.items():
-        groups[room_of(file)].append(counts)
-    return {name: (sum(c for c, _ in each), sum(n for _, n in each)) for name, each in sorted(groups.items())}
-
-
-def page(cpp: Lines, python: Lines) -> str:
-    parts = [TITLE]
-    for title, column, lines in (("C++", "room", cpp), ("Python", "package", python)):
-        groups = summed(lines)
-        total = (sum(c for c, _ in groups.values()), sum(n for _, n in groups.values()))
-        parts += [f"## {title}", table(column, {**groups, "all": total}.items())]
-    return "\n".join(parts)
-
-
-def table(column: str, rows: Iterable[tuple[str, tuple[int, int]]]) -> str:
-    lines = [f"| {column} | lines | covered |", "|---|---:|---:|"]
-    lines += [f"| {name} | {total} | {100 * covered / total:.0f} % |" for name, (covered, total) in rows if total]
-    return "\n" + "\n".join(lines) + "\n"
+    run([*coverage, "combine", WORK], log="coverage-combine", env=env, cwd=ROOT)
+    return run([*coverage, "report", "--format=markdown"], log="coverage-report", env=env, cwd=ROOT)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from _lib import affected, checkout, environments, in_place, plugin_wheels, pytest_jobs
+from _lib import affected, checkout, environments, in_place, plugin_wheels, runners
 from _lib.affected import Selection
 from _lib.paths import REQUIREMENTS, ROOT, pyproject
+from _lib.totals import Totals
 from hami_build.steps import Failure
 
 # Files in the root folder that no test reads; the static checks look at them.
@@ -171,50 +172,41 @@ def test_known_files_are_those_that_are_there_and_not_ignored(repository: Path) 
     assert checkout.known_files(repository) == [".gitignore", "changed", "committed", "kept"]
 
 
-# ---- running tests side by side ----
-
-
-def test_files_are_split_so_that_each_part_takes_about_as_long() -> None:
-    durations = {"a": 10.0, "b": 6.0, "c": 5.0, "d": 1.0}
-    assert pytest_jobs.split(list("abcd"), durations, 2) == [["a", "d"], ["b", "c"]]
-
-
-def test_files_that_take_no_time_are_one_job() -> None:
-    assert pytest_jobs.split(list("abc"), dict.fromkeys("abc", 0.1), 2) == [["a", "b", "c"]]
+# ---- running tests in parallel ----
 
 
 @pytest.fixture
-def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project with two test files, one of which fails."""
-    monkeypatch.setattr(pytest_jobs, "ROOT", tmp_path)
-    monkeypatch.setattr(pytest_jobs, "DURATIONS", tmp_path / "durations.json")
+def suites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with two folders of tests; a file in one of them fails."""
+    monkeypatch.setattr(runners, "ROOT", tmp_path)
     (tmp_path / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")
-    folder = tmp_path / "tests"
-    folder.mkdir()
-    (folder / "test_good.py").write_text("def test_it(): pass\n")
-    (folder / "test_bad.py").write_text("def test_it(): assert 0, 'because'\n")
+    texts = {
+        "one/test_good.py": "def test_it(): pass\n",
+        "one/test_bad.py": "def test_it(): assert 0, 'because'\n",
+        "two/test_good.py": "def test_it(): pass\n",  # a module of the same name
+    }
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
     return tmp_path
 
 
-def test_only_a_job_that_fails_is_shown(jobs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    files = pytest_jobs.test_files(jobs, ["tests"])
-    assert files == ["tests/test_bad.py", "tests/test_good.py"]
-    planned = [pytest_jobs.Job(Path(sys.executable), jobs, [file]) for file in files]
-    outcomes = pytest_jobs.run_jobs(planned)
-    assert sorted((outcome.passed, *outcome.counts.values()) for outcome in outcomes) == [
-        (False, 0, 1, 0),
-        (True, 1, 0, 0),
-    ]
+def test_every_file_runs_and_only_a_run_that_fails_is_shown(suites: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = runners.test_files(suites, ["one", "two/test_good.py"])
+    assert files == ["one/test_bad.py", "one/test_good.py", "two/test_good.py"]
+    totals = Totals()
+    runners.in_parallel(files, lambda folder: Path(sys.executable), totals)
+    assert (totals.passed, totals.failed) == (2, ["one: one.test_bad::test_it"])
     shown = capsys.readouterr().out
     assert "because" in shown
-    assert "1 passed" not in shown
-    assert sorted(pytest_jobs.known_durations()) == files
+    assert shown.count(" in ") == 1
 
 
-def test_files_that_are_skipped_as_a_whole_have_not_failed(jobs: Path) -> None:
-    (jobs / "tests" / "test_peers.py").write_text("import pytest\npytest.importorskip('absent_package')\n")
-    (outcome,) = pytest_jobs.run_jobs([pytest_jobs.Job(Path(sys.executable), jobs, ["tests/test_peers.py"])])
-    assert (outcome.passed, outcome.counts) == (True, {"passed": 0, "failed": 0, "skipped": 1})
+def test_files_that_are_skipped_as_a_whole_have_not_failed(suites: Path) -> None:
+    (suites / "one" / "test_peers.py").write_text("import pytest\npytest.importorskip('absent_package')\n")
+    totals = Totals()
+    runners.in_parallel(["one/test_peers.py"], lambda folder: Path(sys.executable), totals)
+    assert (totals.passed, totals.failed, len(totals.skipped)) == (0, [], 1)
 
 
 # ---- the development build ----
@@ -274,10 +266,3 @@ def test_included_requirements_change_the_key(tmp_path: Path) -> None:
 def test_git_is_told_from_a_folder_without_it(tmp_path: Path) -> None:
     with pytest.raises(Failure, match="not a git repository"):
         checkout.changed_files(tmp_path)
-
-
-def test_files_of_two_folders_are_in_separate_jobs() -> None:
-    files = ["tests/abi/test_headers.py", "tests/python/test_pipe.py"]
-    jobs = pytest_jobs.plan(files, {}, Path(sys.executable))
-    assert sorted(job.targets for job in jobs) == [[file] for file in files]
-    assert {job.folder for job in jobs} == {ROOT}
