@@ -1,4 +1,4 @@
-"""instance_num = "auto": a node whose classes are lightweight has an instance for each CPU and uses as many as pay."""
+"""instance_num = "auto": a lightweight node has an instance for each CPU and uses more while throughput improves."""
 
 from __future__ import annotations
 

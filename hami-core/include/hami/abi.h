@@ -121,7 +121,7 @@ typedef struct hami_dict hami_dict;       /* the keys of one request, of `params
 #define HAMI_EACH_REQUEST_BY_ENGINE \
   3u /* as 1, and for `data` in CPU memory if the instance's engine works on a device */
 
-/* As max_items: any number, and the node learns how many pay. A core that does not know it takes it as no limit. */
+/* As max_items: any number, and the node learns the batch size. A core that does not know it takes it as no limit. */
 #define HAMI_AUTO UINT64_MAX
 
 /* The core reads a field only if struct_size covers it. Those from `range` on may be NULL. */

@@ -38,7 +38,7 @@ struct Range {
   static constexpr std::size_t kUnbounded = SIZE_MAX;
   static constexpr std::size_t kAuto = SIZE_MAX - 1;  // above every number, so that it gives way to one
   std::size_t min = 1;
-  std::size_t max = kUnbounded;  // kUnbounded: none declared; kAuto: any number, and the node learns how many pay
+  std::size_t max = kUnbounded;  // kUnbounded: none declared; kAuto: any number, and the node learns the batch size
   bool declared() const noexcept { return max != kUnbounded; }
   bool is_auto() const noexcept { return max == kAuto; }
 };

@@ -11,7 +11,7 @@
 
 namespace hami_cuda {
 
-constexpr hami::Range kAnyNumber{1, HAMI_AUTO};  // of requests: the node learns how many pay
+constexpr hami::Range kAnyNumber{1, HAMI_AUTO};  // of requests: the node learns the batch size
 
 class CudaBackend : public hami::Backend {
  public:

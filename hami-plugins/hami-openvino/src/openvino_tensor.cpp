@@ -103,7 +103,7 @@ class OpenvinoTensor : public hami::Backend {
   }
   void forward_(hami::Batch batch) override { run_batch(batch, *session_, report_); }
   // One request at a time if requests are not joined, N rows where the model takes exactly N. With a free axis the node
-  // learns how many rows pay.
+  // learns the batch size.
   hami::Range range_() const override {
     const Model& model = session_->model();
     if (!model.joins()) return {1, 1};

@@ -147,7 +147,7 @@ class Backend:
     """Minimum batch size in items: an int from 1, or a property or method that is read after `init`."""
     max: Any = None
     """Maximum batch size in items: an int from 1, or a property or method that is read after `init`. "auto": `forward`
-    takes any number, and the node learns how many pay. None: one item, unless the node's `max` says otherwise."""
+    takes any number, and the node learns the batch size. None: one item, unless the node's `max` says otherwise."""
     thread: Literal["dedicated", "serialized", "concurrent"] = "dedicated"
     """Where an instance runs: on a thread of its own; on any thread, one call at a time; or on any threads at once."""
     non_blocking: bool = False
@@ -156,7 +156,7 @@ class Backend:
     """Whether a failed batch may run again, request by request."""
     lightweight: bool = False
     """Whether another instance costs nearly nothing, for example because all share one model. A node of such classes
-    has as many instances as pay, unless `instance_num` says otherwise."""
+    adds instances while throughput improves, unless `instance_num` says otherwise."""
     by_device: bool = False
     """Whether plugins may implement the name for devices: requests whose `data` lies in the memory of a device go to
     the implementation for that device, all others to this class."""

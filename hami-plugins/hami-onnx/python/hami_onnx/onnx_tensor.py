@@ -19,7 +19,7 @@ class OnnxTensor(OnnxModelBackend):
     Requests with equal shapes run together if the graph proves, or a test at the start shows, that rows are
     independent; every other model runs request by request. `batched` and `batch_axes` say otherwise. Data without the
     batch axis is one row, and its result has no batch axis. A model with a fixed batch size N runs in blocks of N rows,
-    and a short block is padded with copies of a row; with a dynamic one, the node learns how many rows pay.
+    and a short block is padded with copies of a row; with a dynamic one, the node learns the batch size.
     """
 
     _model: Model | None = None
