@@ -240,3 +240,26 @@ TEST_CASE("a copy that is refused says so in its event") {
   event_of(waiting).wait();
   CHECK_FALSE(event_of(waiting).error());
 }
+
+TEST_CASE("the request that represents a batch has the rows of each request, also of a CatSplit inside another one") {
+  Journal journal;
+  std::vector<std::vector<std::int64_t>> seen;
+  define_noted("TestFirst", journal, [](Batch batch) {
+    for (Request* request : batch) answer(*request, Value(1));
+  });
+  define_noted("TestRows", journal, [&](Batch batch) {
+    std::vector<std::int64_t> rows;
+    if (const Value* known = batch[0].dict.find("tensor_rows"))
+      for (std::size_t i = 0; i < known->as_list().size(); ++i) rows.push_back(known->as_list().at(i).as_int());
+    seen.push_back(rows);
+    answer(batch[0], Value(1));
+  }, {1, 8});
+  std::vector<Dict> dicts = requests_of({1, 2});
+  dicts[1].enter("request_size", Value(3));
+  for (const char* nested : {"TestRows", "CatSplit[TestFirst,TestRows,TestFirst]"}) {
+    TestPipe pipe({{"backend", std::string("CatSplit[TestFirst,") + nested + ",TestFirst]"}, {"max", 8}});
+    CHECK_EQ(told(pipe.call_many(dicts)), "1, 1");
+    CHECK_EQ(told(pipe.call_many(requests_of({1}))), "1");
+  }
+  CHECK(seen == std::vector<std::vector<std::int64_t>>{{1, 3}, {}, {1, 3}, {}});
+}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from hami._errors import Error
@@ -10,7 +10,7 @@ from hami._errors import Error
 if TYPE_CHECKING:
     from hami import Request
 
-__all__ = ["fail_request", "group_requests"]
+__all__ = ["fail_request", "group_requests", "joined_rows"]
 
 V = TypeVar("V")
 
@@ -85,3 +85,9 @@ def fail_request(request: Request, error: Error) -> None:
         each.__traceback__ = None
         each = each.__cause__ or each.__context__
     request.fail(error)
+
+
+def joined_rows(request: Request) -> list[int]:
+    """Return the number of rows of each request that a request of CatSplit represents; empty: it represents itself."""
+    rows = request.get("tensor_rows", None)
+    return list(rows) if isinstance(rows, Sequence) else []

@@ -38,8 +38,13 @@ class CatSplit final : public Backend {
     all->dict = batch[0].dict;
     if (!result_to_data(*all, cat_->label())) throw *all->error;
     all->items = 0;
-    for (const Request* request : batch) all->items += count_rows(*request);
+    std::vector<Value> rows;
+    for (const Request* request : batch) {
+      add_rows(rows, *request);
+      all->items += count_rows(*request);
+    }
     clear_tensor_rows(*all);
+    if (rows.size() > 1) all->dict.enter(std::string(kTensorRows), make_list(std::move(rows)));
     all->dict.set(kRequestSize, static_cast<std::int64_t>(all->items));
     merge_urgency(*all, batch);
     Request* one = all.get();
@@ -48,6 +53,16 @@ class CatSplit final : public Backend {
       all->fail(Error(ErrorCode::kNoResult, infer_->label() + " left no `result`"));
     if (all->error) throw *all->error;
     return *all->dict.find(kResult);
+  }
+
+  // A request that represents others, of a CatSplit around this one, has the rows of each.
+  static void add_rows(std::vector<Value>& rows, const Request& request) {
+    const Value* known = request.dict.find(kTensorRows);
+    if (known == nullptr || known->kind() != Kind::kList) {
+      rows.emplace_back(static_cast<std::int64_t>(count_rows(request)));
+      return;
+    }
+    for (std::size_t i = 0; i < known->as_list().size(); ++i) rows.push_back(known->as_list().at(i));
   }
 
   // `all` gets the latest deadline and the highest priority of the batch. It is cancelled only when all requests are.

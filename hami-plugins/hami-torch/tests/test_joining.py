@@ -308,6 +308,21 @@ def test_a_watched_row_that_differs_ends_the_joining(pipe, wrongly_independent, 
     assert any("depend on their neighbours" in sentence for sentence in running.explain())
 
 
+@pytest.mark.parametrize("instances", [1, 3])
+def test_the_requests_of_cat_split_are_watched(pipe, wrongly_independent, caplog, instances):
+    chain = "CatSplit[CatTensor, TorchModel, SplitTensor]"
+    running = pipe(chain, model=wrongly_independent, max=4, batching="greedy", instance_num=instances)
+    with caplog.at_level(logging.WARNING, "hami.rows"):
+        for _ in range(3):
+            requests = [{"data": torch.full((rows, WIDTH), value)} for rows, value in ((1, 1.0), (2, 5.0), (1, 3.0))]
+            requests[1]["data"][0] += 2
+            running(requests)
+            assert [hami.to_numpy(request["result"])[:, 0].tolist() for request in requests] == [[0], [1, -1], [0]]
+    assert len(warnings_in(caplog)) == 1
+    counters = running.stats()["default"].counters
+    assert counters["watched"] == counters["watch_differences"] == 1
+
+
 def test_a_watched_row_of_a_declared_model_is_logged_and_joined_on(pipe, wrongly_independent, caplog):
     running = pipe("TorchModel", model=wrongly_independent, max=2, batching="greedy", batched=True)
     requests = [{"data": torch.full((1, WIDTH), value)} for value in (1.0, 3.0)]

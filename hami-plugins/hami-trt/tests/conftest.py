@@ -11,11 +11,20 @@ import fake_tensorrt
 import hami
 import numpy as np
 import pytest
+from hami_model_check import findings
 
 from hami_trt import _tensorrt
 
 require_library = _tensorrt.require_library
 _tensorrt.require_library = lambda: None  # the fake replaces a library that is not installed
+
+
+@pytest.fixture(autouse=True)
+def no_findings(monkeypatch, tmp_path):
+    """Keep findings about engines for one test only."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(findings, "_in_memory", {})
+
 
 CUDA_TESTS = Path(__file__).resolve().parents[2] / "hami-cuda" / "tests"
 

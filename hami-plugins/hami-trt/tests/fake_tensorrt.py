@@ -65,6 +65,11 @@ PROGRAMS = {
         lambda given: {"y": given["x"][:, :1] * 0 + len(given["x"])},
         lambda given: {"y": (given["x"][0], 1)},
     ),
+    "centered": Program(lambda given: {"y": given["x"] - given["x"].mean(0)}, lambda given: {"y": given["x"]}),
+    "centered above 1e6": Program(  # which no test of rows tries
+        lambda given: {"y": given["x"] - given["x"].mean(0) * (abs(given["x"]).max(initial=0) > 1e6)},
+        lambda given: {"y": given["x"]},
+    ),
     "sum and difference": Program(
         lambda given: {"sum": given["a"] + given["b"], "difference": given["a"] - given["b"]},
         lambda given: {"sum": given["a"], "difference": given["a"]},

@@ -36,7 +36,7 @@ def ask(pipe, *values: float) -> list[float]:
 
 
 def test_the_second_run_of_a_shape_is_captured_and_later_ones_replay_it(pipe, engine, fake, driver):
-    doubled = pipe(ALONE, model=engine(), max=4)
+    doubled = pipe(ALONE, model=engine(), max=4, batched=False)
     launches = driver.fake_graph_launches()
     assert ask(doubled, 1) == [2]
     assert (fake.runs, driver.fake_graph_launches() - launches) == (1, 0)
@@ -73,7 +73,7 @@ def test_a_failed_capture_leaves_no_work_behind(engine, fake, driver, monkeypatc
 
 
 def test_each_shape_has_a_graph_on_the_same_memory(pipe, engine, fake, driver):
-    doubled = pipe(ALONE, model=engine(), max=4)
+    doubled = pipe(ALONE, model=engine(), max=4, batched=False)
     allocations = []
     for turn in range(5):
         for count in (1, 3, 4, 2):
@@ -120,7 +120,7 @@ def test_graph_false_turns_it_off(pipe, engine, driver):
 
 def test_beyond_the_limit_other_shapes_run_without_a_graph(pipe, engine, fake, driver, monkeypatch):
     monkeypatch.setattr(_graphs, "MAX_GRAPHS", 2)
-    doubled = pipe(ALONE, model=engine(), max=4)
+    doubled = pipe(ALONE, model=engine(), max=4, batched=False)
     for _ in range(4):
         for count in (1, 2, 3, 4):
             assert ask(doubled, *range(count)) == [2 * value for value in range(count)]
@@ -180,7 +180,7 @@ def test_libraries_before_tensorrt_10_make_contexts_without_memory_in_their_way(
 
 
 def test_a_failed_run_fails_its_request_and_leaves_the_graphs(pipe, engine, fake, driver):
-    doubled = pipe(ALONE, model=engine(), max=4)
+    doubled = pipe(ALONE, model=engine(), max=4, batched=False)
     assert [ask(doubled, value) for value in range(2)] == [[0], [2]]
     fake.failures["execute_async_v3"] = "Error Code 1: Cuda Runtime (invalid argument)"
     with pytest.raises(hami.RequestError, match="failed to run the engine on float32"):

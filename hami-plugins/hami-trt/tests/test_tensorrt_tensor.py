@@ -49,13 +49,13 @@ def test_requests_run_together_and_each_gets_its_rows(pipe, engine):
 
 
 def test_the_profile_limits_the_batch_size(pipe, engine):
-    counted = pipe("TensorrtTensor", model=engine(**ROWS), batching="greedy")
+    counted = pipe("TensorrtTensor", model=engine(**ROWS), batching="greedy", batched=True)
     requests = counted([{"data": rows(1)} for _ in range(6)])
     assert [request["result"].item() for request in requests] == [4, 4, 4, 4, 2, 2]
 
 
 def test_max_of_the_node_can_lower_but_not_raise_that_of_the_profile(pipe, engine):
-    counted = pipe("TensorrtTensor", model=engine(**ROWS), batching="greedy", max=2)
+    counted = pipe("TensorrtTensor", model=engine(**ROWS), batching="greedy", max=2, batched=True)
     assert [request["result"].item() for request in counted([{"data": rows(1)} for _ in range(3)])] == [2, 2, 1]
     with pytest.raises(hami.ConfigError, match="max"):
         pipe("TensorrtTensor", model=engine(), max=5)
@@ -184,7 +184,8 @@ SMALL_AND_LARGE = {**ROWS, "profiles": [{"x": [(1, 2), (1, 2), (2, 2)]}, {"x": [
 
 
 def test_each_instance_has_its_own_profile(pipe, engine, fake):
-    counted = pipe("TensorrtTensor", model=engine(**SMALL_AND_LARGE), instance_num=2, batching="greedy")
+    model = engine(**SMALL_AND_LARGE)
+    counted = pipe("TensorrtTensor", model=model, instance_num=2, batching="greedy", batched=True)
     assert [request["result"].item() for request in counted([{"data": rows(1)} for _ in range(8)])] == [8] * 8
     assert counted({"data": rows(1)})["result"].item() == 1
     assert sorted(context._profile for context in fake.contexts) == [0, 1]

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import hami
-from hami.batching import fail_request
+from hami.batching import fail_request, joined_rows
 from hami_model_check.row_watch import RowWatch
 
 from hami_torch._program import InputSpec, first_line
-from hami_torch._rows import own_rows
+from hami_torch._rows import concatenated, own_rows
 from hami_torch._tensor import (
     Structure,
     TensorBackend,
@@ -138,9 +138,13 @@ def run_together(
     """Call the program once for all requests and give each its rows of the output; `rows` is the count of each.
 
     Each request runs alone if the call fails, if an output has not one row per input row, or if the watch, which runs a
-    row of some batches again, finds that it depends on its neighbours.
+    row of some batches again, finds that it depends on its neighbours. The same holds for the requests that one request
+    of CatSplit represents.
     """
     total = sum(rows)
+    represented = joined_rows(items[0]) if len(items) == 1 and watch is not None else []
+    if represented and watch is not None and not watch.joins:
+        call = _one_by_one(call, represented)
     samples = [parts[0] for parts in inputs.columns]
     before = tensor_versions(samples)
     try:
@@ -156,6 +160,10 @@ def run_together(
             _fail_modified(items, first_line(error))
         return
     if len(items) == 1:
+        if represented and watch is not None and watch.joins and watch.is_due():
+            if not _is_the_same_alone(inputs, output, total, call, backend, watch):
+                run_together(items, inputs, rows, call, backend, watch)
+                return
         backend.give(items[0], output)
     elif any(tensor.ndim == 0 or tensor.shape[0] != total for tensor in tensors_of(output)):
         if tensor_versions(samples) == before:
@@ -170,6 +178,21 @@ def run_together(
         parts = map_tensors(output, lambda tensor: own_rows(tensor, rows))
         for index, item in enumerate(items):
             backend.give(item, _part(parts, index))
+
+
+def _one_by_one(call: Call, rows: list[int]) -> Call:
+    """Return what calls the program for each of the requests that one request represents, and joins the outputs."""
+
+    def run(inputs: BatchInput, total: int) -> Any:
+        columns = [torch.split(concatenated(parts), rows) for parts in inputs.columns]
+        parts = [
+            call(BatchInput([[part] for part in own], inputs.structure, inputs.dtypes), count)
+            for own, count in zip(zip(*columns, strict=True), rows, strict=True)
+        ]
+        columns = iter(zip(*map(tensors_of, parts), strict=True))
+        return map_tensors(parts[0], lambda _: torch.cat(next(columns)))
+
+    return run
 
 
 def _run_separately(items: Batch, inputs: BatchInput, rows: list[int], call: Call, backend: TensorBackend) -> None:

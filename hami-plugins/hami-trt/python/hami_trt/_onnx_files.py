@@ -16,14 +16,21 @@ _CHUNK = 1 << 22  # bytes to read at a time while hashing
 def hash_model(model: Path, owner: str, limits: Mapping[str, int] = MappingProxyType({})) -> str:
     """Return a SHA-256 hash of a model and of all files with its weights; `limits` are those of read_onnx."""
     digest = hashlib.sha256(_hash_file(model))
+    for path in weights_of(model, owner, limits):
+        digest.update(str(path.relative_to(model.parent)).encode() + b"\0" + _hash_file(path))
+    return digest.hexdigest()
+
+
+def weights_of(model: Path, owner: str, limits: Mapping[str, int] = MappingProxyType({})) -> list[Path]:
+    """Return the files with weights of a model; `limits` are those of read_onnx."""
+    paths = []
     for location in read_onnx(model, backend=owner, empty_inputs=False, **limits).external_files:
-        path = model.parent / location
-        if not path.is_file():
+        paths.append(model.parent / location)
+        if not paths[-1].is_file():
             raise hami.ConfigError(
                 f'{owner}: weights file "{location}" of "{model}" does not exist; expected it beside the model'
             )
-        digest.update(location.encode() + b"\0" + _hash_file(path))
-    return digest.hexdigest()
+    return paths
 
 
 def _hash_file(path: Path) -> bytes:

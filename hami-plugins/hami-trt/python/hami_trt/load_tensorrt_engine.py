@@ -11,6 +11,7 @@ from hami_trt._cache import StoredEngine, read
 from hami_trt._engine import open_engine
 from hami_trt._engine_loader import EngineLoader
 from hami_trt._gpu import gpu_of
+from hami_trt._joining import EngineSource
 from hami_trt._recipe import Gpu, incompatibility
 from hami_trt._tensorrt import Library
 
@@ -34,6 +35,12 @@ class LoadTensorrtEngine(EngineLoader):
         options["tensorrt_engine"] = open_engine(
             stored.blob, library, device, stored.recipe, f'LoadTensorrtEngine: "{self.model}"'
         )
+        options["tensorrt_source"] = source_of(self.model, stored)
+
+
+def source_of(path: Path, stored: StoredEngine) -> EngineSource:
+    """Return what the engine in a file is made of, as far as its recipe says it."""
+    return EngineSource(path, (path,), precision=(stored.recipe or {}).get("precision"))
 
 
 def read_compatible(path: Path, library: Library, gpu: Gpu | None, owner: str) -> StoredEngine:

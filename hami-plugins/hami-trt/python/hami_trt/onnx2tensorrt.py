@@ -14,6 +14,8 @@ from hami_trt._build_options import BuildOptions
 from hami_trt._engine import Engine, open_engine
 from hami_trt._engine_loader import EngineLoader
 from hami_trt._gpu import gpu_of
+from hami_trt._joining import EngineSource
+from hami_trt._onnx_files import weights_of
 from hami_trt._prepare import prepare_engine
 from hami_trt._recipe import make_recipe, recipe_key
 
@@ -88,3 +90,11 @@ class Onnx2Tensorrt(EngineLoader, OnnxLimits):
                 engine = open_engine(stored.blob, library, device, stored.recipe, "Onnx2Tensorrt")
                 _open_engines[key] = engine
         options["tensorrt_engine"] = engine
+        options["tensorrt_source"] = EngineSource(
+            self.model,
+            (self.model, *weights_of(self.model, "Onnx2Tensorrt", self.onnx_limits())),
+            is_onnx=True,
+            precision=self.precision,
+            settings=(recipe_key(recipe),),
+            limits=self.onnx_limits(),
+        )

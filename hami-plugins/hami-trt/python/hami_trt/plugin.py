@@ -26,6 +26,24 @@ def hami_register(registry: Any) -> None:
 
 
 @hookimpl
+def hami_show_file(path: str) -> dict[str, Any] | None:
+    if not path.endswith((".trt", ".engine", ".plan")):
+        return None
+    from hami_trt.show import show_engine
+
+    return show_engine(path)
+
+
+@hookimpl
+def hami_findings(backend: str, params: dict[str, Any]) -> list[str]:
+    if backend not in ("LoadTensorrtEngine", "Onnx2Tensorrt"):
+        return []
+    from hami_trt.show import findings_of
+
+    return findings_of(backend, params)
+
+
+@hookimpl
 def hami_report() -> dict[str, str]:
     from hami_trt._tensorrt import LIBRARIES, describe_library
 
