@@ -35,7 +35,8 @@ OPEN = """if True:
 
 def opened(engine: str, small: Path, model: Path, how: str, cache: str) -> list[float]:
     command = [sys.executable, "-c", OPEN, engine, str(small), str(model), how]
-    env = {**os.environ, "XDG_CACHE_HOME": cache}
+    env = {**os.environ, "XDG_CACHE_HOME": cache, "PYTHONPYCACHEPREFIX": str(small.parent / "bytecode")}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode: nothing is compiled
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
     times: list[float] = json.loads(done.stdout.splitlines()[-1])
     return times

@@ -1,7 +1,8 @@
 """Keeps findings about model files in the cache folder of the user, by the hash of their content or by their stamp.
 
-    key = finding_key(["detector.onnx"], engine="onnxruntime 1.32.0")
-    finding = load_finding(key) or save_finding(key, find_out())
+    finding = recall(["detector.onnx"], engine="onnxruntime 1.32.0")
+    if finding is None:
+        remember(["detector.onnx"], find_out(), engine="onnxruntime 1.32.0")
 
 The hash is for findings that take longer than reading the files; the stamp costs nothing. An entry is a small file.
 Without a cache folder that can be written, entries last as long as the process. An entry that is damaged is ignored.
@@ -16,7 +17,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,23 +79,45 @@ def save_finding(key: str, finding: dict[str, Any]) -> dict[str, Any]:
     return finding
 
 
-def recall(files: Sequence[str | os.PathLike[str]], *, engine: str, settings: object = None) -> dict[str, Any] | None:
-    """Return what `remember` kept for the same files, under any name, or None."""
-    quick = stamp_key(files, engine=engine, settings=settings)
+def recall(
+    files: Sequence[str | os.PathLike[str]],
+    *,
+    engine: str,
+    settings: object = None,
+    reads: bool = True,
+    accepts: Callable[[dict[str, Any]], bool] = lambda finding: True,
+) -> dict[str, Any] | None:
+    """Return what `remember` kept for the same files, under any name, or None.
+
+    Args:
+        files, engine, settings: as in finding_key; without files there is nothing.
+        reads: whether files may be read, which takes longer than looking at their stamps.
+        accepts: whether an entry is what the caller needs.
+    """
+    quick = stamp_key(files, engine=engine, settings=settings) if files else None
     found = load_finding(quick) if quick else None
-    if found is None:
-        found = load_finding(finding_key(files, engine=engine, settings=settings))
-        if found is not None and quick:
-            save_finding(quick, found)
+    if found is not None and accepts(found):
+        return found
+    found = load_finding(finding_key(files, engine=engine, settings=settings)) if files and reads else None
+    if found is None or not accepts(found):
+        return None
+    if quick:
+        save_finding(quick, found)
     return found
 
 
 def remember(
-    files: Sequence[str | os.PathLike[str]], finding: dict[str, Any], *, engine: str, settings: object = None
+    files: Sequence[str | os.PathLike[str]],
+    finding: dict[str, Any],
+    *,
+    engine: str,
+    settings: object = None,
+    reads: bool = True,
 ) -> None:
-    """Keep a finding for files, by their content and by their stamps."""
-    save_finding(finding_key(files, engine=engine, settings=settings), finding)
-    if quick := stamp_key(files, engine=engine, settings=settings):
+    """Keep a finding for files by their stamps and, if they may be read, by their content."""
+    if files and reads:
+        save_finding(finding_key(files, engine=engine, settings=settings), finding)
+    if files and (quick := stamp_key(files, engine=engine, settings=settings)):
         save_finding(quick, finding)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from hami_model_check.findings import finding_key, load_finding, save_finding, stamp_key
+from hami_model_check.findings import recall, remember
 
 Axes = dict[str, "int | None"]
 
@@ -179,25 +179,21 @@ def decide_joining(
     named = dict(batch_axes or {})
     parts: dict[str, Any] = {"engine": engine, "settings": [rules, sorted(named.items(), key=str), settings]}
     files = files or ([] if path is None else [os.fspath(path)])
-    quick = stamp_key(files, **parts) if files else None
-    joining = known = _joining_of(load_finding(quick)) if quick else None
+    known = _joining_of(recall(files, reads=False, **parts))
+    joining = known
     if joining is None:
         joining = (
             Joining(False, "none", "unknown", why="only an ONNX model has a proof")
             if path is None or rules is None
             else _proven(path, backend, rules, named, limits or {})
         )
+    is_measured = False
     if joining.verdict == "unknown" and not joining.tested and measure is not None:
-        key = finding_key(files, **parts) if files else None
-        tested = _joining_of(load_finding(key)) if key else None
-        if tested is not None and tested.tested:
-            joining = tested
-        elif batched is None:
-            joining = _measured(joining, measure())
-            if key:
-                save_finding(key, asdict(joining))
-    if quick and joining != known:
-        save_finding(quick, asdict(joining))
+        tested = _joining_of(recall(files, accepts=_is_tested, **parts))
+        is_measured = tested is None and batched is None
+        joining = tested or (_measured(joining, measure()) if is_measured else joining)
+    if joining != known:
+        remember(files, asdict(joining), reads=is_measured, **parts)
     if batched and not joining.joins:
         return replace(joining, joins=True, source="declared")
     return joining
@@ -262,6 +258,11 @@ def _joining_of(entry: Mapping[str, Any] | None) -> Joining | None:
     except TypeError:
         return None
     return joining if valid else None
+
+
+def _is_tested(entry: Mapping[str, Any]) -> bool:
+    joining = _joining_of(entry)
+    return joining is not None and joining.tested
 
 
 def _is_axes(axes: object) -> bool:

@@ -160,11 +160,11 @@ def run_together(
             _fail_modified(items, first_line(error))
         return
     if len(items) == 1:
-        if represented and watch is not None and watch.joins and watch.is_due():
-            if not _is_the_same_alone(inputs, output, total, call, backend, watch):
-                run_together(items, inputs, rows, call, backend, watch)
-                return
-        backend.give(items[0], output)
+        is_due = bool(represented) and watch is not None and watch.joins and watch.is_due()
+        if is_due and watch is not None and not _is_the_same_alone(inputs, output, total, call, backend, watch):
+            run_together(items, inputs, rows, call, backend, watch)
+        else:
+            backend.give(items[0], output)
     elif any(tensor.ndim == 0 or tensor.shape[0] != total for tensor in tensors_of(output)):
         if tensor_versions(samples) == before:
             _run_separately(items, inputs, rows, call, backend)
