@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -83,6 +84,27 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
 @pytest.mark.parametrize("page", CONCEPTS, ids=lambda page: page.stem)
 def test_each_concept_has_a_diagram(page: Path) -> None:
     assert any(block.language == "mermaid" for block in BLOCKS if block.document == page)
+
+
+def steps_of_the_walk() -> list[tuple[Path, list[str]]]:
+    """Return the file and the functions of each step of "Life of a request"."""
+    page = DOCS / "explanation" / "life-of-a-request.md"
+    found = re.findall(r"^### .*\n\n\[.*?\]\((.*?)\): (.*)$", page.read_text("utf-8"), re.MULTILINE)
+    return [((page.parent / link).resolve(), re.findall(r"`(\w+)`", functions)) for link, functions in found]
+
+
+def test_each_step_of_the_walk_names_functions_of_its_file() -> None:
+    steps = steps_of_the_walk()
+    assert len(steps) == 14
+    missing = [
+        (file.name, name) for file, functions in steps for name in functions if name not in file.read_text("utf-8")
+    ]
+    assert missing == []
+
+
+def test_the_walk_returns_to_a_folder_once_at_most() -> None:
+    visits = [folder for folder, _ in itertools.groupby(file.parent for file, _ in steps_of_the_walk())]
+    assert [folder.name for folder in visits if visits.count(folder) > 2] == []
 
 
 def test_the_reference_has_a_row_for_each_exception() -> None:
