@@ -7,7 +7,7 @@ from typing import Any
 
 from .paths import ROOT, read_toml
 
-TEMPLATES = ROOT / "hami-core" / "python" / "hami" / "templates"
+TEMPLATES = ROOT / "hami-plugins" / "hami-tools" / "python" / "hami_tools" / "templates"
 VALUES = {"@NAME@": "acme-add", "@MODULE@": "acme_add", "@PLUGIN@": "add", "@BACKEND@": "AcmeAdd", "@CORE@": "2.0"}
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import INSTALLED, TOOLCHAINS
-from hami._cli.new_plugin import write_project
+from hami_tools.new_plugin import write_project
 
 METADATA = "Metadata-Version: 2.1\nName: acme-native\nVersion: 0.1.0\n"
 ENTRY_POINTS = "[hami.backends]\nAcmeNative = acme_native.plugin\n[hami]\nnative = acme_native.plugin\n"

@@ -25,11 +25,11 @@ def compiler() -> list[str]:
 
 @pytest.fixture(scope="session")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with wheels of hami-core, pytest and their requirements, without downloads."""
+    """Return a folder with wheels of hami-core, hami-tools, pytest and their requirements, without downloads."""
     if not INCLUDE.is_dir():
         pytest.skip("hami is not installed from a wheel here")
     folder = tmp_path_factory.mktemp("wheels")
-    for name in ("hami-core", "pytest", *(["numpy"] if find_spec("numpy") else [])):
+    for name in ("hami-core", "hami-tools", "pytest", *(["numpy"] if find_spec("numpy") else [])):
         repack(name, folder)
     return folder
 
@@ -60,5 +60,5 @@ def builder(tmp_path_factory: pytest.TempPathFactory, wheels: Path) -> Temporary
 @pytest.fixture
 def environment(tmp_path: Path, wheels: Path) -> TemporaryEnvironment:
     environment = TemporaryEnvironment(tmp_path / "env", wheels, tmp_path)
-    environment.pip("install", "--no-index", "hami-core")
+    environment.pip("install", "--no-index", "hami-tools")
     return environment

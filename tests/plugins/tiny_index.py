@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import hami
+import hami_tools
 import tiny_wheels
 
 
@@ -30,7 +31,11 @@ def write_index(folder: Path, wheels: Iterable[Path]) -> str:
     return (folder / "simple").as_uri()
 
 
-PACKAGES = ("pluggy", *(("tomli",) if sys.version_info < (3, 11) else ()))  # what hami-core requires
+PACKAGES = (
+    "packaging",
+    "pluggy",
+    *(("tomli",) if sys.version_info < (3, 11) else ()),
+)  # what hami-core and hami-tools require
 UV = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
 
 
@@ -44,6 +49,7 @@ def acme_index(folder: Path) -> str:
             tiny_wheels.plugin(wheels, "acme-one", "2.0.0"),
             tiny_wheels.plugin(wheels, "acme-two", "1.0.0", requires="acme-one>=1"),
             tiny_wheels.empty(wheels, "hami-core", hami.__version__),
+            tiny_wheels.empty(wheels, "hami-tools", metadata.version("hami-tools")),
         ],
     )
 
@@ -56,8 +62,9 @@ class HamiEnvironment:
         self.python = folder / "bin" / "python"
         paths = sysconfig.get_paths("posix_prefix", {"base": str(folder), "platbase": str(folder)})
         self.site = Path(paths["purelib"])
-        (self.site / "hami").symlink_to(Path(hami.__file__).resolve().parent)
-        for name in ("hami-core", *packages):
+        for module in (hami, hami_tools):
+            (self.site / module.__name__).symlink_to(Path(str(module.__file__)).resolve().parent)
+        for name in ("hami-core", "hami-tools", *packages):
             self._link(metadata.distribution(name))
 
     def _link(self, found: metadata.Distribution) -> None:

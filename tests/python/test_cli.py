@@ -75,7 +75,7 @@ def test_a_command_of_a_missing_plugin_names_the_plugin(call: Any, monkeypatch: 
     status, out, err = call("serve", "pages.toml")
     assert (status, out) == (2, "")
     assert '"serve" is a command of hami-serve, which is not installed: ' in err
-    assert err.endswith("hami install hami-serve\n")
+    assert err.endswith("pip install hami-serve\n")
     assert call("upgrade")[2].endswith('no command is named "upgrade"; list all: hami --help\n')
 
 

@@ -262,7 +262,7 @@ def test_the_environment_chooses_a_base(write: Any, monkeypatch: pytest.MonkeyPa
             """pipeline "ocr" not found
   in  extends = "ocr"   (own.toml:1)
                 ^^^^^
-  it is provided by hami-ocr, which is not installed: hami install hami-ocr""",
+  it is provided by hami-ocr, which is not installed: pip install hami-ocr""",
         ),
         (
             {"own": "extends = 3"},

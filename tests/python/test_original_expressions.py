@@ -267,7 +267,7 @@ def test_without_the_plugins_the_errors_name_the_missing_plugins() -> None:
         assert sorted(messages) == sorted(
             (
                 f'backend "{name}" not found',
-                f"it is provided by {plugin}, which is not installed: hami install {plugin}",
+                f"it is provided by {plugin}, which is not installed: pip install {plugin}",
             )
             for plugin, names in needed.items()
             for name in names

@@ -17,7 +17,7 @@ def test_the_error_for_a_first_party_name_names_its_package(site: Site) -> None:
     with pytest.raises(hami.BackendNotFound) as caught:
         site.plugins().find("TensorrtTensor")
     assert caught.value.headline == 'backend "TensorrtTensor" not found'
-    assert caught.value.hint == "it is provided by hami-trt, which is not installed: hami install hami-trt"
+    assert caught.value.hint == "it is provided by hami-trt, which is not installed: pip install hami-trt"
 
 
 def test_near_names_are_suggested(site: Site) -> None:
@@ -169,7 +169,7 @@ def test_the_error_for_an_unknown_package_suggests_what_to_install(site: Site) -
         (
             "hami-trt",
             'backend "ResizeMat" not found in hami-trt',
-            "hami-trt is not installed: hami install hami-trt",
+            "hami-trt is not installed: pip install hami-trt",
         ),
         (
             "acme-god",
@@ -219,7 +219,7 @@ def test_errors_for_packaged_pipelines(site: Site, monkeypatch: pytest.MonkeyPat
         (
             "ocr",
             hami.BackendNotFound,
-            'pipeline "ocr" not found\n  it is provided by hami-ocr, which is not installed: hami install hami-ocr',
+            'pipeline "ocr" not found\n  it is provided by hami-ocr, which is not installed: pip install hami-ocr',
         ),
         (
             "acme-twise",

@@ -460,7 +460,7 @@ def test_the_error_for_memory_of_a_cuda_device_names_the_plugin_to_install() -> 
         pipe({"data": Exporter(np.zeros(1), device=(2, 3))})
     assert str(raised.value).split("\n")[:2] == [
         "SoftmaxTensor cannot take data on cuda:3: no installed plugin has SoftmaxTensor for cuda",
-        "  hami install hami-cuda, or move the data to the CPU",
+        "  pip install hami-cuda, or move the data to the CPU",
     ]
 
 

@@ -21,7 +21,7 @@ LOCK = 'lock-version = "1.0"\ncreated-by = "hami"\nenvironments = ["\\u001b[31mx
 
 
 @pytest.mark.parametrize(
-    "command", ["check", "check --json", "graph", "run", "show-config", "doctor", "plugins --verify"]
+    "command", ["check", "check --json", "graph", "run", "show-config", "doctor", "verify-plugins"]
 )
 def test_a_file_of_a_stranger_cannot_send_escape_sequences(hami_command: Any, tmp_path: Path, command: str) -> None:
     (tmp_path / "config.toml").write_text(CONFIG)
@@ -32,7 +32,7 @@ def test_a_file_of_a_stranger_cannot_send_escape_sequences(hami_command: Any, tm
         "[hami]\nevil\x1b[31m = evil:plugin\n[hami.backends]\nEvil\x1b[2J = evil:Evil\n"
     )
     (info / "RECORD").write_text("evil/a\x1b[31m.py,sha256=abc,3\n")
-    file = [] if command.startswith(("doctor", "plugins")) else ["config.toml"]
+    file = [] if command.startswith(("doctor", "verify")) else ["config.toml"]
     done = hami_command(*command.split(), *file, site=tmp_path / "site")
     assert done.stdout + done.stderr
     assert not {"\x1b", "\x07"} & set(done.stdout + done.stderr)

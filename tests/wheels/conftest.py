@@ -183,7 +183,7 @@ def new_wheels(
     """Return the wheels of a new plugin in C++, by platform."""
     machine = machine_in(tmp_path_factory.mktemp("author"), prefixes(interpreter), authors_index)
     machine.run("python3 -m venv env")
-    machine.run('env/bin/pip install hami-core "hami-build[all]"')
+    machine.run('env/bin/pip install "hami-core[tools]" "hami-build[all]"')
     share_compiler(machine, *map(zig.target, zig.ARCHITECTURES))
     return build_wheels(machine)
 

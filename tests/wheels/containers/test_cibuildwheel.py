@@ -65,7 +65,7 @@ def test_a_new_project_builds_against_the_wheel_of_the_core(tmp_path: Path) -> N
     """It uses its own configuration and no file of the checkout; its tests run inside the container."""
     python = tmp_path / "env" / "bin" / "python"
     run(CARRIED[0].executable, "-m", "venv", tmp_path / "env")
-    run(python, "-m", "pip", "install", "--quiet", "--find-links", DIST, "hami-core")
+    run(python, "-m", "pip", "install", "--quiet", "--find-links", DIST, "hami-core[tools]")
     project = tmp_path / "acme-fresh"
     run(python.with_name("hami"), "new-plugin", "acme-fresh", "--cpp", "--folder", project)
     (wheel,) = local_image.cibuildwheel(project, CARRIED[:1])

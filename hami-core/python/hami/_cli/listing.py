@@ -14,7 +14,6 @@ from hami._errors import Error
 from hami._plugins.manager import installed
 from hami._plugins.records import BackendInfo, PluginRecord, info_of
 from hami._plugins.source_summaries import summaries
-from hami._plugins.verification import Verified, verify
 
 
 def backends(arguments: argparse.Namespace) -> int:
@@ -100,8 +99,6 @@ def _first_line(text: str | None) -> str:
 
 def plugins(arguments: argparse.Namespace) -> int:
     """List every plugin; return 1 if a plugin has failed or is incompatible."""
-    if arguments.verify:
-        return _verify(arguments)
     records = installed.records(load=arguments.load)
     if arguments.json:
         print(json_of([record._asdict() for record in records]))
@@ -110,41 +107,8 @@ def plugins(arguments: argparse.Namespace) -> int:
         for name, owners in installed.pipelines().items():
             print(f"pipeline {name} from {' and '.join(pipeline.distribution for pipeline in owners)}")
     else:
-        print("no plugins are installed; to install the first one: hami install hami-onnx")
+        print("no plugins are installed; to install the first one: pip install hami-onnx")
     return 1 if any(record.state in ("failed", "incompatible") for record in records) else 0
-
-
-def _verify(arguments: argparse.Namespace) -> int:
-    """Compare the installed files with their hashes; return 1 if a distribution differs."""
-    results = verify()
-    if arguments.json:
-        print(json_of([_facts(result) for result in results]))
-    else:
-        rows = [
-            [
-                result.distribution,
-                result.version,
-                f"{result.files} files",
-                result.problem or f"{_origin(result)}; {_publisher(result)}",
-            ]
-            for result in results
-        ]
-        print_table(rows)
-    return 1 if any(result.problem for result in results) else 0
-
-
-def _facts(result: Verified) -> dict[str, Any]:
-    return {**result._asdict(), "publishers": [publisher._asdict() for publisher in result.publishers]}
-
-
-def _publisher(result: Verified) -> str:
-    found = " and ".join(map(str, result.publishers))
-    return f"published by {found}" if found else f"publisher unknown: {result.unattested}"
-
-
-def _origin(result: Verified) -> str:
-    by = f" by {result.installer}" if result.installer else ""
-    return f"as installed{by}{f' from {result.source}' if result.source else ''}"
 
 
 def _row(record: PluginRecord) -> list[str]:

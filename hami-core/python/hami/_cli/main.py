@@ -14,7 +14,6 @@ from typing import Any
 
 from hami._cli.arguments import add_command, add_source, add_trace, add_values, count
 from hami._cli.examples import EXAMPLES
-from hami._cli.package_commands import add_lock_commands, add_package_commands
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -171,40 +170,11 @@ def _parser() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[argpa
 
     plugins = _add(commands, "plugins", "hami._cli.listing:plugins", "list plugins and their state")
     plugins.add_argument("--load", action="store_true", help="import every plugin and its backends first")
-    plugins.add_argument(
-        "--verify", action="store_true", help="compare every file with its recorded hash, and show who published it"
-    )
 
-    add_package_commands(lambda name, place, text: _add(commands, name, place, text))
-    add_lock_commands(lambda name, place, text: _add(commands, name, place, text))
+    show = _add(commands, "show", "hami._cli.show_file:show", "describe a model file")
+    show.add_argument("name", metavar="FILE", help="a file that a plugin reads; with hami-tools, also a plugin")
     _add(commands, "doctor", "hami._cli.doctor:doctor", "check this installation")
     _add(commands, "info", "hami._cli.info:info", "show the machine, its limits, GPUs and engines")
-    new = _add(commands, "new-plugin", "hami._cli.new_plugin:new_plugin", "write a new plugin project")
-    new.add_argument("name", metavar="NAME", help="name of the distribution, such as acme-resize")
-    kind = new.add_mutually_exclusive_group()
-    kind.add_argument(
-        "--python",
-        action="store_const",
-        dest="kind",
-        const="python",
-        default="python",
-        help="a plugin in Python (default)",
-    )
-    for option, text in (
-        ("cpp", "a native plugin in C++"),
-        ("cuda", "a native plugin in C++ with a CUDA kernel"),
-        ("torch", "a plugin in Python that runs a torch module"),
-        ("pipeline", "a packaged pipeline of backends that other plugins provide"),
-    ):
-        kind.add_argument(f"--{option}", action="store_const", dest="kind", const=option, help=text)
-    new.add_argument(
-        "--backend",
-        metavar="NAME",
-        default="",
-        help="name of its backend; by default derived from the name of the distribution",
-    )
-    new.add_argument("--folder", metavar="FOLDER", help="new folder for the project; by default ./NAME")
-
     _add(commands, "version", "hami._cli.listing:version", "print the version of the core")
     return parser, commands
 

@@ -55,6 +55,11 @@ class HookSpecs:
         return None
 
     @hookspec
+    def hami_show_name(self, name: str) -> tuple[Any, str] | None:
+        """Return what `hami show NAME` prints if no file has this name: the values for JSON, and a text."""
+        return None
+
+    @hookspec
     def hami_findings(self, backend: str, params: dict[str, Any]) -> list[str]:
         """Return what `hami check` prints about a configured backend of the plugin; one sentence in each line."""
         return []

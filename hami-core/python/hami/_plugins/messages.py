@@ -35,7 +35,8 @@ def _install_hint(distributions: Sequence[str]) -> str:
 
 
 def install_command(distribution: str) -> str:
-    return f"hami install {distribution}"
+    """Return the command that installs a distribution."""
+    return f"pip install {distribution}"
 
 
 def not_installed(name: str, distributions: Sequence[str]) -> BackendNotFound:

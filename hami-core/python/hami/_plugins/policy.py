@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from hami._errors import PluginError
 from hami._plugins.plugin import CORE, normalised
-
-if TYPE_CHECKING:
-    from hami._plugins.attestations import Publisher
 
 PATH = Path("/etc/hami/policy.toml")
 KEYS = ("allow", "block", "catalog", "catalog_key", "require_attestation", "require_grade")
 ASK = "ask the administrator of this machine"
 GRADES = ("bronze", "silver", "gold")  # of hami-build check, the lowest first
+
+# An Ed25519 key as `openssl pkey -pubout` writes it: this prefix, then 32 bytes.
+_KEY_PREFIX = bytes.fromhex("302a300506032b6570032100")
+_KEY_LENGTH = 44
 
 
 class Policy(NamedTuple):
@@ -47,29 +47,6 @@ class Policy(NamedTuple):
         for name in distributions:
             if reason := self.reason_against(name):
                 raise PluginError(f"{name} is disabled by {reason}; {ASK}")
-
-    def require_grades(self, grades: Mapping[str, str]) -> None:
-        """Raise PluginError for the first plugin with a lower grade than `require_grade`, or an unknown one."""
-        enough = GRADES[GRADES.index(self.require_grade) :] if self.require_grade else ()
-        for name, grade in grades.items():
-            if enough and grade not in enough:
-                raise PluginError(
-                    f"{name} has {f'the grade {grade}' if grade else 'no grade'} in the catalogue {self.catalog}, and "
-                    f"{PATH} requires {self.require_grade}; {ASK}"
-                )
-
-    def require_publisher(self, distribution: str, publishers: Sequence[Publisher], problem: str) -> None:
-        """Raise PluginError if a plugin is not attested by an accepted repository; `problem` says why by none."""
-        if self.require_attestation is None:
-            return
-        if not publishers:
-            raise PluginError(f"{distribution} has no verified attestation, which {PATH} requires: {problem}; {ASK}")
-        found = [publisher.source for publisher in publishers]
-        if self.require_attestation and self.require_attestation.isdisjoint(found):
-            raise PluginError(
-                f"{distribution} is published by {' and '.join(found)}, and {PATH} accepts "
-                f"{', '.join(sorted(self.require_attestation))}; {ASK}"
-            )
 
 
 def read() -> Policy:
@@ -123,7 +100,6 @@ def _parse(text: bytes) -> Policy:
 
 
 def _key(value: Any, catalog: str) -> str:
-    from hami._plugins.signatures import raw_key
 
     try:
         if value != "":
@@ -170,3 +146,13 @@ def fact() -> dict[str, str]:
     if found.require_attestation is not None:
         texts["require_attestation"] = ", ".join(sorted(found.require_attestation)) or "true"
     return {"policy": "; ".join([str(PATH), *(f"{key} {text}" for key, text in texts.items() if text)])}
+
+
+def raw_key(text: str) -> bytes:
+    """Return the 32 bytes of a public key; raises ValueError for a text that is not one."""
+    import base64
+
+    decoded = base64.b64decode(text, validate=True)
+    if len(decoded) != _KEY_LENGTH or not decoded.startswith(_KEY_PREFIX):
+        raise ValueError("it is not an Ed25519 key")
+    return decoded[len(_KEY_PREFIX) :]

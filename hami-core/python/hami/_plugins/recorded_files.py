@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from hami._errors import PluginError
-from hami._plugins.fetch import open_file
+from hami._plugins.files import open_file
 from hami._text import printable
 
 _SHARED_LIBRARY = re.compile(r"\.so(\.\d+)*$")

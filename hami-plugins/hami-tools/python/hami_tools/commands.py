@@ -7,6 +7,7 @@ from typing import Any
 from hami.cli import add_command, add_inputs, add_source, positive, seconds
 
 from hami_tools.benchmark_commands import add_benchmark_commands
+from hami_tools.package_commands import add_lock_commands, add_package_commands
 
 
 def add_commands(commands: Any) -> None:
@@ -68,6 +69,9 @@ def add_commands(commands: Any) -> None:
         ],
     )
     completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
+    add_package_commands(commands)
+    add_lock_commands(commands)
+    _add_new_plugin(commands)
 
 
 def _add_graph(commands: Any) -> None:
@@ -102,3 +106,37 @@ def _add_graph(commands: Any) -> None:
     graph.add_argument(
         "--diff", metavar="OTHER", help="show what changes from SOURCE to OTHER; the exit status is 1 if they differ"
     )
+
+
+def _add_new_plugin(commands: Any) -> None:
+    new = add_command(
+        commands,
+        "new-plugin",
+        "hami_tools.new_plugin:new_plugin",
+        "write a new plugin project",
+        examples=["hami new-plugin acme-resize --cpp", "hami new-plugin acme-best --pipeline"],
+    )
+    new.add_argument("name", metavar="NAME", help="name of the distribution, such as acme-resize")
+    kind = new.add_mutually_exclusive_group()
+    kind.add_argument(
+        "--python",
+        action="store_const",
+        dest="kind",
+        const="python",
+        default="python",
+        help="a plugin in Python (default)",
+    )
+    for option, text in (
+        ("cpp", "a native plugin in C++"),
+        ("cuda", "a native plugin in C++ with a CUDA kernel"),
+        ("torch", "a plugin in Python that runs a torch module"),
+        ("pipeline", "a packaged pipeline of backends that other plugins provide"),
+    ):
+        kind.add_argument(f"--{option}", action="store_const", dest="kind", const=option, help=text)
+    new.add_argument(
+        "--backend",
+        metavar="NAME",
+        default="",
+        help="name of its backend; by default derived from the name of the distribution",
+    )
+    new.add_argument("--folder", metavar="FOLDER", help="new folder for the project; by default ./NAME")

@@ -15,6 +15,13 @@ def hami_register(registry: Any) -> None:
 
 
 @hookimpl
+def hami_show_name(name: str) -> tuple[Any, str]:
+    from hami_tools.search import show
+
+    return show(name)
+
+
+@hookimpl
 def hami_commands(subparsers: Any) -> None:
     from hami_tools.commands import add_commands
 

@@ -11,14 +11,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hami import _core
-from hami._backends.description import check_name
-from hami._config.toml_lines import tomllib
-from hami._errors import PluginError
-from hami._plugins import catalog
-from hami._plugins.plugin import CORE
+import hami
+from hami import PluginError
+from hami.packages import CORE, check_name, first_party
 
-TEMPLATES = Path(__file__).parents[1] / "templates"
+TEMPLATES = Path(__file__).with_name("templates")
 NATIVE = ("cpp", "cuda")
 PYTHON_MODULES = sys.stdlib_module_names | {"test"}  # the list lacks "test", which is a module of Python too
 # Names that a class in C++ cannot have: the keywords, and std and hami, which the generated source uses.
@@ -51,7 +48,7 @@ def write_project(name: str, kind: str, folder: Path, backend: str = "") -> list
         raise PluginError(
             f'"{name}" is not a valid plugin name: use lower-case letters, digits and single -, such as acme-resize'
         )
-    if name in {"hami", CORE, *catalog.first_party().plugins}:
+    if name in {"hami", CORE, *first_party().plugins}:
         raise PluginError(f'"{name}" is the name of a package of HAMi; choose another name, such as acme-resize')
     if name.replace("-", "_") in PYTHON_MODULES:
         raise PluginError(f'"{name}" is the name of a module of Python; choose another name, such as acme-{name}')
@@ -67,7 +64,7 @@ def write_project(name: str, kind: str, folder: Path, backend: str = "") -> list
         "@MODULE@": name.replace("-", "_"),
         "@PLUGIN@": name.partition("-")[2] or name,
         "@BACKEND@": backend,
-        "@CORE@": _core.__version__,
+        "@CORE@": hami.__version__,
     }
     written = []
     roots = [TEMPLATES / root for root in kind_values["folders"]]
@@ -91,13 +88,17 @@ def _backend_name(name: str, kind: str, given: str) -> str:
     if keyword.iskeyword(backend) or (kind in NATIVE and backend in CPP_WORDS.split()):
         language = "Python" if keyword.iskeyword(backend) else "C++"
         raise PluginError(f'"{backend}" is a keyword of {language}; choose another name with --backend')
-    if _core.is_defined(backend):
+    if backend in {info.name for info in hami.backends().values() if info.owner == CORE}:
         raise PluginError(f'"{backend}" is the name of a backend of the core; choose another name with --backend')
     return backend
 
 
 def kinds() -> dict[str, dict[str, Any]]:
     """Return the kinds of project: the folders with templates, and the values of placeholders."""
+    try:
+        import tomllib
+    except ModuleNotFoundError:  # before Python 3.11
+        import tomli as tomllib
     table = tomllib.loads((TEMPLATES / "kinds.toml").read_text("utf-8"))
     common = table.pop("common")
     return {kind: {**common, **values} for kind, values in table.items()}

@@ -8,15 +8,13 @@ import os
 import sys
 from pathlib import Path
 
-from hami import _core
-from hami._cli.show import json_of
-from hami._cli.terminal import print_table
-from hami._errors import PluginError
-from hami._packages import environment, installers, lock, provenance
-from hami._packages.installers import Change, Sources, installed_version
-from hami._plugins import catalog, policy
-from hami._plugins.manager import installed
-from hami._plugins.plugin import CORE, normalised
+import hami
+from hami import PluginError
+from hami.cli import json_of, print_table
+from hami.packages import CORE, load_local, normalised, policy
+
+from hami_tools.packages import catalog, environment, installers, lock, provenance
+from hami_tools.packages.installers import Change, Sources, installed_version
 
 
 def write_lock(arguments: argparse.Namespace) -> int:
@@ -26,8 +24,8 @@ def write_lock(arguments: argparse.Namespace) -> int:
         raise PluginError(
             f"uv does not report the files; add pip to this environment: uv pip install --python {sys.executable} pip"
         )
-    plugins = sorted({normalised(plugin.distribution) for plugin in installed.records() if plugin.version})
-    wanted = [f"{CORE}=={_core.__version__}", *(f"{name}=={installed_version(name)}" for name in plugins)]
+    plugins = sorted({normalised(plugin.distribution) for plugin in hami.plugins() if plugin.version})
+    wanted = [f"{CORE}=={hami.__version__}", *(f"{name}=={installed_version(name)}" for name in plugins)]
     locked = installer.resolve(wanted, _installed_versions(), Sources(arguments.index))
     path = Path(arguments.to)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
@@ -63,7 +61,7 @@ def sync(arguments: argparse.Namespace) -> int:
     ]
     place = environment.chosen()
     folder = os.path.abspath(arguments.folder) if arguments.folder else ""
-    known = catalog.load_local() if rules.require_attestation is None else catalog.load()
+    known = load_local() if rules.require_attestation is None else catalog.load()
     sources = Sources((), folder)
     plugins = [change for change in changes if change.name in known.plugins]
     found = provenance.checked(plugins, installers.find(), sources, known, rules) if plugins else {}

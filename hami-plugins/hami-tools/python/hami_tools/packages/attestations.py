@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from hami._errors import PluginError
-from hami._plugins.signatures import EXTRA
-from hami._text import printable
+from hami import PluginError
+from hami.cli import printable
+
+from hami_tools.packages.signatures import EXTRA
 
 RECORD = "hami-provenance.json"  # in .dist-info
 FORMAT = 1

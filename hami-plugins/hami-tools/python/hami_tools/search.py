@@ -1,22 +1,16 @@
-"""The commands `hami search` and `hami show`: what the catalogue knows about plugins and their backends."""
+"""The command `hami search`, and `hami show NAME`: the plugins in the catalogue, and their backends."""
 
 from __future__ import annotations
 
 import argparse
-import os
 from typing import Any
 
-from hami._cli.show import aligned, json_of, short
-from hami._cli.terminal import print_table
-from hami._errors import PluginError
-from hami._packages.installers import installed_version
-from hami._plugins import catalog
-from hami._plugins.catalog import CatalogEntry
-from hami._plugins.manager import installed
-from hami._plugins.messages import install_command
-from hami._plugins.plugin import normalised
-from hami._suggestions import did_you_mean
-from hami._text import printable
+from hami import PluginError
+from hami.cli import aligned, did_you_mean, json_of, print_table
+from hami.packages import CatalogEntry, install_command, normalised
+
+from hami_tools.packages import catalog
+from hami_tools.packages.installers import installed_version
 
 
 def search(arguments: argparse.Namespace) -> int:
@@ -50,47 +44,15 @@ def _matches(plugin: CatalogEntry, word: str) -> list[str] | None:
     return [name for name in names if sought in about[name]] or None
 
 
-def show(arguments: argparse.Namespace) -> int:
-    """Describe one plugin, by its name or that of one of its backends or pipelines; or a file that a plugin reads."""
-    if os.path.isfile(arguments.name):
-        return _show_file(arguments)
-    known = catalog.load(arguments.catalog)
-    name = arguments.name
+def show(name: str) -> tuple[list[dict[str, Any]], str]:
+    """Return what `hami show` prints about a plugin, by its name or that of one of its backends or pipelines."""
+    known = catalog.load()
     owners = known.backends().get(name) or known.pipelines().get(name) or [normalised(name)]
     plugins = [known.plugins[owner] for owner in owners if owner in known.plugins]
     if not plugins:
         near = did_you_mean(name, [*known.plugins, *known.backends()])
         raise PluginError(f'the catalogue has no plugin or backend "{name}"{near or "; list all: hami search"}')
-    if arguments.json:
-        print(json_of([_facts(plugin) for plugin in plugins]))
-    else:
-        print("\n\n".join(_description(plugin) for plugin in plugins))
-    return 0
-
-
-def _show_file(arguments: argparse.Namespace) -> int:
-    """Print what each plugin says about a file."""
-    found = {}
-    for plugin, hook in installed.hook("hami_show_file"):
-        for facts in filter(None, hook(path=os.path.abspath(arguments.name))):
-            found[f"{plugin.distribution} {plugin.version}"] = facts
-    if not found:
-        raise PluginError(f'no installed plugin reads "{printable(arguments.name)}"; hami plugins lists them')
-    if arguments.json:
-        print(json_of(found))
-    else:
-        for name, facts in found.items():
-            print("\n".join([f"{printable(arguments.name)}, read by {name}", *_lines(facts)]))
-    return 0
-
-
-def _lines(facts: dict[str, Any]) -> list[str]:
-    """Return a row for each fact, and one for each value of a list."""
-    rows = []
-    for name, value in facts.items():
-        values = value if isinstance(value, list) else [value]
-        rows += [[f"  {name if at == 0 else ''}", short(each)] for at, each in enumerate(values)]
-    return aligned(rows)
+    return [_facts(plugin) for plugin in plugins], "\n\n".join(_description(plugin) for plugin in plugins)
 
 
 def _facts(plugin: CatalogEntry) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from hami._plugins.installation import Copy
+from hami.packages import Copy
 
 _COMPILED = Path(__file__).with_name("compiled_files.py")
 # Files that installers may write into .dist-info without listing them.

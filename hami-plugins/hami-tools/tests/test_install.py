@@ -13,11 +13,12 @@ from pathlib import Path
 import hami
 import pytest
 import tiny_wheels
-from hami._packages import environment, installers
-from hami._packages.environment import Environment
-from hami._packages.names import requirements
-from hami._packages.wheels import platform_tags
 from tiny_index import PACKAGES, UV, HamiEnvironment, acme_index, write_index
+
+from hami_tools.packages import environment, installers
+from hami_tools.packages.environment import Environment
+from hami_tools.packages.names import requirements
+from hami_tools.packages.wheels import platform_tags
 
 needs_pip = pytest.mark.skipif(importlib.util.find_spec("pip") is None, reason="this environment has no pip")
 needs_uv = pytest.mark.skipif(UV is None, reason="uv is not installed")
@@ -79,7 +80,7 @@ def test_a_backend_is_a_name_of_its_plugin(with_pip: HamiEnvironment, index: str
     catalog.write_text(json.dumps({"format": 1, "plugins": [plugin]}))
     missing = with_pip.hami("run", "AcmeOne", "--data", "1", HAMI_CATALOG=str(catalog))
     command = missing.stderr.strip().rpartition(": ")[2]
-    assert command == "hami install acme-one"
+    assert command == "pip install acme-one"
     done = with_pip.hami("install", "AcmeOne", "--index", index, HAMI_CATALOG=str(catalog))
     assert "acme-one provides AcmeOne" in done.stdout
     with_option = with_pip.hami("install", "AcmeOne", "--index", index, "--catalog", str(catalog))

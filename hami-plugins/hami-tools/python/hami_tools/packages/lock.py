@@ -13,16 +13,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from hami import _core
-from hami._errors import PluginError
-from hami._plugins import fetch
-from hami._plugins.plugin import normalised
-from hami._plugins.versions import parse_requirement, satisfies
-from hami._text import printable
+import hami
+from hami import PluginError
+from hami.cli import printable
+from hami.packages import normalised, read_file
+from packaging.markers import InvalidMarker, Marker, UndefinedComparison, UndefinedEnvironmentName
+from packaging.specifiers import SpecifierSet
+
+from hami_tools.packages import fetch
 
 LOCK_VERSION = "1.0"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_EQUALITY = re.compile(r"(\w+) == '([^']*)'")
 _VERSION = re.compile(r"[A-Za-z0-9.!+_-]+")
 VARIABLE = re.compile(r"\$\{")  # installers replace ${NAME} in a requirements file by a variable of the environment
 
@@ -71,7 +72,7 @@ def render(locked: Sequence[Locked]) -> str:
     here = f"sys_platform == '{sys.platform}' and platform_machine == '{platform.machine()}'"
     lines = [
         f"lock-version = {json.dumps(LOCK_VERSION)}",
-        f"created-by = {json.dumps(f'hami-core {_core.__version__}')}",
+        f"created-by = {json.dumps(f'hami-core {hami.__version__}')}",
         f"environments = [{json.dumps(f'{here} and python_version == {python!r}')}]",
     ]
     for each in sorted(locked):
@@ -90,7 +91,7 @@ def read(path: Path) -> list[Locked]:
     except ModuleNotFoundError:  # before Python 3.11
         import tomli as tomllib
     try:
-        table = tomllib.loads(fetch.read_file(path).decode("utf-8"))
+        table = tomllib.loads(read_file(path).decode("utf-8"))
         _validate(table)
         if str(table["lock-version"]).partition(".")[0] != LOCK_VERSION.partition(".")[0]:
             raise ValueError(f"its lock-version is {table['lock-version']}, expected {LOCK_VERSION}")
@@ -98,7 +99,7 @@ def read(path: Path) -> list[Locked]:
         python, markers = str(table.get("requires-python", "")), table.get("environments", [])
         if not isinstance(markers, list) or not all(isinstance(marker, str) for marker in markers):
             raise ValueError('"environments" is not a list of texts')
-        fits = not python or satisfies(platform.python_version(), parse_requirement(f"python{python}")[1])
+        fits = SpecifierSet(python).contains(platform.python_version(), prereleases=True)
     except OSError as error:
         raise PluginError(f"cannot read {printable(path)}: {fetch.reason(error)}; write it with hami lock") from error
     except (KeyError, TypeError, ValueError, RecursionError) as error:
@@ -117,21 +118,7 @@ def read(path: Path) -> list[Locked]:
 
 
 def _is_here(marker: str) -> bool:
-    """Return whether a marker describes this environment; those of `render` need no other package."""
-    values = {
-        "sys_platform": sys.platform,
-        "platform_machine": platform.machine(),
-        "python_version": ".".join(map(str, sys.version_info[:2])),
-    }
-    parts = [_EQUALITY.fullmatch(part.strip()) for part in marker.split(" and ")]
-    if all(part and part[1] in values for part in parts):
-        return all(values[part[1]] == part[2] for part in parts if part)
-    try:
-        from packaging.markers import InvalidMarker, Marker, UndefinedComparison, UndefinedEnvironmentName
-    except ImportError:
-        raise PluginError(
-            f'the lock has the environment "{marker}", which only the package packaging can read: pip install packaging'
-        ) from None
+    """Return whether a marker describes this environment."""
     try:
         return Marker(marker).evaluate()
     except (InvalidMarker, UndefinedComparison, UndefinedEnvironmentName) as error:
@@ -139,7 +126,7 @@ def _is_here(marker: str) -> bool:
 
 
 def _validate(table: dict[str, Any]) -> None:
-    """Check the table against PEP 751, where the package `packaging` can."""
+    """Check the table against PEP 751, which packaging can since its release 25.1."""
     try:
         from packaging.pylock import Pylock, PylockValidationError
     except ImportError:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from typing import Any
 
-Add = Callable[[str, str, str], argparse.ArgumentParser]
+from hami.cli import add_command
 
 
-def add_package_commands(add: Add) -> None:
-    """Add the commands with a function of name, place of the function, and help text."""
-    install = add("install", "hami._cli.install:install", "install plugins, by their names or those of their backends")
+def add_package_commands(commands: Any) -> None:
+    """Add the commands that find, install, remove, download and verify plugins."""
+    install = add_command(
+        commands,
+        "install",
+        "hami_tools.install:install",
+        "install plugins, by their names or those of their backends",
+        examples=["hami install hami-onnx"],
+    )
     install.add_argument("names", nargs="*", metavar="NAME", help="a plugin such as hami-onnx, or a backend")
     install.add_argument("--upgrade", action="store_true", help="install the newest version")
     install.add_argument("--dry-run", action="store_true", help="show what would change, and change nothing")
@@ -21,19 +27,41 @@ def add_package_commands(add: Add) -> None:
     _add_index(install)
     _add_catalog(install)
 
-    uninstall = add("uninstall", "hami._cli.install:uninstall", "remove plugins")
+    uninstall = add_command(
+        commands,
+        "uninstall",
+        "hami_tools.install:uninstall",
+        "remove plugins",
+        examples=["hami uninstall hami-onnx --dry-run"],
+    )
     uninstall.add_argument("names", nargs="+", metavar="NAME", help="name of a plugin")
     uninstall.add_argument("--dry-run", action="store_true", help="show what would be removed, and change nothing")
 
-    search = add("search", "hami._cli.search:search", "list the plugins in the catalogue that match a word")
+    search = add_command(
+        commands,
+        "search",
+        "hami_tools.search:search",
+        "list the plugins in the catalogue that match a word",
+        examples=["hami search onnx"],
+    )
     search.add_argument("word", nargs="?", metavar="WORD", help="part of a name or description; default: list all")
     _add_catalog(search)
 
-    show = add("show", "hami._cli.search:show", "describe a plugin in the catalogue, or a model file")
-    show.add_argument("name", metavar="NAME", help="a plugin, one of its backends or pipelines, or a file")
-    _add_catalog(show)
+    add_command(
+        commands,
+        "verify-plugins",
+        "hami_tools.verify:verify_plugins",
+        "compare the files of plugins with their recorded hashes, and show who published them",
+        examples=["hami verify-plugins"],
+    )
 
-    download = add("download", "hami._cli.install:download", "download plugins, for a machine without a network")
+    download = add_command(
+        commands,
+        "download",
+        "hami_tools.install:download",
+        "download plugins, for a machine without a network",
+        examples=["hami download hami-onnx --to wheels/"],
+    )
     download.add_argument("names", nargs="+", metavar="NAME", help="a plugin such as hami-onnx, or a backend")
     download.add_argument("--to", required=True, metavar="FOLDER", help="where to put the wheels")
     download.add_argument(
@@ -48,15 +76,25 @@ def add_package_commands(add: Add) -> None:
     _add_catalog(download)
 
 
-def add_lock_commands(add: Add) -> None:
+def add_lock_commands(commands: Any) -> None:
     """Add the commands that write and install a lock."""
-    lock = add(
-        "lock", "hami._cli.lock:write_lock", "write a pylock.toml of hami-core, the plugins and what they require"
+    lock = add_command(
+        commands,
+        "lock",
+        "hami_tools.lock_commands:write_lock",
+        "write a pylock.toml of hami-core, the plugins and what they require",
+        examples=["hami lock --to pylock.toml"],
     )
     lock.add_argument("--to", default="pylock.toml", metavar="FILE", help="where to write it; default: ./pylock.toml")
     _add_index(lock)
 
-    sync = add("sync", "hami._cli.lock:sync", "install the files of a pylock.toml, checked by their hashes")
+    sync = add_command(
+        commands,
+        "sync",
+        "hami_tools.lock_commands:sync",
+        "install the files of a pylock.toml, checked by their hashes",
+        examples=["hami sync pylock.toml"],
+    )
     sync.add_argument("file", nargs="?", default="pylock.toml", metavar="FILE", help="default: ./pylock.toml")
     sync.add_argument("--dry-run", action="store_true", help="show what would change, and change nothing")
     sync.add_argument("--from", dest="folder", metavar="FOLDER", help="take the files from a folder, offline")

@@ -13,18 +13,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from hami._cli.show import json_of
-from hami._cli.terminal import print_table
-from hami._errors import PluginError
-from hami._packages import environment, installers, provenance
-from hami._packages.environment import Environment
-from hami._packages.installers import Change, Sources
-from hami._packages.names import requirements
-from hami._packages.wheels import platform_tags, plugins_in
-from hami._plugins import catalog, policy
-from hami._plugins.catalog import Catalog
-from hami._plugins.distributions import GROUPS
-from hami._plugins.plugin import CORE, normalised
+from hami import PluginError
+from hami.cli import json_of, print_table
+from hami.packages import CORE, GROUPS, Catalog, load_local, normalised, policy
+
+from hami_tools.packages import catalog, environment, installers, provenance
+from hami_tools.packages.environment import Environment
+from hami_tools.packages.installers import Change, Sources
+from hami_tools.packages.names import requirements
+from hami_tools.packages.wheels import platform_tags, plugins_in
 
 TORCH_NOTE = """\
 note: torch is the build of your package index; uv chooses that for the driver of this machine:
@@ -41,7 +38,7 @@ def install(arguments: argparse.Namespace) -> int:
     available = plugins_in(Path(folder)) if folder else []
     rules = policy.read()
     reads_catalog = arguments.names or rules.require_attestation is not None
-    known = catalog.load(arguments.catalog) if reads_catalog else catalog.load_local()
+    known = catalog.load(arguments.catalog) if reads_catalog else load_local()
     wanted = _requirements(arguments.names, known, available) if arguments.names else available
     place = environment.chosen(user=arguments.user, target=arguments.target)
     environment.require_changeable(place, wanted)

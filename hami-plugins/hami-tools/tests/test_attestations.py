@@ -22,12 +22,12 @@ import pytest
 import tiny_wheels
 from conftest import Run, Site
 from fake_site import write_plugin, write_record
-from hami._packages import provenance
-from hami._packages.installers import Change, Pip, Sources
-from hami._plugins import attestations, catalog
-from hami._plugins.attestations import Origin, Publisher, Unverified
-from hami._plugins.policy import Policy
+from hami.packages import Catalog, parse_catalog, policy
 from tiny_index import PACKAGES, HamiEnvironment, write_index
+
+from hami_tools.packages import attestations, catalog, provenance
+from hami_tools.packages.attestations import Origin, Publisher, Unverified
+from hami_tools.packages.installers import Change, Pip, Sources
 
 needs_pip = pytest.mark.skipif(importlib.util.find_spec("pip") is None, reason="this environment has no pip")
 REAL = Path(tiny_wheels.__file__).parent / "attestations" / "pypi_attestations-0.0.19.tar.gz.provenance"
@@ -90,13 +90,13 @@ def test_a_publisher_without_an_attestation_is_not_verified() -> None:
 
 def test_without_the_library_the_reason_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pypi_attestations", None)
-    with pytest.raises(Unverified, match=r"has an attestation; to verify it: pip install 'hami-core\[trust\]'"):
+    with pytest.raises(Unverified, match=r"has an attestation; to verify it: pip install 'hami-tools\[trust\]'"):
         attestations.publishers(ORIGIN)
 
 
 @pytest.fixture
 def installed(site: Site, hami_command: Run) -> Callable[[Origin | None], dict[str, Any]]:
-    """installed(origin): the result of hami plugins --verify for a plugin that was installed from that file."""
+    """installed(origin): the result of hami verify-plugins for a plugin that was installed from that file."""
     info = write_plugin(site.folder, "pypi-attestations", "0.0.19", "AcmeAttested")
 
     def result(origin: Origin | None) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def installed(site: Site, hami_command: Run) -> Callable[[Origin | None], dict[s
         write_record(site.folder, info, "pypi_attestations_plugin.py", *of_metadata)
         if origin:
             attestations.write(info, origin)
-        done = hami_command("plugins", "--verify", "--json", site=site.folder)
+        done = hami_command("verify-plugins", "--json", site=site.folder)
         found = next(each for each in json.loads(done.stdout) if each["folder"] == str(site.folder))
         return {"status": done.returncode, **found}
 
@@ -119,7 +119,7 @@ def test_verify_shows_the_publisher_of_an_installed_plugin(
     found = installed(ORIGIN)
     assert (found["publishers"], found["unattested"], found["problem"]) == ([PUBLISHER._asdict()], "", "")
     assert found["files"] == 4  # the module, its metadata, its entry points, and the record of the attestation
-    assert f"; published by {PUBLISHER}\n" in hami_command("plugins", "--verify", site=site.folder).stdout
+    assert f"; published by {PUBLISHER}\n" in hami_command("verify-plugins", site=site.folder).stdout
 
 
 @pytest.mark.usefixtures("_library")
@@ -151,10 +151,10 @@ def _change(wheel: Path) -> Change:
     return Change("acme-one", "", "1.0.0", wheel.as_uri(), hashlib.sha256(wheel.read_bytes()).hexdigest())
 
 
-EMPTY = catalog.Catalog("", {})
+EMPTY = Catalog("", {})
 
 
-def _served(wheel: Path, folder: Path, how: str) -> tuple[Sources, catalog.Catalog]:
+def _served(wheel: Path, folder: Path, how: str) -> tuple[Sources, Catalog]:
     """Offer the provenance of a wheel in one of the ways that are looked at."""
     beside = wheel.with_name(f"{wheel.name}.provenance")
     beside.write_text(ORIGIN.provenance)
@@ -169,20 +169,20 @@ def _served(wheel: Path, folder: Path, how: str) -> tuple[Sources, catalog.Catal
     listed = {"name": wheel.name, "sha256": _change(wheel).sha256, "provenance": f"wheels/{beside.name}"}
     entry = {"name": "acme-one", "releases": [{"version": "1.0.0", "files": [listed]}]}
     text = json.dumps({"format": 1, "plugins": [entry]}).encode()
-    return Sources([index]), catalog.parse(text, str(folder / "catalog.json")) if how == "catalog" else EMPTY
+    return Sources([index]), parse_catalog(text, str(folder / "catalog.json")) if how == "catalog" else EMPTY
 
 
 @pytest.mark.parametrize("how", ["folder", "html", "json", "catalog"])
 def test_the_provenance_is_found(wheel: Path, tmp_path: Path, how: str) -> None:
     sources, known = _served(wheel, tmp_path, how)
-    found = provenance.checked([_change(wheel)], Pip(), sources, known, Policy())
+    found = provenance.checked([_change(wheel)], Pip(), sources, known, policy.Policy())
     assert found == {"acme-one": Origin(wheel.name, _change(wheel).sha256, ORIGIN.provenance)}
 
 
 def test_a_catalogue_with_another_hash_says_nothing_about_a_file(wheel: Path, tmp_path: Path) -> None:
     sources, known = _served(wheel, tmp_path, "catalog")
     other = _change(wheel)._replace(sha256="0" * 64)
-    found = provenance.checked([other], Pip(), sources, known, Policy())["acme-one"]
+    found = provenance.checked([other], Pip(), sources, known, policy.Policy())["acme-one"]
     assert (found.provenance, found.missing) == (
         "",
         f"neither the index nor the catalogue has an attestation of {wheel.name}",
@@ -212,7 +212,7 @@ def test_the_password_of_an_index_is_sent_to_its_server(wheel: Path) -> None:
         thread = Thread(target=server.handle_request)
         thread.start()
         index = f"http://me:a%20b@127.0.0.1:{server.server_port}/simple"
-        found = provenance.checked([_change(wheel)], Pip(), Sources([index]), EMPTY, Policy())["acme-one"]
+        found = provenance.checked([_change(wheel)], Pip(), Sources([index]), EMPTY, policy.Policy())["acme-one"]
         thread.join()
     assert seen == [("/simple/acme-one/", f"Basic {base64.b64encode(b'me:a b').decode()}")]
     assert found.missing.startswith("neither the index nor the catalogue has an attestation")
@@ -220,7 +220,7 @@ def test_the_password_of_an_index_is_sent_to_its_server(wheel: Path) -> None:
 
 def test_an_index_that_is_away_is_the_reason(wheel: Path) -> None:
     away = Sources(["http://127.0.0.1:9/simple"])
-    found = provenance.checked([_change(wheel)], Pip(), away, EMPTY, Policy())["acme-one"]
+    found = provenance.checked([_change(wheel)], Pip(), away, EMPTY, policy.Policy())["acme-one"]
     assert found.missing == "its attestation could not be read: [Errno 111] Connection refused"
 
 
@@ -240,20 +240,22 @@ def test_a_policy_refuses_a_plugin_without_a_valid_attestation(
     sources, known = _served(wheel, tmp_path, offered)
     change = _change(wheel)._replace(**({"sha256": ""} if offered == "no hash" else {}))
     with pytest.raises(hami.PluginError) as caught:
-        provenance.checked([change], Pip(), sources, known, Policy(require_attestation=frozenset()))
+        provenance.checked([change], Pip(), sources, known, policy.Policy(require_attestation=frozenset()))
     assert str(caught.value).startswith("acme-one has no verified attestation, which /etc/hami/policy.toml requires: ")
     assert problem in str(caught.value)
     assert str(caught.value).endswith("; ask the administrator of this machine")
 
 
 def test_a_policy_accepts_only_its_repositories() -> None:
-    anyone = Policy(require_attestation=frozenset())
-    ours = Policy(require_attestation=frozenset({"https://github.com/acme/words"}))
-    anyone.require_publisher("acme-one", [PUBLISHER], "")
-    ours.require_publisher("acme-one", [PUBLISHER, PUBLISHER._replace(source="https://github.com/acme/words")], "")
-    Policy().require_publisher("acme-one", [], "stranger")
+    anyone = policy.Policy(require_attestation=frozenset())
+    ours = policy.Policy(require_attestation=frozenset({"https://github.com/acme/words"}))
+    catalog.require_publisher(anyone, "acme-one", [PUBLISHER], "")
+    catalog.require_publisher(
+        ours, "acme-one", [PUBLISHER, PUBLISHER._replace(source="https://github.com/acme/words")], ""
+    )
+    catalog.require_publisher(policy.Policy(), "acme-one", [], "stranger")
     with pytest.raises(hami.PluginError) as caught:
-        ours.require_publisher("acme-one", [PUBLISHER], "")
+        catalog.require_publisher(ours, "acme-one", [PUBLISHER], "")
     assert str(caught.value) == (
         f"acme-one is published by {PUBLISHER.source}, and /etc/hami/policy.toml accepts "
         "https://github.com/acme/words; ask the administrator of this machine"
@@ -268,10 +270,10 @@ def test_install_records_the_file_and_uninstall_removes_the_record(wheel: Path, 
     assert (done.returncode, done.stderr) == (0, "")
     info = environment.site / "acme_one-1.0.0.dist-info"
     assert attestations.read(info) == Origin(wheel.name, _change(wheel).sha256, ORIGIN.provenance)
-    verified = json.loads(environment.hami("plugins", "--verify", "--json").stdout)
+    verified = json.loads(environment.hami("verify-plugins", "--json").stdout)
     (own,) = (each for each in verified if each["distribution"] == "acme-one")
     assert (own["missing"], own["changed"]) == ([], [])
-    assert "to verify it: pip install 'hami-core[trust]'" in own["unattested"]
+    assert "to verify it: pip install 'hami-tools[trust]'" in own["unattested"]
     assert environment.hami("uninstall", "acme-one").returncode == 0
     assert not info.exists()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import hami
-from hami._errors import PluginError
+from hami import PluginError
 
 ADVICE = "create an environment of your own:"
 

@@ -16,10 +16,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from hami._errors import PluginError
-from hami._packages.environment import Environment
-from hami._packages.lock import VARIABLE, Locked, file_of_report, of_report
-from hami._plugins.plugin import normalised
+from hami import PluginError
+from hami.packages import normalised
+
+from hami_tools.packages.environment import Environment
+from hami_tools.packages.lock import VARIABLE, Locked, file_of_report, of_report
 
 LOCKED = ("--no-deps", "--require-hashes", "--requirement")
 _UV_CHANGE = re.compile(r"^ \+ ([A-Za-z0-9._-]+)==(\S+)", re.M)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from hami._errors import PluginError
-from hami._plugins.plugin import normalised
-from hami._suggestions import did_you_mean
-from hami._text import printable
+from hami import PluginError
+from hami.cli import did_you_mean, printable
+from hami.packages import normalised
 
 # A name with extras and bounds, such as hami-trt[cu13]>=2.0.
 _REQUIREMENT = re.compile(

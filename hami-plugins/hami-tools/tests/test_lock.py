@@ -10,9 +10,10 @@ import hami
 import pytest
 import tiny_wheels
 from fake_site import tomllib
-from hami._packages import installers, lock
 from packaging.pylock import Pylock
 from tiny_index import PACKAGES, UV, HamiEnvironment, acme_index
+
+from hami_tools.packages import installers, lock
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("pip") is None, reason="this environment has no pip")
 needs_uv = pytest.mark.skipif(UV is None, reason="uv is not installed")
@@ -31,7 +32,8 @@ def locked(tmp_path: Path, index: str) -> Path:
     file = tmp_path / "pylock.toml"
     done = first.hami("lock", "--to", str(file), "--index", index)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[:2] == ["lock  acme-one   1.0.0", "lock  acme-two   1.0.0"]
+    shown = [line.split() for line in done.stdout.splitlines()[:2]]
+    assert shown == [["lock", "acme-one", "1.0.0"], ["lock", "acme-two", "1.0.0"]]
     return file
 
 
@@ -40,7 +42,7 @@ def test_a_lock_is_a_valid_pylock_with_the_installed_versions(locked: Path, tmp_
     Pylock.from_dict(table)
     wheel = tmp_path / "wheels" / "acme_one-1.0.0-py3-none-any.whl"
     assert lock.read(locked)[0] == lock.Locked("acme-one", "1.0.0", wheel.as_uri(), lock.read(locked)[0].sha256)
-    assert [package["name"] for package in table["packages"]] == ["acme-one", "acme-two", "hami-core"]
+    assert [package["name"] for package in table["packages"]] == ["acme-one", "acme-two", "hami-core", "hami-tools"]
 
 
 @pytest.mark.parametrize("tool", ["pip", pytest.param("uv", marks=needs_uv)])
@@ -60,7 +62,7 @@ def test_another_environment_gets_the_same_files(
     assert (done.returncode, done.stderr) == (0, "")
     assert second.hami("run", "AcmeOne", "--data", "1").stdout == "acme-one 1.0.0\n"
     again = second.hami("sync", str(locked))
-    assert again.stdout == f"nothing to change: this environment has the 3 packages of {locked}\n"
+    assert again.stdout == f"nothing to change: this environment has the 4 packages of {locked}\n"
 
 
 def test_files_come_from_a_folder_without_a_network(locked: Path, tmp_path: Path) -> None:

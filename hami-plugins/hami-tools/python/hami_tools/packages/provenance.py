@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urljoin
 
-from hami._errors import PluginError
-from hami._packages.installers import Change, Installer, Sources
-from hami._plugins import attestations, fetch
-from hami._plugins.attestations import Origin, Publisher, Unverified
-from hami._plugins.catalog import Catalog
-from hami._plugins.policy import Policy
+from hami import PluginError
+from hami.packages import Catalog, policy
+
+from hami_tools.packages import attestations, fetch
+from hami_tools.packages.attestations import Origin, Publisher, Unverified
+from hami_tools.packages.catalog import require_publisher
+from hami_tools.packages.installers import Change, Installer, Sources
 
 SUFFIX = ".provenance"  # of the file beside a wheel
 TIMEOUT_S = 5.0  # an installation without attestations does not wait longer for an index
@@ -26,7 +27,7 @@ ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.5"
 
 
 def checked(
-    plugins: Sequence[Change], installer: Installer, sources: Sources, known: Catalog, rules: Policy
+    plugins: Sequence[Change], installer: Installer, sources: Sources, known: Catalog, rules: policy.Policy
 ) -> dict[str, Origin]:
     """Return the files of plugins with what is served about their origin, by name of the plugin.
 
@@ -42,7 +43,7 @@ def checked(
                 publishers = attestations.publishers(found[name])
             except (Unverified, PluginError) as error:
                 problem = str(error)
-        rules.require_publisher(name, publishers, problem)
+        require_publisher(rules, name, publishers, problem)
     return found
 
 

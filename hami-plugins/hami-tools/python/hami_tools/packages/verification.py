@@ -6,13 +6,12 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from hami._errors import PluginError
-from hami._plugins import attestations, unlisted_files
-from hami._plugins.attestations import Publisher, Unverified
-from hami._plugins.installation import Copy, installed_copies
-from hami._plugins.plugin import normalised
-from hami._plugins.recorded_files import reinstall
-from hami._text import printable, visible
+from hami import PluginError
+from hami.cli import printable, visible
+from hami.packages import Copy, installed_copies, normalised, reinstall
+
+from hami_tools.packages import attestations, unlisted_files
+from hami_tools.packages.attestations import Publisher, Unverified
 
 
 class Verified(NamedTuple):

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import stat
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-MAX_BYTES = 64 << 20  # a catalogue of some thousand plugins has a few megabytes
+from hami.packages import Incomplete, bounded, read_file
+
 TIMEOUT_S = 20.0  # for the connection, and for each read
 TOTAL_S = 120.0  # for the whole answer: 64 MiB at half a megabyte per second
-_PART = 1 << 20  # bytes of one read
-
-
-class Incomplete(ValueError):
-    """The file or the answer is cut off, or larger than the limit."""
 
 
 def is_address(source: str) -> bool:
@@ -35,34 +28,6 @@ def read(source: str, headers: Mapping[str, str] | None = None, timeout_s: float
         if is_address(source)
         else read_file(path_of(source))
     )
-
-
-def read_file(path: Path) -> bytes:
-    """Return the content of a regular file.
-
-    Raises OSError if it cannot be read or is not a regular file, and Incomplete if it is too large.
-    """
-    with open_file(path) as file:
-        return _bounded(file.read)
-
-
-def open_file(path: Path) -> IO[bytes]:
-    """Open a regular file; anything else, such as a pipe or a device, might never end. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe may have no writer
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError("it is not a regular file")
-    return os.fdopen(descriptor, "rb")
-
-
-def _bounded(read: Callable[[int], bytes]) -> bytes:
-    """Read to the end, at most MAX_BYTES."""
-    text = bytearray()
-    while part := read(min(_PART, MAX_BYTES + 1 - len(text))):
-        text += part
-        if len(text) > MAX_BYTES:
-            raise Incomplete(f"it has more than {MAX_BYTES >> 20} MiB")
-    return bytes(text)
 
 
 def _within(limit_s: float, function: Callable[..., bytes], *arguments: object) -> bytes:
@@ -113,7 +78,7 @@ def _download(address: str, headers: Mapping[str, str], timeout_s: float) -> byt
         request.add_unredirected_header("Authorization", _basic(unquote(user)))  # not for another host
     try:
         with urllib.request.urlopen(request, timeout=timeout_s) as response:
-            text = _bounded(response.read)
+            text = bounded(response.read)
             if response.length:  # fewer bytes came than the server announced
                 raise Incomplete(f"{response.length} bytes of it are missing")
     except http.client.HTTPException as error:

@@ -13,7 +13,8 @@ import hami
 import pytest
 from conftest import Run
 from fake_site import tomllib, write_metadata
-from hami._cli.new_plugin import kinds, write_project
+
+from hami_tools.new_plugin import kinds, write_project
 
 
 def files_of(folder: Path) -> set[str]:
@@ -21,7 +22,7 @@ def files_of(folder: Path) -> set[str]:
     return {str(path) for path in files if "__pycache__" not in path.parts}
 
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 COMMON = {
     *("pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "ci.sh", ".gitignore", ".github/workflows/wheels.yml"),
     "python/acme_add/__init__.py",

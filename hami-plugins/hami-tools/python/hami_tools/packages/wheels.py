@@ -7,9 +7,8 @@ import re
 import zipfile
 from pathlib import Path
 
-from hami._errors import PluginError
-from hami._plugins.distributions import GROUPS
-from hami._plugins.plugin import normalised
+from hami import PluginError
+from hami.packages import GROUPS, normalised
 
 OLDEST_GLIBC = 5  # manylinux1 is for glibc 2.5
 NEWEST_BY_DEFAULT = 28  # most engines are built for glibc 2.28

@@ -1,1 +1,0 @@
-"""Installs, removes and downloads plugins with the installer of the environment, pip or uv."""
