@@ -40,8 +40,10 @@ FLOORS = (
     ("hami._runtime",),
 )
 FACADES = {"hami.observe"}  # its public names come from several floors
+# What files of the core may need. `hami._runtime.tensordicts` is imported only where the program has imported the others.
+CORE_NEEDS = {*sys.stdlib_module_names, "hami", "pluggy", "tensordict", "torch"}
 # Plugins in which files still import each other in a cycle.
-WITH_CYCLES = {"hami_serve", "hami_tools", "hami_trt"}
+WITH_CYCLES = {"hami_serve", "hami_trt"}
 QUOTED_INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 ANY_INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]', re.MULTILINE)
 CPP_SUFFIXES = {".hpp", ".h", ".cpp"}
@@ -98,12 +100,25 @@ def imported_modules(path: Path) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
 
 
+def needed_packages(path: Path) -> Iterator[tuple[int, str]]:
+    """Every package that a file needs to be imported: not those inside functions, conditions and `try`."""
+    for node in ast.parse(path.read_text(encoding="utf-8"), str(path)).body:
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name.partition(".")[0]) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            yield node.lineno, node.module.partition(".")[0]
+
+
 def package_violations(root: Path) -> Iterator[str]:
-    """The package knows plugins by name only: it never imports one."""
+    """The package needs the standard library and pluggy, and knows plugins by name only: it never imports one."""
     for path in sorted((root / "hami-core" / "python" / "hami").rglob("*.py")):
         for line, module in imported_modules(path):
             if module.startswith("hami_"):
                 yield f"{path.relative_to(root)}:{line}: the core imports {module}, a plugin"
+        for line, package in needed_packages(path):
+            if package not in CORE_NEEDS and not package.startswith("hami_"):
+                where = f"{path.relative_to(root)}:{line}"
+                yield f"{where}: the core needs {package}; it needs the standard library and pluggy"
 
 
 def floor_of(module: str) -> int:
@@ -184,10 +199,25 @@ def plugin_violations(root: Path) -> Iterator[str]:
                     yield f"{where}: a plugin imports {module}, which is private; only the package hami is public"
                 elif top.startswith("hami_") and top != own and top.replace("_", "-") not in declared:
                     yield f"{where}: imports {top}, which {plugin.relative_to(root)} does not declare"
+        for path in sorted((folder / "python").rglob("*.py")):
+            yield from library_violations(root, path, own, declared)
         for path in cpp_files(folder):
             for line, target in includes(path, ANY_INCLUDE):
                 if target.partition("/")[0] in LEVELS or "hami-core" in target:
                     yield f'{path.relative_to(root)}:{line}: a plugin includes "{target}"; only <hami/…> is public'
+
+
+def library_violations(root: Path, path: Path, own: str, declared: str) -> Iterator[str]:
+    """A plugin imports other plugins by their public modules, and hami-tools needs nothing that it does not declare."""
+    for line, module in imported_modules(path):
+        top = module.partition(".")[0]
+        if top.startswith("hami_") and top != own and "._" in module:
+            yield f"{path.relative_to(root)}:{line}: a plugin imports {module}, which is private to {top}"
+    for line, package in needed_packages(path) if own == "hami_tools" else ():
+        known = package in CORE_NEEDS or package.startswith("hami_")
+        if not known and f'"{package}' not in declared:
+            where = f"{path.relative_to(root)}:{line}"
+            yield f"{where}: hami-tools needs {package}, which its pyproject.toml does not declare"
 
 
 def violations(root: Path) -> list[str]:

@@ -81,6 +81,22 @@ def test_dependencies_that_point_down_pass(tmp_path: Path) -> None:
             "hami-core/python/hami/_x.py:2: the core imports hami_onnx, a plugin",
         ),
         (
+            "hami-core/python/hami/_y.py",
+            "import json\nimport numpy\n",
+            "hami-core/python/hami/_y.py:2: the core needs numpy; it needs the standard library and pluggy",
+        ),
+        (
+            "hami-plugins/hami-tools/python/hami_tools/x.py",
+            "def f():\n    import numpy\n\n\nimport rich\n",
+            "hami-plugins/hami-tools/python/hami_tools/x.py:5: hami-tools needs rich, which its pyproject.toml does "
+            "not declare",
+        ),
+        (
+            "hami-plugins/hami-tools/python/hami_tools/y.py",
+            "from hami_a import _z\n",
+            "hami-plugins/hami-tools/python/hami_tools/y.py:1: a plugin imports hami_a._z, which is private to hami_a",
+        ),
+        (
             "hami-core/python/hami/_config/x.py",
             "def f():\n    from hami._runtime import at_exit\n",
             "hami-core/python/hami/_config/x.py:2: hami._config.x imports hami._runtime.at_exit, which is above it",
@@ -124,6 +140,7 @@ def test_dependency_that_does_not_point_down_is_found(tmp_path: Path, file: str,
             "hami-core/python/hami/_runtime/at_exit.py": "",
             "hami-plugins/hami-a/pyproject.toml": 'dependencies = ["hami-core"]\n',
             "hami-plugins/hami-a/python/hami_a/__init__.py": "",
+            "hami-plugins/hami-tools/pyproject.toml": 'dependencies = ["hami-a"]\n',
             "hami-plugins/hami-a/python/hami_a/low.py": "",
             "hami-plugins/hami-a/python/hami_a/room/high.py": "",
             "hami-plugins/hami-a/python/hami_a/room/user.py": "import hami_a.low\n",

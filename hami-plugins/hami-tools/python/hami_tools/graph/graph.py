@@ -157,9 +157,7 @@ class Graph:
         return any(node.change for node in self.nodes) or any(edge.change for edge in self.edges)
 
     def _repr_html_(self) -> str:
-        from hami_tools.graph.svg import render
-
-        return render(self)
+        return self.render("svg")
 
 
 def _node(name: str, node: NodeDescription, stats: NodeStats | Mapping[str, Any] | None) -> Node:
