@@ -68,7 +68,7 @@ struct Closed {
         now += 0.01;
         scheduler.push(request_of(each), nanoseconds(now), ++calls_);
         if (scheduler.batch_ready()) next_action(*scheduler.forming());
-        for (std::size_t hands = scheduler.instances_for(each); hands > 0; --hands) dispatch_idle();
+        for (std::size_t workers = scheduler.instances_for(each); workers > 0; --workers) dispatch_idle();
         continue;
       }
       std::size_t first = 0;

@@ -139,7 +139,7 @@ class Course {
       work(forming);
     }
     // Before the dispatcher rejects a request, it dispatches all work: the front of the queue may have expired.
-    for (std::size_t hands = std::max(scheduler_.instances_for(items), rejected); hands > 0; --hands)
+    for (std::size_t workers = std::max(scheduler_.instances_for(items), rejected); workers > 0; --workers)
       if (const std::optional<Index> next = scheduler_.dispatch_idle()) work(*next);
     // Once `min` is met, a lone request never waits while an instance is idle, unless answered callers are expected back.
     if (alone && !(answered_ && holds_for_returns()) && pushed == 1 && !started_[last->index] &&

@@ -100,7 +100,7 @@ class SharedCores {
       scheduler_.push(request_of(1), nanoseconds(now_), calls_);
     }
     if (scheduler_.batch_ready()) ask(*scheduler_.forming());
-    for (std::size_t hands = scheduler_.instances_for(call_size_); hands > 0; --hands) dispatch_idle();
+    for (std::size_t workers = scheduler_.instances_for(call_size_); workers > 0; --workers) dispatch_idle();
   }
 
   void end(std::vector<Running>::iterator which) {

@@ -151,7 +151,7 @@ class SharedDevice {
         came_.push(now_);
         scheduler_.push(request_of(1), nanoseconds(now_), ++calls_);
         if (scheduler_.batch_ready()) ask(*scheduler_.forming());
-        for (std::size_t hands = scheduler_.instances_for(1); hands > 0; --hands) dispatch_idle();
+        for (std::size_t workers = scheduler_.instances_for(1); workers > 0; --workers) dispatch_idle();
         break;
     }
   }
