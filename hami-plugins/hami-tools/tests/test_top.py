@@ -131,7 +131,9 @@ def test_the_graph_of_a_running_process_has_its_numbers(capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize(
-    ("pid", "message"), [("4194305", "there is no process 4194305"), (str(os.getpid()), "has no open pipe")]
+    ("pid", "message"),
+    [("4194305", "there is no process 4194305"), (str(os.getpid()), "has no open pipe")],
+    ids=["absent", "without a pipe"],  # the same in each process that runs tests
 )
 def test_a_process_without_a_pipe_is_an_error(pid: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["top", pid, "--once"]) == 1
