@@ -107,7 +107,7 @@ TEST_CASE("without a deadline, a learned time or admission, every request is adm
   CHECK(on.scheduler.admits(*made(1000), 0));
   CHECK_FALSE(on.scheduler.admits(*made(999), 0));
   std::size_t admitted = 0;
-  for (std::size_t i = 0; i < 10 * policy::kMemory; ++i) admitted += on.scheduler.admits(*made(999), 0);
+  for (std::size_t i = 0; i < 10 * policy::kAdmitsOneIn; ++i) admitted += on.scheduler.admits(*made(999), 0);
   CHECK_EQ(admitted, 10u);  // so that the learned time stays current
 }
 

@@ -100,7 +100,7 @@ TEST_CASE("an estimate that nothing has confirmed for a while no longer stops re
   node.push({5000});
   CHECK_EQ(node.next(), Indices{});
   CHECK_EQ(node.removed, Indices{0});
-  node.at += policy::kSmooths * 10'000;
+  node.at += static_cast<Nanoseconds>(policy::kEstimateLasts) * 10'000;
   node.push({5000});
   CHECK_EQ(node.next(), Indices{1});  // takes 1000 again
   node.push({5000});
@@ -108,7 +108,7 @@ TEST_CASE("an estimate that nothing has confirmed for a while no longer stops re
 }
 
 TEST_CASE("after a slow start of the backend, fast requests with a short timeout are refused for about one slow run") {
-  for (const std::size_t slow : {policy::kKnown, policy::kSmooths}) {
+  for (const std::size_t slow : {policy::kKnown, policy::kMeanOf}) {
     Node node(1, 0);
     for (std::size_t run = 0; run < slow; ++run) node.scheduler.record_batch(0, 1, 1'000'000, node.at += 1'000'000);
     const Nanoseconds started = node.at;

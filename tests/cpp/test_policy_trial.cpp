@@ -71,6 +71,23 @@ TEST_CASE("a trial starts with the baseline and keeps the policy with the lower 
   }
 }
 
+TEST_CASE("a comparison is sure after two equal gains, and never below two percent") {
+  Comparison comparison;
+  comparison.add(0.1);
+  CHECK_FALSE(comparison.is_sure());
+  comparison.add(0.1);
+  CHECK(comparison.prefers_alternative());
+  CHECK_FALSE(comparison.reversed().prefers_alternative());
+  CHECK(comparison.reversed().is_sure());
+  Comparison small;
+  for (std::size_t i = 0; i < policy::kComparisons; ++i) {
+    CHECK_FALSE(small.is_decided());
+    small.add(0.019);
+  }
+  CHECK(small.is_decided());
+  CHECK_FALSE(small.is_sure());
+}
+
 TEST_CASE("a clear difference is decided within two comparisons") {
   Holds trial;
   Course course(trial, 80);

@@ -58,8 +58,7 @@ def api_page(root: Path) -> str:
 
 
 def _directive(name: str) -> str:
-    inherited = "    options:\n      inherited_members: true\n" if name == "Pipe" else ""
-    return f"\n::: hami.{name}\n{inherited}"
+    return f"\n::: hami.{name}\n"
 
 
 def public_names(root: Path) -> list[str]:

@@ -1,4 +1,4 @@
-// LaneLinks: the links of a request that waits in a Lane (schedule/lane.hpp), which therefore never allocates.
+// LaneLinks: the links of a request that waits in a Lane (schedule/request_queue.hpp), which therefore never allocates.
 #pragma once
 
 #include <cstdint>

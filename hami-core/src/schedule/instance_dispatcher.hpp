@@ -54,6 +54,16 @@ class InstanceDispatcher final : public Backend,
   struct Dispatched {
     std::optional<Index> first, last;
   };
+  // What the arrival of the requests of one call leaves to do without the mutex.
+  struct Arrival {
+    Dispatched dispatched;
+    RequestChain removed, refused, unreachable;
+    std::optional<Error> interrupted;  // after Ctrl-C, no further request of the call waits
+  };
+  struct WaitOutcome {
+    std::optional<Error> refused;  // the wait must end
+    bool interrupted = false;      // because of Ctrl-C
+  };
 
   void init_(Init& init) override;
   void forward_(Batch batch) override { post_and_wait(*this, batch); }
@@ -77,8 +87,9 @@ class InstanceDispatcher final : public Backend,
   void remove_expired(RequestChain& removed) noexcept HAMI_REQUIRES(mutex_);
   void reject_deadlocks(const std::vector<Request*>& requests) noexcept;
   void refuse_deadlocks() noexcept;
-  void wait_for_capacity(const Request& request, Dispatched& dispatched, RequestChain& removed,
-                         std::optional<Error>& interrupted) HAMI_REQUIRES(mutex_);
+  void wait_for_capacity(const Request& request, Arrival& arrival) HAMI_REQUIRES(mutex_);
+  WaitOutcome wait_unlocked(const Request& request, Nanoseconds moment, Arrival& arrival);
+  bool is_full(LaneName lane) const noexcept HAMI_REQUIRES(mutex_);
   bool dispatch_idle(Dispatched& dispatched) noexcept HAMI_REQUIRES(mutex_);
   void wake(Dispatched& dispatched) noexcept;
   void wake(Index instance) noexcept;

@@ -1,6 +1,10 @@
 // NodeScheduler: which instance runs how many requests, and when.
 #include "schedule/node_scheduler.hpp"
 
+#include <algorithm>
+#include <array>
+#include <tuple>
+
 namespace hami {
 
 using namespace policy;
@@ -27,9 +31,14 @@ std::size_t NodeScheduler::min_items(Index instance) const noexcept {
 }
 
 bool NodeScheduler::start_waiting(bool below_min) noexcept {
-  if (!forming_ || (!below_min && queue_.items() < min_items(*forming_))) return false;
-  ready_items_ = 0;
-  return true;
+  if (!forming_ || (!below_min && queue_.items() < min_items(forming_->instance))) return false;
+  return forming_->closed = true;
+}
+
+bool NodeScheduler::is_complete() const noexcept {
+  if (forming_->closed) return true;
+  const std::optional<Forming::Wants>& wants = forming_->wants;
+  return wants && (queue_.items() >= wants->items || (wants->requests && queue_.size() >= *wants->requests));
 }
 
 // With an alternative to the current policy: twice as many instances, or half.
@@ -60,6 +69,24 @@ void NodeScheduler::note_arrival(LaneName lane, Nanoseconds moment) noexcept {
   if (lane != kNormalLane) high_until_ = after(moment, kHighTraffic);
 }
 
+void NodeScheduler::push(Ref<Request> request, Nanoseconds moment, std::uint64_t call) noexcept {
+  note_arrival(lane_of(request->priority), moment);
+  queue_.push(std::move(request), moment, call);
+  note_instances();
+}
+
+bool NodeScheduler::begin_arrival(const Request& request) {
+  config_.auto_instances = false;  // a limit that is raised later would be too late for the detection of deadlocks
+  arriving_.push_back(&request);
+  const bool may_start = lane_of(request.priority) != kNormalLane || free_for_normal() > 0;
+  const auto is_for_it = [&](Index instance) { return may_start && takes(instance, request); };
+  return !queue_.empty() || std::none_of(idle_.begin(), idle_.end(), is_for_it);
+}
+
+void NodeScheduler::end_arrival(const Request& request) noexcept {
+  arriving_.erase(std::remove(arriving_.begin(), arriving_.end(), &request), arriving_.end());
+}
+
 void NodeScheduler::start(Instance& instance, bool normal, std::size_t requests, Nanoseconds queued_at) noexcept {
   normal_running_ += instance.normal = normal;
   instance.requests = requests;
@@ -81,7 +108,7 @@ NodeScheduler::Action NodeScheduler::mark_idle(Index instance) noexcept {
 }
 
 // Which requests the next batch of an instance may take; empty: none of those that are queued.
-std::optional<NodeScheduler::Takes> NodeScheduler::takes_next(Index instance) const noexcept {
+std::optional<NodeScheduler::Takes> NodeScheduler::next_lanes(Index instance) const noexcept {
   const Request* const high = queue_.first(Takes::kHigh);
   const bool fills = high && cut(max_items(instance), Takes::kHigh).items >= min_items(instance);
   if (free_for_normal() == 0) return fills ? std::optional(Takes::kHigh) : std::nullopt;
@@ -90,7 +117,7 @@ std::optional<NodeScheduler::Takes> NodeScheduler::takes_next(Index instance) co
 }
 
 // If ranges differ: whether this instance should take the front of the queue. At least one instance should.
-bool NodeScheduler::suits(Index instance, Takes which) const noexcept {
+bool NodeScheduler::can_run(Index instance, Takes which) const noexcept {
   if (alike_) return true;
   const Request& front = *queue_.first(which);
   if (!takes(instance, front)) return false;
@@ -129,7 +156,7 @@ std::optional<NodeScheduler::Index> NodeScheduler::dispatch_idle() noexcept {
   };
   std::optional<std::size_t> best;
   for (std::size_t i = idle_.size(); i-- > 0 && !(best && alike_);)
-    if (const std::optional<Takes> which = takes_next(idle_[i]); which && suits(idle_[i], *which))
+    if (const std::optional<Takes> which = next_lanes(idle_[i]); which && can_run(idle_[i], *which))
       if (!best || fit(i) > fit(*best)) best = i;
   if (!best) return std::nullopt;
   const Index index = idle_[*best];
@@ -158,19 +185,19 @@ std::size_t NodeScheduler::cap_of(Index instance, Takes which, Nanoseconds momen
   return items_within(config_.max_wait, floor, cap, [&](std::size_t items) { return *times_.of(items); });
 }
 
-// How many of `items` one of `hands` free instances takes: an equal share if that is known to end sooner than one batch of all.
-std::size_t NodeScheduler::items_per_instance(std::size_t items, std::size_t hands,
+// How many of `items` one of `workers` free instances takes: an equal share if that is known to end sooner than one batch of all.
+std::size_t NodeScheduler::items_per_instance(std::size_t items, std::size_t workers,
                                               std::size_t max_items) const noexcept {
-  const std::size_t together = std::min(items, max_items), each = quotient(items, hands);
+  const std::size_t together = std::min(items, max_items), each = quotient(items, workers);
   if (!is_adaptive() || each >= together) return max_items;
   const std::optional<double> spread = times_.of(each), whole = times_.of(together);
   return spread && *spread * (1 + kNegligible) < *whole ? each : max_items;
 }
 
 std::size_t NodeScheduler::instances_for(std::size_t items) const noexcept {
-  const std::size_t hands = queue_.has_high() ? free_instances() : std::min(free_instances(), free_for_normal());
-  if (hands == 0 || items == 0) return 0;
-  return std::min(hands, quotient(items, items_per_instance(items, hands, config_.batching.max)));
+  const std::size_t workers = queue_.has_high() ? free_instances() : std::min(free_instances(), free_for_normal());
+  if (workers == 0 || items == 0) return 0;
+  return std::min(workers, quotient(items, items_per_instance(items, workers, config_.batching.max)));
 }
 
 // The maximum size of the instance's next batch; true: it is a sample of another size than the target, so that the model stays
@@ -184,14 +211,14 @@ std::pair<std::size_t, bool> NodeScheduler::next_batch_size(Index instance, Take
   };
   smallest_ = std::min(std::max(floor, front), cap);
   const TargetSize target = current_target(cap);
-  const bool samples = batches_ >= last_sample_ + (target.settled ? kMemory : kSmooths);
+  const bool samples = batches_ >= last_sample_ + (target.settled ? kSampleEvery : kSearchEvery);
   const std::size_t free = free_instances() + 1,
-                    hands = which == Takes::kHigh ? free : std::min(free, free_for_normal());
+                    workers = which == Takes::kHigh ? free : std::min(free, free_for_normal());
   std::size_t size = target.items;
   if (size == 0)  // a configured batching_timeout says that batching pays
     size = config_.batching.is_auto ? smallest_ : config_.batching.batching_timeout > 0 ? cap : kFirstSize;
-  else if (hands > 1)
-    size = items_per_instance(queue_.items(), hands, size);
+  else if (workers > 1)
+    size = items_per_instance(queue_.items(), workers, size);
   else if (const std::size_t other = possible(samples_less_ ? quotient(size, 2) : 2 * size);
            target.settled && samples && queue_.items() >= other)
     return {other, true};
@@ -228,112 +255,161 @@ Nanoseconds NodeScheduler::filled_until(const Cut& batch, bool enough) const noe
   return after(queue_.first()->queued_at, longest);
 }
 
-NodeScheduler::Action NodeScheduler::hold(Index instance, Nanoseconds until, std::size_t items,
-                                          std::size_t requests) noexcept {
-  forming_ = instance;
-  ready_items_ = items;
-  ready_requests_ = requests;
-  return {Action::kWait, until};
-}
-
 NodeScheduler::Action NodeScheduler::next_action(Index index, Nanoseconds moment, RequestChain& taken,
                                                  RequestChain& removed) noexcept {
   Instance& instance = instances_[index];
   release(instance);
-  const bool formed = forming_ == index, missed = formed && !is_complete();
-  const bool was_paced = formed && ready_items_ == kSlot;
-  const bool at_once = stopping_ || (formed && ready_items_ == 0);
-  if (formed)
-    forming_.reset();
-  else
-    instance.free_since = moment;
-  if (!formed && busy() > instances_in_use()) return mark_idle(index);  // the others take the queue
-  const std::size_t cap = max_items(index), floor = min_items(index);
-  queue_.age(moment);
-  remove_late(moment, removed, cap, free_for_normal() > 0 ? Takes::kAll : Takes::kHigh);
-  if (!removed.empty()) return {Action::kAgain};
-  if (queue_.empty()) {
-    if (formed || at_once || free_for_normal() == 0) return mark_idle(index);
-    const std::size_t target = current_target(cap).items;
-    const std::size_t most = target > 0 ? std::min(target, cap) : cap;
-    const Hold returns = returns_worth_waiting(index, moment, {}, most);
-    return returns.requests > 0 ? hold(index, moment + returns.timeout, most, returns.requests) : mark_idle(index);
-  }
-  const std::optional<Takes> which = takes_next(index);
-  if (!which || !suits(index, *which)) return mark_idle(index);
-  const auto [target_size, samples] = next_batch_size(index, *which, moment);
-  const Cut batch = in_time(cut(target_size, *which), *which, target_size, floor, moment);
-  if (batch.start.first) {  // only the front of the queue was looked at
-    queue_.remove_if(removed, batch.items, *which,
-                     [&](Request& request) { return RequestQueue::fail_if_expired(request, moment); }, batch.start);
-    if (!removed.empty()) return {Action::kAgain};
-  }
+  const bool waited = forming() == index, missed = waited && !is_complete();
+  const std::optional<Forming> wait = waited ? std::exchange(forming_, std::nullopt) : std::nullopt;
+  if (!wait) instance.free_since = moment;
+  View view{
+      index, instance, moment, wait, missed, stopping_ || (wait && wait->closed), max_items(index), min_items(index),
+      taken, removed};
+  for (const Rule& rule : kRules)
+    if (Answer answer = (this->*rule.answer)(view)) {
+      answer->rule = rule.name;
+      return *answer;
+    }
+  return mark_idle(index);  // never: the last rule always answers
+}
+
+NodeScheduler::Answer NodeScheduler::enough_instances_run(View& view) noexcept {
+  if (view.waited || busy() <= instances_in_use()) return std::nullopt;
+  return mark_idle(view.index);
+}
+
+NodeScheduler::Answer NodeScheduler::remove_late_requests(View& view) noexcept {
+  queue_.age(view.moment);
+  remove_late(view.moment, view.removed, view.cap, free_for_normal() > 0 ? Takes::kAll : Takes::kHigh);
+  return view.removed.empty() ? std::nullopt : Answer({Action::kAgain});
+}
+
+NodeScheduler::Answer NodeScheduler::wait_for_first_return(View& view) noexcept {
+  if (!queue_.empty() || view.waited || view.at_once || free_for_normal() == 0) return std::nullopt;
+  const std::size_t target = current_target(view.cap).items, most = target > 0 ? std::min(target, view.cap) : view.cap;
+  const Hold returns = returns_worth_waiting(view.index, view.moment, {}, most);
+  if (returns.requests == 0) return std::nullopt;
+  return hold({view.index, Forming::kReturns, view.moment + returns.timeout, Forming::Wants{most, returns.requests}});
+}
+
+NodeScheduler::Answer NodeScheduler::nothing_to_run(View& view) noexcept {
+  const std::optional<Takes> which = queue_.empty() ? std::nullopt : next_lanes(view.index);
+  if (!which || !can_run(view.index, *which)) return mark_idle(view.index);
+  choose_batch(view, *which);
+  return std::nullopt;
+}
+
+void NodeScheduler::choose_batch(View& view, Takes which) noexcept {
+  view.which = which;
+  std::tie(view.target_size, view.samples) = next_batch_size(view.index, which, view.moment);
+  view.batch = in_time(cut(view.target_size, which), which, view.target_size, view.floor, view.moment);
+  view.enough = view.batch.items >= view.floor;
+  view.starts = view.at_once || (view.enough && queue_.has_high());
   // The caller that would fill the batch may be waiting for capacity in the queue.
-  const bool closed = batch.items >= target_size || batch.count < queue_.size() || full();
-  const bool enough = batch.items >= floor;
-  const bool starts = at_once || (enough && queue_.has_high());
-  if (!closed && !starts) {
-    // Another instance is forming a batch and takes these too, unless they are too few for it.
-    if (forming_ &&
-        !(enough && (config_.batching.mode == BatchingMode::kPerCall || queue_.items() < min_items(*forming_))))
-      return mark_idle(index);
-    if (const Nanoseconds until = std::min(filled_until(batch, enough), enough ? latest_start(batch, moment) : kNever);
-        moment < until && !forming_)
-      return hold(index, until, target_size, SIZE_MAX);
-    if (const Hold returns = enough ? returns_worth_waiting(index, moment, batch, target_size) : Hold{};
-        returns.requests > 0)
-      return hold(index, moment + returns.timeout, target_size, batch.count + returns.requests);
-  }
-  if (!enough) return refuse(batch, *which, floor, at_once, removed);
-  if (config_.shared_device && busy() > 1 && !was_paced && !starts && !full()) {
-    if (forming_) return mark_idle(index);  // the forming instance starts first
-    // Batches that start together end together, and then the device has no work until the callers return.
-    const auto slot = std::min(last_start_ + static_cast<Nanoseconds>(took_ / static_cast<double>(instances_in_use())),
-                               latest_start(batch, moment));
-    if (moment < slot) return hold(index, slot, kSlot, kSlot);
-  }
-  last_start_ = moment;
-  if (samples && batch.items >= target_size) {  // the sample is really run
+  const bool closed = view.batch.items >= view.target_size || view.batch.count < queue_.size() || full();
+  view.may_grow = !closed && !view.starts;
+}
+
+// A batch that does not begin at the front of the queue, of which alone the requests were looked at.
+NodeScheduler::Answer NodeScheduler::remove_late_of_batch(View& view) noexcept {
+  if (!view.batch.start.first) return std::nullopt;
+  queue_.remove_if(view.removed, view.batch.items, view.which, [&](Request& request) {
+    return RequestQueue::fail_if_expired(request, view.moment);
+  }, view.batch.start);
+  return view.removed.empty() ? std::nullopt : Answer({Action::kAgain});
+}
+
+// The forming instance takes these too, unless they are too few for it.
+NodeScheduler::Answer NodeScheduler::leave_to_forming(View& view) noexcept {
+  if (!view.may_grow || !forming_) return std::nullopt;
+  const bool others_do_not =
+      config_.batching.mode == BatchingMode::kPerCall || queue_.items() < min_items(forming_->instance);
+  return view.enough && others_do_not ? std::nullopt : Answer(mark_idle(view.index));
+}
+
+NodeScheduler::Answer NodeScheduler::wait_to_fill(View& view) noexcept {
+  if (!view.may_grow || forming_) return std::nullopt;
+  const Nanoseconds until =
+      std::min(filled_until(view.batch, view.enough), view.enough ? latest_start(view.batch, view.moment) : kNever);
+  if (view.moment >= until) return std::nullopt;
+  return hold({view.index, Forming::kFilling, until, Forming::Wants{view.target_size, std::nullopt}});
+}
+
+NodeScheduler::Answer NodeScheduler::wait_for_returns(View& view) noexcept {
+  if (!view.may_grow || !view.enough) return std::nullopt;
+  const Hold returns = returns_worth_waiting(view.index, view.moment, view.batch, view.target_size);
+  if (returns.requests == 0) return std::nullopt;
+  return hold({view.index, Forming::kReturns, view.moment + returns.timeout,
+               Forming::Wants{view.target_size, view.batch.count + returns.requests}});
+}
+
+NodeScheduler::Answer NodeScheduler::fail_below_minimum(View& view) noexcept {
+  if (view.enough) return std::nullopt;
+  const Error error = error_from([&] {
+    return Error(view.at_once ? ErrorCode::kPipeClosed : ErrorCode::kRequest,
+                 "node \"" + node_ + "\" takes at least " + std::to_string(view.floor) + " items; only " +
+                     std::to_string(view.batch.items) + " arrived " +
+                     (view.at_once ? "before the pipe was closed" : "within batching_timeout"));
+  });
+  RequestChain refused;
+  queue_.take(view.batch, refused, view.which);
+  for (Request* request = refused.first(); request; request = RequestChain::after(*request)) request->fail(error);
+  view.removed.append(std::move(refused));
+  return Action{Action::kAgain};
+}
+
+// Batches that start together end together, and then the device has no work until the callers return.
+bool NodeScheduler::needs_slot(const View& view) const noexcept {
+  const bool had_slot = view.waited && view.waited->reason == Forming::kSlot;
+  return config_.shared_device && busy() > 1 && !had_slot && !view.starts && !full();
+}
+
+NodeScheduler::Answer NodeScheduler::leave_slot_to_forming(View& view) noexcept {
+  return needs_slot(view) && forming_ ? Answer(mark_idle(view.index)) : std::nullopt;
+}
+
+NodeScheduler::Answer NodeScheduler::wait_for_slot(View& view) noexcept {
+  if (!needs_slot(view)) return std::nullopt;
+  const Nanoseconds slot =
+      std::min(last_start_ + static_cast<Nanoseconds>(took_ / static_cast<double>(instances_in_use())),
+               latest_start(view.batch, view.moment));
+  return view.moment < slot ? Answer(hold({view.index, Forming::kSlot, slot, std::nullopt})) : std::nullopt;
+}
+
+NodeScheduler::Answer NodeScheduler::run_batch(View& view) noexcept {
+  last_start_ = view.moment;
+  if (view.samples && view.batch.items >= view.target_size) {  // the sample is really run
     last_sample_ = batches_;
     samples_less_ = !samples_less_;
   }
-  if (config_.by_deadline) instance.ends = after(moment, static_cast<Nanoseconds>(times_.of(batch.items).value_or(0)));
-  instance.began = moment;
-  const StartReason reason = batch.items >= cap || full()  ? StartReason::kFull
-                             : batch.count < queue_.size() ? StartReason::kTargetSize
-                             : missed                      ? StartReason::kTimeout
-                                                           : StartReason::kQueueEmpty;
-  return take(instance, batch, *which, reason, taken);
+  if (config_.by_deadline)
+    view.instance.ends = after(view.moment, static_cast<Nanoseconds>(times_.of(view.batch.items).value_or(0)));
+  view.instance.began = view.moment;
+  const StartReason reason = view.batch.items >= view.cap || full() ? StartReason::kFull
+                             : view.batch.count < queue_.size()     ? StartReason::kTargetSize
+                             : view.missed                          ? StartReason::kTimeout
+                                                                    : StartReason::kQueueEmpty;
+  take(view);
+  return Action{Action::kRun, 0, reason};
 }
 
-NodeScheduler::Action NodeScheduler::take(Instance& instance, const Cut& batch, Takes which, StartReason reason,
-                                          RequestChain& taken) noexcept {
-  queue_.take(batch, taken, which);
-  const Nanoseconds first = taken.first()->queued_at;
+NodeScheduler::Action NodeScheduler::hold(const Forming& forming) noexcept {
+  forming_ = forming;
+  return {Action::kWait, forming.until};
+}
+
+void NodeScheduler::take(View& view) noexcept {
+  queue_.take(view.batch, view.taken, view.which);
+  const Nanoseconds first = view.taken.first()->queued_at;
   Nanoseconds later = 0;
   bool normal = false;
-  for (const Request* request = taken.first(); request; request = RequestChain::after(*request)) {
+  for (const Request* request = view.taken.first(); request; request = RequestChain::after(*request)) {
     later += request->queued_at - first;
     normal = normal || lane_of(request->priority) == kNormalLane;
   }
-  start(instance, normal, batch.count, first + later / static_cast<Nanoseconds>(batch.count));
-  items_each_ = moving_mean(items_each_, static_cast<double>(batch.items) / static_cast<double>(batch.count));
-  return {Action::kRun, 0, reason};
-}
-
-NodeScheduler::Action NodeScheduler::refuse(const Cut& batch, Takes which, std::size_t min_items, bool closing,
-                                            RequestChain& removed) noexcept {
-  const Error error = error_from([&] {
-    return Error(closing ? ErrorCode::kPipeClosed : ErrorCode::kRequest,
-                 "node \"" + node_ + "\" takes at least " + std::to_string(min_items) + " items; only " +
-                     std::to_string(batch.items) + " arrived " +
-                     (closing ? "before the pipe was closed" : "within batching_timeout"));
-  });
-  RequestChain refused;
-  queue_.take(batch, refused, which);
-  for (Request* request = refused.first(); request; request = RequestChain::after(*request)) request->fail(error);
-  removed.append(std::move(refused));
-  return {Action::kAgain};
+  const std::size_t count = view.batch.count;
+  start(view.instance, normal, count, first + later / static_cast<Nanoseconds>(count));
+  items_each_ = moving_mean(items_each_, static_cast<double>(view.batch.items) / static_cast<double>(count));
 }
 
 void NodeScheduler::record_batch(Index index, std::size_t items, Nanoseconds took, Nanoseconds moment) noexcept {
@@ -353,6 +429,51 @@ void NodeScheduler::record_batch(Index index, std::size_t items, Nanoseconds too
     holds_ = !holds_;
   else if (better)
     limit_ = instances_with(better);
+}
+
+// Requests behind a blocked one are blocked too, unless that one leaves the queue: it expires, or its caller gives it up.
+WaitLocation::Blocked NodeScheduler::blocked(const std::vector<Index>& unavailable, Nanoseconds moment) const {
+  std::vector<bool> comes(instances_.size(), true);
+  std::size_t normal_batches = 0;
+  for (const Index instance : unavailable) {
+    comes[instance] = false;
+    normal_batches += instances_[instance].normal;
+  }
+  // Normal requests cannot be taken; then they are not in front of the others.
+  const bool reserved = free_for_normal(instances_.size(), normal_batches) == 0;
+  const auto is_held = [&](const Request& request) { return reserved && lane_of(request.priority) == kNormalLane; };
+  const auto taken = [&](const Request& request) {
+    if (is_held(request)) return false;
+    for (Index i = 0; i < instances_.size(); ++i)
+      if (comes[i] && takes(i, request)) return true;
+    return false;
+  };
+  const auto stays = [&](const Request& request) { return request.deadline >= moment && !request.abandoned(); };
+  WaitLocation::Blocked blocked;
+  bool closed = false;
+  const auto look_at = [&](const Request& request) {
+    if (!closed && taken(request)) return;
+    if (const Dependency dependency = dependency_of(request); dependency.token && dependency.until >= moment)
+      blocked.tokens.push_back(dependency.token.get());
+    closed = closed || (!is_held(request) && stays(request));
+  };
+  std::array<std::size_t, kLanes> staying = {};
+  queue_.for_each([&](const Request& request) {
+    staying[lane_of(request.priority)] += stays(request);
+    look_at(request);
+  });
+  const Request* const front = queue_.first(reserved && queue_.has_high() ? Takes::kHigh : Takes::kAll);
+  if (full() && !taken(*front) && stays(*front)) {
+    blocked.capacity = true;  // each full lane stays full
+    for (const LaneName lane : {kUrgentLane, kHighLane, kNormalLane})
+      if (full(lane) && !is_full(staying[lane])) blocked.capacity = false;
+  }
+  const bool closed_by_queue = closed;
+  for (const Request* request : arriving_) {
+    closed = closed_by_queue && !queue_.would_be_first(*request);
+    look_at(*request);
+  }
+  return blocked;
 }
 
 }  // namespace hami

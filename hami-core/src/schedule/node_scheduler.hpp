@@ -21,28 +21,16 @@
 //   asking      next_action() = kAgain                  running     completes `removed`, then asks again
 //   asking      next_action() = kIdle                   idle        returns the worker
 //
-// A forming instance waits for one of three reasons. A full queue, stop() or start_waiting() ends each of these waits early.
+// A forming instance waits for one of three reasons (Forming). A full queue, stop() or start_waiting() ends each of these waits
+// early, and so does a high or urgent request if the batch has its minimum size.
 //
 //   reason    mode              batch_ready() once                   `until`
 //   --------  ----------------  -----------------------------------  --------------------------------------------
 //   kFilling  all               the target size is queued            end of the first request's queue delay
 //   kReturns  adaptive, greedy  the expected requests are queued     the timeout of hold_for_returns()
-//   kPaced    all               never by the number of items         the evenly spaced start of a shared device
+//   kSlot     all               never by the number of items         the evenly spaced start of a shared device
 //
-// A high or urgent request ends each of these waits too, if the batch has its minimum size.
-//
-// next_action() takes the first of these that applies:
-//
-//   1. kAgain  requests expired, were abandoned, or cannot end before their deadline by the learned times: it removes them
-//   2. kIdle   no queued request suits the instance, or all are normal and the instance is reserved. If none is
-//              queued at all, it may be kWait (kReturns)
-//   3. kIdle   the batch is below the target size, and another instance is forming: that one takes these requests too
-//   4. kWait   kFilling: the batch is below the target size, and its first request may be held (batching_timeout)
-//   5. kWait   kReturns: the batch is below the target size, and waiting for returning callers saves more than it costs
-//   6. kAgain  no further request will come, and the batch is below the minimum size: its requests fail
-//   7. kWait   kPaced: another instance of the same device started a moment ago
-//      kIdle   instead, if another instance is forming and starts first
-//   8. kRun    the front of the queue; while not all requests that wait can end in time, the largest batch that can
+// next_action() asks the rules of kRules in their order; the first answer wins.
 #pragma once
 
 #include <algorithm>
@@ -87,6 +75,21 @@ struct NodeConfig {
       false;  // as many instances run at a time as are measured to pay, at first one for normal requests
 };
 
+// A batch that waits.
+struct Forming {
+  enum Reason { kFilling, kReturns, kSlot };
+  struct Wants {  // the batch starts once one of these is queued
+    std::size_t items;
+    std::optional<std::size_t> requests;  // empty: any number
+  };
+
+  std::size_t instance;
+  Reason reason;
+  Nanoseconds until;
+  std::optional<Wants> wants;  // empty: it starts at `until`
+  bool closed = false;         // no further request will come
+};
+
 class NodeScheduler {
  public:
   using Index = std::size_t;  // of an instance
@@ -102,6 +105,7 @@ class NodeScheduler {
     enum What { kRun, kWait, kAgain, kIdle } what;
     Nanoseconds until = 0;
     StartReason reason = StartReason::kQueueEmpty;  // of kRun
+    const char* rule = "";                          // the name of the rule that answered
   };
 
   explicit NodeScheduler(std::string node) : node_(std::move(node)) {}
@@ -168,8 +172,10 @@ class NodeScheduler {
   // kAgain: it asks again after `removed` is completed. kIdle: it is idle now.
   Action next_action(Index instance, Nanoseconds moment, RequestChain& taken, RequestChain& removed) noexcept;
   // The forming instance, if any; and whether its batch can start.
-  std::optional<Index> forming() const noexcept { return forming_; }
-  bool batch_ready() const noexcept { return forming_ && (is_complete() || full() || stopping_ || hurries(*forming_)); }
+  std::optional<Index> forming() const noexcept { return forming_ ? std::optional(forming_->instance) : std::nullopt; }
+  bool batch_ready() const noexcept {
+    return forming_ && (is_complete() || full() || stopping_ || is_urgent(forming_->instance));
+  }
   // An instance has run a batch, and its callers were answered: updates what is learned. Before it asks for its next action.
   // `took`: 0: not known.
   void record_batch(Index instance, std::size_t items, Nanoseconds took, Nanoseconds moment) noexcept;
@@ -207,16 +213,16 @@ class NodeScheduler {
   Cut cut(std::size_t max_items, Takes which, RequestQueue::Start start = {}) const noexcept {
     return queue_.cut(max_items, config_.batching.mode == BatchingMode::kPerCall, which, start);
   }
-  bool suits(Index instance, Takes which) const noexcept;
-  std::optional<Takes> takes_next(Index instance) const noexcept;
+  bool can_run(Index instance, Takes which) const noexcept;
+  std::optional<Takes> next_lanes(Index instance) const noexcept;
   std::size_t free_for_normal(std::size_t instances, std::size_t running) const noexcept;
   std::size_t free_for_normal() const noexcept { return free_for_normal(instances_in_use(), normal_running_); }
   std::size_t instances_with(std::optional<Alternative> alternative) const noexcept;
   void note_instances() noexcept;
   // Whether what the forming batch waits for is there.
-  bool is_complete() const noexcept { return queue_.items() >= ready_items_ || queue_.size() >= ready_requests_; }
+  bool is_complete() const noexcept;
   // Whether a batch starts at once, because a request of a higher class waits for it.
-  bool hurries(Index instance) const noexcept { return queue_.has_high() && queue_.items() >= min_items(instance); }
+  bool is_urgent(Index instance) const noexcept { return queue_.has_high() && queue_.items() >= min_items(instance); }
 
   // Which batches teach something, and what was learned.
   bool is_adaptive() const noexcept { return config_.batching.mode == BatchingMode::kAdaptive; }
@@ -229,12 +235,12 @@ class NodeScheduler {
   }
   std::size_t cap_of(Index instance, Takes which, Nanoseconds moment) const noexcept;
   TargetSize current_target(std::size_t cap) const noexcept { return times_.target_batch_size(smallest_, cap); }
-  std::size_t items_per_instance(std::size_t items, std::size_t hands, std::size_t max_items) const noexcept;
+  std::size_t items_per_instance(std::size_t items, std::size_t workers, std::size_t max_items) const noexcept;
   std::pair<std::size_t, bool> next_batch_size(Index instance, Takes which, Nanoseconds moment) noexcept;
   Hold returns_worth_waiting(Index instance, Nanoseconds moment, const Cut& batch, std::size_t max_items) noexcept;
   Nanoseconds filled_until(const Cut& batch, bool enough) const noexcept;
 
-  // overload.cpp: the deadlines of the requests.
+  // deadlines.cpp: the deadlines of the requests.
   double least_time(std::size_t items, Nanoseconds moment) const noexcept;
   bool fail_if_over(Request& request, double least, Nanoseconds moment) const noexcept;
   Cut in_time(const Cut& batch, Takes which, std::size_t most, std::size_t min_items, Nanoseconds moment) noexcept;
@@ -246,10 +252,67 @@ class NodeScheduler {
 
   void note_arrival(LaneName lane, Nanoseconds moment) noexcept;
   void start(Instance& instance, bool normal, std::size_t requests, Nanoseconds queued_at) noexcept;
-  Action hold(Index instance, Nanoseconds until, std::size_t items, std::size_t requests) noexcept;
-  Action take(Instance& instance, const Cut& batch, Takes which, StartReason reason, RequestChain& taken) noexcept;
-  Action refuse(const Cut& batch, Takes which, std::size_t min_items, bool closing, RequestChain& removed) noexcept;
 
+  // What the rules see: the instance that asks, and the batch that it could run.
+  struct View {
+    Index index;
+    Instance& instance;
+    Nanoseconds moment;
+    std::optional<Forming> waited;  // the wait that ended, if it waited
+    bool missed;                    // that wait ended without what it waited for
+    bool at_once;                   // no further request will come
+    std::size_t cap, floor;         // the largest and the smallest batch of the instance
+    RequestChain &taken, &removed;
+    // The batch; choose_batch() sets these.
+    Takes which = Takes::kAll;
+    std::size_t target_size = 0;
+    bool samples = false;  // the target size is a sample
+    Cut batch = {};
+    bool enough = false;    // the batch has its minimum size
+    bool starts = false;    // it must not wait for others
+    bool may_grow = false;  // below the target size, and others may join it
+  };
+  using Answer = std::optional<Action>;
+  Answer enough_instances_run(View& view) noexcept;
+  Answer remove_late_requests(View& view) noexcept;
+  Answer wait_for_first_return(View& view) noexcept;
+  Answer nothing_to_run(View& view) noexcept;
+  Answer remove_late_of_batch(View& view) noexcept;
+  Answer leave_to_forming(View& view) noexcept;
+  Answer wait_to_fill(View& view) noexcept;
+  Answer wait_for_returns(View& view) noexcept;
+  Answer fail_below_minimum(View& view) noexcept;
+  Answer leave_slot_to_forming(View& view) noexcept;
+  Answer wait_for_slot(View& view) noexcept;
+  Answer run_batch(View& view) noexcept;
+
+  void choose_batch(View& view, Takes which) noexcept;
+  bool needs_slot(const View& view) const noexcept;
+  Action hold(const Forming& forming) noexcept;
+  void take(View& view) noexcept;
+
+ public:
+  struct Rule {
+    const char* name;
+    Answer (NodeScheduler::*answer)(View&) noexcept;
+  };
+  // The policy: what next_action() returns is the first answer of these.
+  static constexpr Rule kRules[] = {
+      {"kIdle: enough other instances run", &NodeScheduler::enough_instances_run},
+      {"kAgain: requests expired, were abandoned or cannot end in time", &NodeScheduler::remove_late_requests},
+      {"kWait: none is queued, and callers return soon", &NodeScheduler::wait_for_first_return},
+      {"kIdle: none is queued that the instance can run", &NodeScheduler::nothing_to_run},
+      {"kAgain: requests of the batch expired", &NodeScheduler::remove_late_of_batch},
+      {"kIdle: another instance is forming a batch of these", &NodeScheduler::leave_to_forming},
+      {"kWait: batching_timeout is not over", &NodeScheduler::wait_to_fill},
+      {"kWait: returning callers save more than they cost", &NodeScheduler::wait_for_returns},
+      {"kAgain: the batch is below its minimum size", &NodeScheduler::fail_below_minimum},
+      {"kIdle: another instance has the next start slot", &NodeScheduler::leave_slot_to_forming},
+      {"kWait: another instance of the device just started", &NodeScheduler::wait_for_slot},
+      {"kRun", &NodeScheduler::run_batch},
+  };
+
+ private:
   std::string node_;
   NodeConfig config_;
   std::vector<Instance> instances_;
@@ -263,10 +326,7 @@ class NodeScheduler {
   std::size_t unreachable_ = 0;  // requests that could not end in time
   bool stopping_ = false;
 
-  std::optional<Index> forming_;
-  std::size_t ready_items_ = 0;     // items at which the forming batch starts; 0: no further request will come
-  std::size_t ready_requests_ = 0;  // and requests
-  static constexpr std::size_t kSlot = SIZE_MAX;  // of both: it waits for its start slot
+  std::optional<Forming> forming_;
 
   ServiceTimeModel times_;
   ReturnTimes returns_;

@@ -1,6 +1,6 @@
-// PolicyTrial: compares alternatives with the current policy, one at a time, in alternating rounds of batches, and adopts one that
-// costs less. The others are tried again now and then. A round is compared with the rounds before and after it, so that a change of
-// load cancels out.
+// PolicyTrial: the turns of the current policy and its alternatives, one at a time, in alternating rounds of batches. It adopts an
+// alternative that costs less, and tries the others again now and then. A round is compared with the rounds before and after it,
+// so that a change of load cancels out.
 //
 // The cost of a hold is latency: in a closed loop, a lower latency is also a higher throughput (Little's law). The cost of a number
 // of instances is the time for which the node has work, for each item: it changes at once, while a long queue delays the
@@ -13,8 +13,7 @@
 #include <optional>
 #include <utility>
 
-#include "base/clock.hpp"
-#include "schedule/policy_constants.hpp"
+#include "schedule/comparison.hpp"
 
 namespace hami {
 
@@ -39,8 +38,9 @@ class PolicyTrial {
   };
 
   std::optional<Alternative> trying() const noexcept { return trying_; }
+  const Comparison& result(Alternative alternative) const noexcept { return turns_[alternative].result; }
   // The alternative differs for a batch. Rounds without a difference are not compared: the result would be chance.
-  void note_difference(Alternative alternative) noexcept { records_[alternative].differed = true; }
+  void note_difference(Alternative alternative) noexcept { turns_[alternative].differed = true; }
   // A batch ended; `instances`: how many run at a time. Returns the alternative that replaces the current policy from now on; empty:
   // none.
   std::optional<Alternative> record_batch(const Cost& batch, std::size_t instances = 1) noexcept {
@@ -55,43 +55,34 @@ class PolicyTrial {
       return std::nullopt;
     }
     const Cost before = std::exchange(kept_, cost), tried = std::exchange(tried_, Cost());
-    if (tried.items > 0 && compare(std::log(std::sqrt(before.of(last_) * cost.of(last_)) / tried.of(last_))))
+    if (tried.items > 0 && is_better(std::log(std::sqrt(before.of(last_) * cost.of(last_)) / tried.of(last_))))
       return adopt(last_);
     choose_next();
     return std::nullopt;
   }
 
  private:
-  struct Record {
-    bool differed = false;        // since it was considered last
-    double gain = 0, spread = 0;  // as a logarithm: mean and mean squared deviation
-    std::size_t comparisons = 0;
-    std::size_t pause = 1,
-                due = 0;  // rounds with the current policy between two trials, and their number at the next one
+  struct Turns {
+    Comparison result;
+    bool differed = false;  // since it was considered last
+    std::size_t pause = 1;  // rounds with the current policy between two trials
+    std::size_t due = 0;    // their number at the next trial
   };
 
-  // Whether the alternative is better. 2 + 4 / (n - 1)^2 approximates the 97 % quantile of Student's t distribution for n
-  // comparisons (6.3, 2.9, 2.4, … 1.9).
-  bool compare(double gain) noexcept {
-    Record& record = records_[last_];
-    const double off = gain - record.gain;
-    const double weight = 1 / static_cast<double>(std::min(++record.comparisons, policy::kSmooths));
-    record.gain += weight * off;
-    record.spread += weight * ((1 - weight) * off * off - record.spread);
-    const double freedom = 1 / weight - 1;
-    const double chance = (2 + 4 / (freedom * freedom)) * std::sqrt(record.spread / freedom);
-    const bool sure = record.comparisons > 1 && std::abs(record.gain) > std::max(policy::kNegligible, chance);
-    if (sure || record.comparisons >= policy::kSmooths)
-      record.pause = std::clamp(2 * record.pause, policy::kMemory / 2, policy::kMemory);
-    record.due = rounds_ + record.pause;
-    return sure && record.gain > 0;
+  bool is_better(double gain) noexcept {
+    Turns& turns = turns_[last_];
+    turns.result.add(gain);
+    if (turns.result.is_decided())
+      turns.pause = std::clamp(2 * turns.pause, policy::kTrialEvery / 2, policy::kTrialEvery);
+    turns.due = rounds_ + turns.pause;
+    return turns.result.prefers_alternative();
   }
 
   // The way back is known too; what lies beyond is not.
   Alternative adopt(Alternative alternative) noexcept {
-    Record back = std::exchange(records_[alternative], Record());
-    back.gain = -back.gain;
-    records_[alternative == kHold ? kHold : alternative == kMoreInstances ? kFewerInstances : kMoreInstances] = back;
+    Turns back = std::exchange(turns_[alternative], Turns());
+    back.result = back.result.reversed();
+    turns_[alternative == kHold ? kHold : alternative == kMoreInstances ? kFewerInstances : kMoreInstances] = back;
     return alternative;
   }
 
@@ -100,11 +91,11 @@ class PolicyTrial {
     ++rounds_;
     for (std::size_t i = 0; i < kAlternatives && !trying_; ++i) {
       last_ = static_cast<Alternative>((last_ + 1) % kAlternatives);
-      if (std::exchange(records_[last_].differed, false) && rounds_ >= records_[last_].due) trying_ = last_;
+      if (std::exchange(turns_[last_].differed, false) && rounds_ >= turns_[last_].due) trying_ = last_;
     }
   }
 
-  std::array<Record, kAlternatives> records_;
+  std::array<Turns, kAlternatives> turns_;
   std::optional<Alternative> trying_;  // runs for this round
   Alternative last_ = kHold;           // that was tried
   std::size_t batches_ = 0;            // of this round

@@ -30,10 +30,10 @@ void ServiceTimeModel::add(std::size_t items, Nanoseconds took, Nanoseconds mome
     const double usual = size.each() * count;  // a slower run counts at most as a multiple of it
     if (size.known()) {
       const double ratio = std::min(std::max(time, static_cast<double>(busy)) / usual, kLongest);
-      deviation_ += (std::abs(ratio - excess_) - deviation_) / kSmooths;
-      excess_ += (ratio - excess_) / kSmooths;
+      deviation_ += (std::abs(ratio - excess_) - deviation_) / kMeanOf;
+      excess_ += (ratio - excess_) / kMeanOf;
     }
-    weight = time > usual ? kSlower : size.runs > kKnown && counted ? 2.0 / kSmooths : 1;
+    weight = time > usual ? kSlowerWeight : size.runs > kKnown && counted ? kFasterWeight : 1;
     time = std::min(time, kUncertain * usual);
   }
   size.items += weight * (count - size.items);
@@ -48,7 +48,7 @@ void ServiceTimeModel::fit() noexcept {
   double xx = 0, xy = 0, yy = 0, x = 0, y = 0;
   for (const Size& size : sizes_) {
     if (!size.known()) continue;
-    const double weight = 1 / (1 + static_cast<double>(runs_ - size.last) / kMemory);
+    const double weight = 1 / (1 + static_cast<double>(runs_ - size.last) / kHalfAfter);
     const double a = 1 / size.took, b = size.items / size.took;
     xx += weight * a * a;
     xy += weight * a * b;

@@ -62,11 +62,11 @@ class ServiceTimeModel {
 
     bool known() const noexcept { return runs >= policy::kKnown; }
     // An estimate that is too high may be the reason why nothing runs. So it does not count for long: one batch then runs, which
-    // corrects it, at the cost of at most one ninth of the time of an instance.
-    bool counts(Nanoseconds since_run) const noexcept { return is_within(policy::kSmooths, since_run); }
-    // The first runs may all be slow. So it rejects requests for at most an eighth of the time that its runs took.
+    // corrects it.
+    bool counts(Nanoseconds since_run) const noexcept { return is_within(policy::kEstimateLasts, since_run); }
+    // The first runs may all be slow, so their number counts too.
     bool rejects(Nanoseconds since_run) const noexcept {
-      return counts(since_run) && is_within(static_cast<double>(runs) / policy::kSmooths, since_run);
+      return counts(since_run) && is_within(static_cast<double>(runs) / policy::kRejectsOneIn, since_run);
     }
     bool is_within(double multiples, Nanoseconds since_run) const noexcept {
       return static_cast<double>(since_run) <= multiples * took;

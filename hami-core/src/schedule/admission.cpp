@@ -98,55 +98,53 @@ void InstanceDispatcher::reject_deadlocks(const std::vector<Request*>& requests)
 // From here on nothing throws: `post` would complete requests that are queued once more.
 void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, InlinePolicy how) noexcept {
   reject_deadlocks(requests);
-  RequestChain refused;
-  Dispatched dispatched;
-  RequestChain removed, unreachable;
+  Arrival arrival;
   bool others_wait = false;
   {
     MutexLock lock(mutex_);
     const std::uint64_t call = ++calls_;
     const Nanoseconds arrived = now();
     std::size_t items = 0;
-    std::optional<Error> interrupted;  // after Ctrl-C, no further request of this call waits
     for (Request* request : requests) {
       if (!request->alive()) {
-        refused.push(Ref<Request>(request));
+        arrival.refused.push(Ref<Request>(request));
         continue;
       }
       if (!scheduler_->admits(*request, arrived)) {
         refuse_unreachable(*request, arrived);
-        unreachable.push(Ref<Request>(request));
+        arrival.unreachable.push(Ref<Request>(request));
         scheduler_->end_arrival(*request);
         continue;
       }
       if (scheduler_->fail_if_late(*request, arrived)) {
-        refused.push(Ref<Request>(request));
+        arrival.refused.push(Ref<Request>(request));
         scheduler_->end_arrival(*request);
         continue;
       }
       try {
-        if (interrupted) throw Error(*interrupted);
-        if (memory_limit_ > 0) check_memory(*request, removed);
+        if (arrival.interrupted) throw Error(*arrival.interrupted);
+        if (memory_limit_ > 0) check_memory(*request, arrival.removed);
         if (how != InlinePolicy::kEventLoop || on_full_ != OnFull::kBlock || scheduler_->stopping())
-          wait_for_capacity(*request, dispatched, removed, interrupted);
+          wait_for_capacity(*request, arrival);
         scheduler_->push(Ref<Request>(request), arrived, call);
         items += request->items;
       } catch (...) {
         request->fail(current_error());
-        refused.push(Ref<Request>(request));
+        arrival.refused.push(Ref<Request>(request));
       }
       scheduler_->end_arrival(*request);
     }
     notify_batch_ready();
-    for (std::size_t hands = scheduler_->instances_for(items); hands > 0; --hands) dispatch_idle(dispatched);
+    for (std::size_t workers = scheduler_->instances_for(items); workers > 0; --workers)
+      dispatch_idle(arrival.dispatched);
     if (memory_limit_ > 0) stats_->queued_bytes = scheduler_->queue().bytes();
     others_wait = waits_inside_ > 0 && scheduler_->full();
   }
   if (others_wait) refuse_deadlocks();
-  wake(dispatched);
-  runner_->complete_rejected(removed);
-  runner_->complete_rejected(refused);
-  runner_->complete_unreachable(unreachable);
+  wake(arrival.dispatched);
+  runner_->complete_rejected(arrival.removed);
+  runner_->complete_rejected(arrival.refused);
+  runner_->complete_unreachable(arrival.unreachable);
 }
 
 // Requests that expired, were abandoned or cannot end in time leave the queue.
@@ -216,22 +214,14 @@ void InstanceDispatcher::drop_oldest(LaneName lane, RequestChain& removed) noexc
   removed.push(std::move(oldest));
 }
 
-// Returns when the request may be queued; throws if it may not. Releases the mutex while it waits. The caller wakes the
-// instances in `dispatched`, to which this adds.
-void InstanceDispatcher::wait_for_capacity(const Request& request, Dispatched& dispatched, RequestChain& removed,
-                                           std::optional<Error>& interrupted) {
-  const Nanoseconds until = request.deadline;
+// Returns when the request may be queued; throws if it may not. Releases the mutex while it waits.
+void InstanceDispatcher::wait_for_capacity(const Request& request, Arrival& arrival) {
   const LaneName lane = lane_of(request.priority);
-  CondVar& capacity_available = capacity_available_[lane];
-  const auto full = [&] {
-    mutex_.assert_held();
-    return !scheduler_->stopping() && scheduler_->full(lane);
-  };
-  if (full()) remove_expired(removed);
-  while (full() && on_full_ != OnFull::kBlock) {
-    if (dispatch_idle(dispatched)) continue;  // it will take requests from the queue
+  if (is_full(lane)) remove_expired(arrival.removed);
+  while (is_full(lane) && on_full_ != OnFull::kBlock) {
+    if (dispatch_idle(arrival.dispatched)) continue;  // it will take requests from the queue
     if (on_full_ == OnFull::kDropOldest)
-      drop_oldest(lane, removed);
+      drop_oldest(lane, arrival.removed);
     else
       throw Error(ErrorCode::kQueueFull, "node \"" + node_ + "\" has " + std::to_string(max_queue_size_) +
                                              (lane == kNormalLane ? "" : std::string(" ") + kLaneNames[lane]) +
@@ -239,56 +229,71 @@ void InstanceDispatcher::wait_for_capacity(const Request& request, Dispatched& d
                                              ")");
   }
   const bool is_inside = ExecutionFrame::on_this_thread() != nullptr;
-  if (is_inside && full()) scheduler_->config().auto_instances = false;
-  while (full()) {
+  if (is_inside && is_full(lane)) scheduler_->config().auto_instances = false;
+  while (is_full(lane)) {
     if (NoWaitScope::active())
       throw Error(ErrorCode::kReentrantCall,
                   "node \"" + node_ +
                       "\" has a full queue, and a callback after a timeout must not wait for capacity: "
                       "other timeouts would be late; submit from a thread of your own, or raise max_queue_size");
     const Nanoseconds moment = now();
-    if (moment >= until) {
-      capacity_available.notify_one();
+    if (moment >= request.deadline) {
+      capacity_available_[lane].notify_one();
       throw Error(ErrorCode::kDeadlineExceeded,
                   deadline_exceeded(request, moment).message() + "; the queue of node \"" + node_ + "\" was full");
     }
     // All work must be dispatched before this thread waits for capacity.
     notify_batch_ready();
-    while (dispatch_idle(dispatched)) {
+    while (dispatch_idle(arrival.dispatched)) {
     }
     waits_inside_ += is_inside;
     mutex_.unlock();  // the GIL is never acquired while a core lock is held
-    wake(dispatched);
-    runner_->complete_rejected(removed);
-    std::optional<Error> refused;
-    try {
-      // Of the threads in a deadlock cycle, one that submits inside a backend or callback gives way first.
-      BlockedScope wait(*this, until, static_cast<bool>(dependency_of(request).token));
-      {
-        BlockingScope blocking;
-        MutexLock inner(mutex_);
-        capacity_available.wait_until(inner, std::min(until, moment + kInterruptPoll),
-                                      [&] { return !full() || wait.refused(); });
-      }
-      wait.leave();
-    } catch (...) {
-      refused = current_error();
-    }
-    try {
-      check_interrupt();
-    } catch (...) {
-      refused = interrupted = current_error();
-      store_interrupt(*interrupted);
-    }
+    WaitOutcome outcome = wait_unlocked(request, moment, arrival);
     mutex_.lock();
     waits_inside_ -= is_inside;
-    if (refused) {
-      capacity_available.notify_one();
-      throw Error(*refused);
+    if (outcome.interrupted) arrival.interrupted = outcome.refused;
+    if (outcome.refused) {
+      capacity_available_[lane].notify_one();
+      throw Error(*outcome.refused);
     }
-    if (full()) remove_expired(removed);
+    if (is_full(lane)) remove_expired(arrival.removed);
   }
   if (scheduler_->stopping()) throw Error::pipe_closed();
+}
+
+bool InstanceDispatcher::is_full(LaneName lane) const noexcept {
+  return !scheduler_->stopping() && scheduler_->full(lane);
+}
+
+// One wait, after which the state has to be looked at again. Of the threads in a deadlock cycle, one that submits inside a backend
+// or callback gives way first.
+InstanceDispatcher::WaitOutcome InstanceDispatcher::wait_unlocked(const Request& request, Nanoseconds moment,
+                                                                  Arrival& arrival) {
+  wake(arrival.dispatched);
+  runner_->complete_rejected(arrival.removed);
+  const LaneName lane = lane_of(request.priority);
+  WaitOutcome outcome;
+  try {
+    BlockedScope wait(*this, request.deadline, static_cast<bool>(dependency_of(request).token));
+    {
+      BlockingScope blocking;
+      MutexLock lock(mutex_);
+      capacity_available_[lane].wait_until(lock, std::min(request.deadline, moment + kInterruptPoll), [&] {
+        mutex_.assert_held();
+        return !is_full(lane) || wait.refused();
+      });
+    }
+    wait.leave();
+  } catch (...) {
+    outcome.refused = current_error();
+  }
+  try {
+    check_interrupt();
+  } catch (...) {
+    outcome = {current_error(), true};
+    store_interrupt(*outcome.refused);
+  }
+  return outcome;
 }
 
 }  // namespace hami

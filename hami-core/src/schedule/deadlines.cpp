@@ -1,4 +1,4 @@
-// NodeScheduler: requests that cannot end before their deadline, and which of the others run while not all of them can.
+// NodeScheduler: deadlines: which requests are admitted, which cannot end in time, and which of the others run while not all can.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -47,6 +47,28 @@ Error late_error(const std::string& node, double least, Nanoseconds left) noexce
 }
 
 }  // namespace
+
+// A lower bound: the requests ahead run in full batches on all instances, and its own batch has no other request.
+Nanoseconds NodeScheduler::earliest_end(const Request& request, Nanoseconds moment) const noexcept {
+  const std::optional<double> own = times_.of(request.items);
+  if (!own) return 0;
+  const bool normal = lane_of(request.priority) == kNormalLane, reserved = normal && free_for_normal() == 0;
+  Nanoseconds start = free_instances() > 0 && !reserved ? moment : kNever;
+  for (const Instance& instance : instances_)
+    if (instance.normal || !reserved) start = std::min(start, std::max(moment, instance.ends));
+  const std::size_t target = target_batch_size(), full = target > 0 ? target : config_.batching.max;
+  const std::size_t workers = normal ? free_for_normal(instances_in_use(), 0) : instances_in_use();
+  const double rounds = static_cast<double>(queue_.items_ahead(request) / full / workers);
+  return after(start, static_cast<Nanoseconds>(rounds * *times_.of(full) + *own));
+}
+
+// Now and then it admits one that cannot end in time: otherwise a node that was slow for a while would never learn that it is
+// fast again.
+bool NodeScheduler::admits(const Request& request, Nanoseconds moment) noexcept {
+  if (!config_.by_deadline || request.deadline == kNever || earliest_end(request, moment) <= request.deadline)
+    return true;
+  return ++unreachable_ % policy::kAdmitsOneIn == 0;
+}
 
 // The least time of the smallest batch that such a request can be in; 0: not certain.
 double NodeScheduler::least_time(std::size_t items, Nanoseconds moment) const noexcept {
