@@ -40,7 +40,7 @@ FLOORS = (
     ("hami._runtime",),
 )
 FACADES = {"hami.observe"}  # its public names come from several floors
-# What files of the core may need. `hami._runtime.tensordicts` is imported only where the program has imported the others.
+# What files of the core may need. `hami._runtime.tensordicts` is imported only where the program has imported both.
 CORE_NEEDS = {*sys.stdlib_module_names, "hami", "pluggy", "tensordict", "torch"}
 # Plugins in which files still import each other in a cycle.
 WITH_CYCLES = {"hami_serve", "hami_trt"}

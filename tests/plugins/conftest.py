@@ -60,5 +60,5 @@ def builder(tmp_path_factory: pytest.TempPathFactory, wheels: Path) -> Temporary
 @pytest.fixture
 def environment(tmp_path: Path, wheels: Path) -> TemporaryEnvironment:
     environment = TemporaryEnvironment(tmp_path / "env", wheels, tmp_path)
-    environment.pip("install", "--no-index", "hami-tools")
+    environment.pip("install", "--no-index", "hami-core")
     return environment

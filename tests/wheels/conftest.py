@@ -109,13 +109,14 @@ def current(serve: Serve) -> Callable[..., str]:
 
 @pytest.fixture(scope="session")
 def authors_index(serve: Serve, interpreter: Interpreter) -> str:
-    """Return the address of an index with hami-build, and with what it needs to build and check projects."""
+    """Return the address of an index with hami-build and hami-tools, and with what is needed to build projects."""
     core = core_wheel(interpreter)
     assert core
-    needed = wheelhouse.requirements([core, plugin_wheel("hami-build")])
+    ours = [core, plugin_wheel("hami-build"), plugin_wheel("hami-tools")]
+    needed = wheelhouse.requirements(ours)
     others = ["pip", "pytest>=8", "numpy>=1.26", "pybind11>=3.1", NVRTC, *EXTRAS["check"], *EXTRAS["wheel"]]
     wheels = wheelhouse.fetch(interpreter, [*needed, *others])
-    return serve("authors", [core, plugin_wheel("hami-build"), *wheels])
+    return serve("authors", [*ours, *wheels])
 
 
 @pytest.fixture(scope="session")

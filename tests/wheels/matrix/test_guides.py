@@ -48,7 +48,7 @@ def shelf(serve: Serve, interpreter: Interpreter) -> str:
     """Return the address of an index with all packages that the guides install."""
     core = core_wheel(interpreter)
     assert core
-    needed = wheelhouse.requirements([core, plugin_wheel("hami-onnx"), plugin_wheel("hami-build")])
+    needed = wheelhouse.requirements([core, *map(plugin_wheel, ("hami-onnx", "hami-build", "hami-tools"))])
     wheels = {wheel.name: wheel for wheel in wheelhouse.fetch(interpreter, [*needed, *THIRD_PARTIES])}
     return serve("guides", [core, *map(plugin_wheel, PLUGINS), *wheels.values()])
 
