@@ -30,7 +30,7 @@ def test_the_classes_add_up_to_the_node() -> None:
         node = pipe.stats()["default"]
     assert list(node.lanes) == ["urgent", "high", "normal"]
     urgent, high, normal = node.lanes.values()
-    assert isinstance(urgent, hami.LaneStats)
+    assert isinstance(urgent, hami.observe.LaneStats)
     assert (urgent.submitted, urgent.completed, urgent.failed) == (3, 2, 1)
     assert (normal.submitted, normal.completed) == (3, 3)
     assert high.completed == 1
@@ -92,14 +92,14 @@ def test_a_node_with_normal_requests_only_has_three_classes_and_prints_none() ->
         pipe({"data": 1})
         node = pipe.stats()["default"]
     assert node.lanes["normal"].completed == 1
-    assert node.lanes["urgent"] == hami.LaneStats({})
+    assert node.lanes["urgent"] == hami.observe.LaneStats({})
     assert "lanes" not in node.as_dict()
     assert "urgent" not in repr(node)
 
 
 def test_the_statistics_of_a_class_are_a_snapshot() -> None:
-    stats = hami.LaneStats({"submitted": 1, "completed": 1})
+    stats = hami.observe.LaneStats({"submitted": 1, "completed": 1})
     with pytest.raises(AttributeError, match="snapshot; failed"):
         stats.failed = 2
     assert repr(stats).startswith("LaneStats(submitted=1, completed=1, failed=0")
-    assert stats != hami.LaneStats({})
+    assert stats != hami.observe.LaneStats({})

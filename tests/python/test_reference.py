@@ -50,9 +50,12 @@ def test_each_statistic_has_a_row(page: str) -> None:
 
 def test_the_repr_of_statistics_shows_each_once_in_short_lines() -> None:
     histograms = dict.fromkeys(("queue_ms", "batch_ms", "latency_ms", "batch_sizes"), (7.0, [(6.5, 7.5, 1)]))
-    numbers = dict.fromkeys(hami.NodeStats.__slots__, 7) | {"per_item_ms": 0.20449, "lanes": {"high": {"submitted": 2}}}
+    numbers = dict.fromkeys(hami.observe.NodeStats.__slots__, 7) | {
+        "per_item_ms": 0.20449,
+        "lanes": {"high": {"submitted": 2}},
+    }
     every = numbers | histograms | {"backend_ms": {"Fit": 7}, "counters": {"misses": 2}}
-    text = repr(hami.NodeStats(every))
+    text = repr(hami.observe.NodeStats(every))
     assert sorted(re.findall(r"(\w+)(?==|: p50 )", text)) == sorted(every.keys() - {"backend_ms", "lanes"} | {"Fit"})
     assert "per_item_ms=0.204," in text
     assert "\n    closed_full=7, closed_target_size=7, closed_timeout=7, closed_queue_empty=7,  # why" in text

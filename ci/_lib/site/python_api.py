@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 PACKAGE = Path("hami-core", "python", "hami")
+TOOLS = Path("hami-plugins", "hami-tools", "python", "hami_tools")
 API_PLACE = "reference/python-api.md"
 COMMANDS_PLACE = "reference/command-line-help.md"
 WIDTH = 82  # characters of a line of help
@@ -21,8 +22,6 @@ GROUPS = {
     "Pipes": (
         "pipe",
         "Pipe",
-        "NodeStats",
-        "LaneStats",
         "backends",
         "plugins",
     ),
@@ -54,6 +53,7 @@ def api_page(root: Path) -> str:
     groups |= {"Other names": others} if others else {}
     groups["Errors"] = [name for name in names if name in errors]
     sections = [f"\n## {heading}\n{''.join(map(_directive, group))}" for heading, group in groups.items()]
+    sections.append("\n## Statistics\n\n::: hami.observe.NodeStats\n\n::: hami.observe.LaneStats\n")
     return f"{TOP}{''.join(sections)}\n## Tests of backends\n\n::: hami.testing\n    options:\n      heading_level: 3\n"
 
 
@@ -91,25 +91,28 @@ def commands_page(root: Path) -> str:
 
 
 def argument_parser(root: Path) -> argparse.ArgumentParser:
-    """Return the parser of the command `hami`. The core need not be compiled."""
-    with _package_without_core(root / PACKAGE):
-        parser: argparse.ArgumentParser = importlib.import_module("hami._cli.main")._parser()[0]
+    """Return the parser of the command `hami` with the commands of hami-tools. The core need not be compiled."""
+    with _packages_without_core(root):
+        parser: argparse.ArgumentParser
+        parser, commands = importlib.import_module("hami._cli.main")._parser()
+        sys.modules["hami.cli"] = importlib.import_module("hami._cli.arguments")
+        importlib.import_module("hami_tools.commands").add_commands(commands)
     return parser
 
 
 @contextmanager
-def _package_without_core(folder: Path) -> Iterator[None]:
-    """Let `hami._cli` be imported from the sources, without what `import hami` imports."""
-    before = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "hami"}
+def _packages_without_core(root: Path) -> Iterator[None]:
+    """Let `hami._cli` and `hami_tools` be imported from the sources, without what importing the packages imports."""
+    before = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in ("hami", "hami_tools")}
     for name in before:
         del sys.modules[name]
-    for name, place in (("hami", folder), ("hami._cli", folder / "_cli")):
+    for name, place in (("hami", PACKAGE), ("hami._cli", PACKAGE / "_cli"), ("hami_tools", TOOLS)):
         sys.modules[name] = ModuleType(name)
-        sys.modules[name].__path__ = [str(place)]
+        sys.modules[name].__path__ = [str(root / place)]
     try:
         yield
     finally:
-        for name in [name for name in sys.modules if name.partition(".")[0] == "hami"]:
+        for name in [name for name in sys.modules if name.partition(".")[0] in ("hami", "hami_tools")]:
             del sys.modules[name]
         sys.modules.update(before)
 

@@ -9,7 +9,6 @@ except ImportError as error:
 
     raise ImportError(explain(error)) from error
 
-from hami import observe as observe
 from hami._backends.base import Alias, Backend, ByteSize, Duration, FilePath, Key
 from hami._backends.registration import generate, register
 from hami._core import (
@@ -49,11 +48,10 @@ from hami._runtime.libraries import allow_library, check_library
 from hami._runtime.pipe import Pipe, pipe
 from hami._runtime.tensors import to_like, to_numpy
 from hami._runtime.typed_dict import TypedDict
-from hami.observe.lane_stats import LaneStats
-from hami.observe.node_stats import NodeStats
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from hami import observe as observe
     from hami._runtime.device import Device
 
 __all__ = [
@@ -75,9 +73,7 @@ __all__ = [
     "Event",
     "FilePath",
     "Key",
-    "LaneStats",
     "NoResult",
-    "NodeStats",
     "NotFound",
     "Opaque",
     "OutOfRange",
@@ -121,4 +117,8 @@ if not TYPE_CHECKING:
             from hami._runtime.device import Device
 
             return Device
+        if name == "observe":
+            import importlib
+
+            return importlib.import_module("hami.observe")
         raise AttributeError(f"module 'hami' has no attribute {name!r}")

@@ -870,7 +870,7 @@ class Pipe:
         """
 
     def stats(self) -> dict[str, dict[str, Any]]:
-        """Return the values of `hami.NodeStats` for each node, by the node's name."""
+        """Return the values of `hami.observe.NodeStats` for each node, by the node's name."""
 
     def remarks(self) -> dict[str, list[str]]:
         """Return what the backends of each node say about it, by the node's name."""

@@ -81,7 +81,9 @@ def expected(model: Path, images: list[np.ndarray]) -> list[np.ndarray]:
     return [session.run(None, {"image": image})[0] for image in images]
 
 
-def call_from_threads(model: Path, images: list[Any], from_dlpack: Any) -> tuple[list[list[Any]], hami.NodeStats]:
+def call_from_threads(
+    model: Path, images: list[Any], from_dlpack: Any
+) -> tuple[list[list[Any]], hami.observe.NodeStats]:
     """Run the program. Returns the results of each thread and the statistics of the node."""
     config = {
         "instance_num": 2,
@@ -109,7 +111,7 @@ def call_from_threads(model: Path, images: list[Any], from_dlpack: Any) -> tuple
         pipe.close()
 
 
-def check(results: list[list[Any]], expected: list[np.ndarray], stats: hami.NodeStats) -> None:
+def check(results: list[list[Any]], expected: list[np.ndarray], stats: hami.observe.NodeStats) -> None:
     # The scores are not trivial and differ between images.
     assert max(np.abs(scores).max() for scores in expected) > 0.1
     assert not np.allclose(expected[0], expected[1], rtol=1e-3, atol=1e-3)
