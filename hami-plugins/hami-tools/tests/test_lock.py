@@ -65,6 +65,28 @@ def test_another_environment_gets_the_same_files(
     assert again.stdout == f"nothing to change: this environment has the 4 packages of {locked}\n"
 
 
+@pytest.mark.parametrize("tool", ["pip", pytest.param("uv", marks=needs_uv)])
+def test_settings_of_installers_change_neither_a_lock_nor_what_it_installs(
+    locked: Path, index: str, tmp_path: Path, tool: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    settings = {f"PIP_{name}": str(elsewhere) for name in ("TARGET", "PREFIX", "ROOT", "LOG", "REPORT", "REQUIREMENT")}
+    settings |= {"FORCE_COLOR": "1", "CLICOLOR_FORCE": "1", "PIP_VERBOSE": "3", "PIP_DRY_RUN": "1", "PIP_USER": "1"}
+    settings |= {"RUST_LOG": "uv=debug", "UV_LOG_CONTEXT": "1"}
+    first = HamiEnvironment(tmp_path / "first-again", "pip", *PACKAGES)
+    assert first.hami("sync", str(locked)).returncode == 0
+    done = first.hami("lock", "--to", str(tmp_path / "again.toml"), "--index", index, **settings)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "again.toml").read_text() == locked.read_text()
+    if tool == "uv":
+        monkeypatch.setenv("PATH", str(Path(str(UV)).parent))
+    second = HamiEnvironment(tmp_path / "second", *(["pip"] if tool == "pip" else []), *PACKAGES)
+    done = second.hami("sync", str(locked), **settings)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(list(second.site.glob("acme_*.dist-info"))) == 2
+    assert not elsewhere.exists()
+
+
 def test_files_come_from_a_folder_without_a_network(locked: Path, tmp_path: Path) -> None:
     moved = tmp_path / "moved"
     (tmp_path / "wheels").rename(moved)
