@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import re
 import tarfile
 import urllib.request
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from hami_build import index, index_server, integrity
+from hami_build.commands import main
 from hami_build.steps import Failure
 
 METADATA = "Metadata-Version: 2.4\nName: {name}\nVersion: {version}\nRequires-Python: >=3.10\n"
@@ -238,3 +240,22 @@ def test_metadata_that_expand_without_end_are_refused(tmp_path: Path) -> None:
         archive.writestr("acme-1.0.dist-info/METADATA", text)
     with pytest.raises(Failure, match="have more than 4 MiB"):
         index.write([path], tmp_path / "index")
+
+
+def test_a_file_without_an_end_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "acme-1.0-py3-none-any.whl"
+    os.mkfifo(path)
+    with pytest.raises(Failure, match="is not a regular file"):
+        index.read(path)
+
+
+@pytest.mark.parametrize("command", ["check", "audit"])
+def test_the_name_of_a_wheel_sends_no_escape_sequences(
+    tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wheel = write_wheel(tmp_path, "acme")
+    wheel = wheel.rename(tmp_path / "acme\x1b[31m-1.0-py3-none-any.whl")
+    main([command, str(wheel)])
+    shown = "".join(capsys.readouterr())
+    assert "acme" in shown
+    assert "\x1b" not in shown

@@ -117,5 +117,5 @@ def test_the_reference_has_a_row_for_each_public_name() -> None:
 
 
 def test_the_reference_has_a_row_for_each_method_of_a_pipe() -> None:
-    methods = {name for name in vars(hami.Pipe) if not name.startswith("_")}
+    methods = {name for name in dir(hami.Pipe) if not name.startswith("_")}
     assert methods - names(code for code in documented("requests.md") if "pipe." in code) == set()

@@ -21,7 +21,7 @@ EXAMPLES = [
     example for name, named in NAMED.items() for example in doctest.DocTestFinder(recurse=False).find(named, name)
 ] + [
     example
-    for cls in (hami.Pipe, hami.observe.NodeStats, hami.Backend)
+    for cls in (hami.Pipe, *hami.Pipe.__bases__, hami.observe.NodeStats, hami.Backend)
     for name, member in vars(cls).items()
     if inspect.isfunction(member)
     for example in doctest.DocTestFinder(recurse=False).find(member, f"{cls.__name__}.{name}")

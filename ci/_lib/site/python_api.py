@@ -58,7 +58,8 @@ def api_page(root: Path) -> str:
 
 
 def _directive(name: str) -> str:
-    return f"\n::: hami.{name}\n"
+    inherited = "    options:\n      inherited_members: true\n" if name == "Pipe" else ""
+    return f"\n::: hami.{name}\n{inherited}"
 
 
 def public_names(root: Path) -> list[str]:

@@ -147,6 +147,14 @@ bool is_of(const py::object& exception, const char* module, const char* name) {
   return PyErr_GivenExceptionMatches(exception.ptr(), py::object(imported.attr(name)).ptr());
 }
 
+// An event loop asks `isinstance`, and hangs if that raises: it then never learns that a task has ended.
+bool has_readable_class(const py::object& exception) {
+  PyObject* const found = PyObject_GetAttrString(exception.ptr(), "__class__");
+  Py_XDECREF(found);
+  PyErr_Clear();
+  return found;
+}
+
 // Whether the exception steers the code that it passes: it ends a thread, a loop, a generator or a task. The caller of a request
 // has none of them to end.
 bool steers(const py::object& exception) {
@@ -155,7 +163,7 @@ bool steers(const py::object& exception) {
     return !(PyErr_GivenExceptionMatches(raw, PyExc_KeyboardInterrupt) && runs_signal_handlers());  // Ctrl-C
   return PyErr_GivenExceptionMatches(raw, PyExc_StopIteration) ||
          PyErr_GivenExceptionMatches(raw, PyExc_StopAsyncIteration) ||
-         is_of(exception, "concurrent.futures._base", "CancelledError");
+         is_of(exception, "concurrent.futures._base", "CancelledError") || !has_readable_class(exception);
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ from hami._plugins.files import Incomplete, bounded, open_file, read_file
 from hami._plugins.installation import Copy, installed_copies
 from hami._plugins.messages import install_command
 from hami._plugins.plugin import CORE, normalised
-from hami._plugins.recorded_files import reinstall, sha256
+from hami._plugins.recorded_files import digest, record_of, reinstall
 from hami._plugins.records import BackendInfo, PluginRecord
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "bounded",
     "check_name",
     "damaged_catalog",
+    "digest",
     "first_party",
     "install_command",
     "installed_copies",
@@ -47,6 +48,6 @@ __all__ = [
     "parse_catalog",
     "policy",
     "read_file",
+    "record_of",
     "reinstall",
-    "sha256",
 ]

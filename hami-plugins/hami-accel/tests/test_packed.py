@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import zipfile
+from pathlib import Path
 
 import hami
 import numpy as np
@@ -160,6 +161,14 @@ def test_a_wrong_recipe_is_named_and_writes_nothing(recipe, text, message):
     assert not recipe.with_suffix(".accel").exists()
 
 
+def test_a_recipe_that_is_not_text_is_named(recipe):
+    from hami_accel.recipe import compile_recipe
+
+    recipe.write_bytes(b'[[model]]\nname = "\xff"\n')
+    with pytest.raises(hami.ConfigError, match=r"recipe\.toml\" is not text in UTF-8"):
+        compile_recipe(recipe, recipe.with_suffix(".accel"))
+
+
 def test_calibration_data_of_the_wrong_shape_are_named(recipe):
     from hami_accel.recipe import compile_recipe
 
@@ -205,6 +214,24 @@ def test_a_damaged_or_later_packed_file_is_named(tmp_path, monkeypatch):
         archive.writestr("other.txt", "text")
     with pytest.raises(hami.ConfigError, match=r"m\.accel"):  # the error of the device
         AccelModel(path, device=OnnxDevice())
+
+
+@pytest.mark.parametrize("home", ["none", "not a folder"])
+def test_a_user_without_a_home_folder_loads_packed_files(tmp_path, monkeypatch, home):
+    for name in ("HAMI_ACCEL_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    if home == "none":
+        monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("no home directory")))
+    else:
+        (tmp_path / "home").touch()
+        monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    b = Builder()
+    model = b.save(tmp_path / "net.onnx", b("Relu", b.input("x", [1, 4]))).read_bytes()
+    write_packed(tmp_path / "m.accel", [({"name": "a"}, model)])
+    with AccelModel(tmp_path / "m.accel", device=OnnxDevice()) as loaded:
+        assert loaded.name == "a"
+    with AccelModel(tmp_path / "net.onnx", device=OnnxDevice(), max_time_per_fc=500) as loaded:
+        assert loaded.inputs
 
 
 def test_only_an_archive_with_a_manifest_is_a_packed_file(tmp_path):

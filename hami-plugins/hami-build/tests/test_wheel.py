@@ -83,6 +83,7 @@ def test_an_unknown_platform_is_an_error(name: str, message: str, capsys: pytest
     [
         (None, "contains no pyproject.toml"),
         ("[", "is not valid TOML"),
+        (b'a = "\xff"', "is not valid TOML"),
         ("[project]\nname = 'x'\n", "must name a build-backend in [build-system]"),
         (
             PROJECT.replace("hatchling.build", "acme_backend"),
@@ -90,10 +91,10 @@ def test_an_unknown_platform_is_an_error(name: str, message: str, capsys: pytest
         ),
     ],
 )
-def test_an_invalid_project_is_an_error(project: Path, tmp_path: Path, text: str | None, message: str) -> None:
+def test_an_invalid_project_is_an_error(project: Path, tmp_path: Path, text: str | bytes | None, message: str) -> None:
     (project / "pyproject.toml").unlink()
     if text is not None:
-        (project / "pyproject.toml").write_text(text)
+        (project / "pyproject.toml").write_bytes(text.encode() if isinstance(text, str) else text)
     with pytest.raises(Failure) as raised:
         wheels.build(project, [], tmp_path / "dist")
     assert message in str(raised.value)

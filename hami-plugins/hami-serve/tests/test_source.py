@@ -119,3 +119,10 @@ def test_a_pipeline_without_a_device_cannot_move():
         ),
     ):
         rounder["a"].to("npu:1")
+
+
+@pytest.mark.parametrize("content", [b'a = "\xff"', b"a = " + b"[" * 100_000], ids=["not text", "nested without end"])
+def test_a_file_that_cannot_be_parsed_is_named(tmp_path, content):
+    (tmp_path / "models.toml").write_bytes(content)
+    with pytest.raises(hami.ConfigError, match=r"models\.toml"):
+        AllRounder(tmp_path / "models.toml")

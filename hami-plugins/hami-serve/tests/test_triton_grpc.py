@@ -207,6 +207,29 @@ def test_bad_messages_are_answered_with_a_sentence(server, request_, text):
     assert (error.value.code(), text in error.value.details()) == (grpc.StatusCode.INVALID_ARGUMENT, True), error.value
 
 
+DAMAGED = b"\n\xff"  # a field that is longer than the message
+
+
+@pytest.mark.parametrize("method", ["ModelInfer", "ModelMetadata", "ModelConfig", "ModelStatistics", "RepositoryIndex"])
+def test_a_damaged_message_is_an_invalid_argument(server, method):
+    with grpc.insecure_channel(server.url) as channel, pytest.raises(grpc.RpcError) as error:
+        channel.unary_unary(f"/inference.GRPCInferenceService/{method}")(DAMAGED, timeout=30)
+    assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert error.value.details() == f"the message is not a {method}Request, or it is not complete"
+
+
+def test_a_damaged_message_does_not_end_its_stream(server):
+    good = infer_request({**X, "contents": {"int_contents": [1, 2]}})
+    with grpc.insecure_channel(server.url) as channel:
+        call = channel.stream_stream(
+            "/inference.GRPCInferenceService/ModelStreamInfer",
+            response_deserializer=message("ModelStreamInferResponse").FromString,
+        )
+        first, second = call(iter([DAMAGED, good.SerializeToString()]), timeout=30)
+    assert first.error_message == "the message is not a ModelInferRequest, or it is not complete"
+    assert (second.error_message, len(second.infer_response.outputs)) == ("", 1)
+
+
 def test_a_message_over_the_limit_is_rejected(server):
     with pytest.raises(grpc.RpcError) as error:
         call(

@@ -140,7 +140,13 @@ def torch_index(tmp_path: Path) -> str:
 def test_uv_chooses_the_build_of_torch(with_pip: HamiEnvironment, torch_index: str, tmp_path: Path) -> None:
     uv = tmp_path / "bin" / "uv"
     uv.parent.mkdir()
-    uv.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\necho " + torch==2.9.0+cu128" >&2\n')
+    info = with_pip.site / "torch-2.9.0+cu128.dist-info"
+    (tmp_path / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.9.0+cu128\n")
+    install = f"mkdir -p {info} && cp {tmp_path}/METADATA {info}"
+    uv.write_text(
+        f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\necho " + torch==2.9.0+cu128" >&2\n'
+        f'case "$*" in *--dry-run*) ;; *) {install} ;; esac\n'
+    )
     uv.chmod(0o755)
     done = with_pip.hami("install", "acme-net", PIP_INDEX_URL=torch_index, PATH=f"{uv.parent}:{os.environ['PATH']}")
     assert (done.returncode, done.stderr) == (0, "")
@@ -330,14 +336,32 @@ def test_a_folder_is_an_index_too(tmp_path: Path) -> None:
     [{"FORCE_COLOR": "1"}, {"PIP_VERBOSE": "3"}, {"CLICOLOR_FORCE": "1"}, {"PIP_QUIET": "3"}, {"RUST_LOG": "uv=debug"}],
 )
 def test_settings_for_what_installers_print_change_nothing(
-    either: HamiEnvironment, index: str, monkeypatch: pytest.MonkeyPatch, setting: dict[str, str]
+    either: HamiEnvironment, index: str, setting: dict[str, str]
 ) -> None:
-    for name, value in setting.items():
-        monkeypatch.setenv(name, value)
-    done = either.hami("install", "acme-one==1.0.0", "--index", index)
+    done = either.hami("install", "acme-one==1.0.0", "--index", index, **setting)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[0] == "install  acme-one  1.0.0"
     assert list(either.site.glob("acme_one*"))
+
+
+def test_settings_for_another_place_of_pip_change_nothing(
+    with_pip: HamiEnvironment, index: str, tmp_path: Path
+) -> None:
+    elsewhere = str(tmp_path / "elsewhere")
+    settings = {f"PIP_{name}": elsewhere for name in ("TARGET", "PREFIX", "ROOT", "PYTHON", "REQUIREMENT")}
+    done = with_pip.hami("install", "acme-one==1.0.0", "--index", index, **settings, PIP_USER="1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert list(with_pip.site.glob("acme_one*"))
+    assert not Path(elsewhere).exists()
+
+
+def test_an_installation_in_another_place_is_not_reported_as_done(
+    with_pip: HamiEnvironment, index: str, tmp_path: Path
+) -> None:
+    (tmp_path / "pip.conf").write_text(f"[global]\nroot = {tmp_path / 'elsewhere'}\n")
+    done = with_pip.hami("install", "acme-one==1.0.0", "--index", index, PIP_CONFIG_FILE=str(tmp_path / "pip.conf"))
+    assert done.returncode == 1
+    assert "but acme-one 1.0.0 is not in" in done.stderr
 
 
 def test_a_plan_of_uv_that_cannot_be_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

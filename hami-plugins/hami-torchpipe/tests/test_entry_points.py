@@ -130,10 +130,11 @@ def test_parse_gives_what_a_pipe_takes(tmp_path: Path) -> None:
     assert {key: result_of(config)[key] for key in ("width", "height")} == {"width": "9", "height": "3"}
 
 
-def test_parse_names_the_file_that_is_not_toml(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("content", "reason"), [(b"[a\n", ".*line 1"), (b'a = "\xff"', ".*utf-8")])
+def test_parse_names_the_file_that_is_not_toml(tmp_path: Path, content: bytes, reason: str) -> None:
     file = tmp_path / "wrong.toml"
-    file.write_text("[a\n")
-    with pytest.raises(hami.ConfigError, match=r"wrong.toml is not valid TOML: .*line 1"):
+    file.write_bytes(content)
+    with pytest.raises(hami.ConfigError, match=f"wrong.toml is not valid TOML: {reason}"):
         torchpipe.parse(str(file))
 
 

@@ -16,6 +16,7 @@ import hami
 import pytest
 
 from hami_trt import _cache
+from hami_trt._atomic_write import write_atomically
 from hami_trt._cache import StoredEngine, find_or_build, path_in_cache, read, sidecar_path
 
 RECIPE = {"model": "abc", "max": "4"}
@@ -276,3 +277,16 @@ def test_a_folder_has_one_file_for_each_recipe(tmp_path, cache, expected):
     key = _cache.recipe_key(RECIPE)[:16]
     assert path_in_cache(tmp_path / cache, Path("some/model.onnx"), RECIPE) == tmp_path / expected.replace("KEY", key)
     assert _cache.recipe_key(RECIPE) != _cache.recipe_key(OTHER)
+
+
+def test_a_stored_file_has_the_mode_of_the_umask_which_never_changes(tmp_path, monkeypatch):
+    """The umask is that of all threads: while it is another one, files of other threads get another mode."""
+    umask = os.umask(0o077)
+    try:
+        with monkeypatch.context() as patched:
+            patched.delattr(os, "umask")
+            write_atomically(tmp_path / "engine", b"content")
+    finally:
+        os.umask(umask)
+    assert (tmp_path / "engine").stat().st_mode & 0o777 == 0o600
+    assert [file.name for file in tmp_path.iterdir()] == ["engine"]

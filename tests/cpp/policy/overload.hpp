@@ -22,6 +22,7 @@ struct Overload {
   double measures = 200'000, learns = 2'000;
   std::size_t callers = 2;  // they ask alternately, or at the same time
   bool together = false;
+  std::uint8_t priority = 0;
   BatchingMode mode = BatchingMode::kAdaptive;
   unsigned seed = 1;
 };
@@ -74,6 +75,7 @@ class OverloadedNode {
     request->index = calls_ % load_.callers;
     const double timeout = load_.timeouts[random_.below(load_.timeouts.size())];
     request->deadline = now_ + nanoseconds(timeout);
+    request->priority = load_.priority;
     if (measured()) {
       figures_.arrivals.push_back(ms());
       figures_.timeouts.push_back(timeout);

@@ -10,6 +10,8 @@
 
 using namespace hami::testing::policy;
 using hami::BatchingMode;
+using hami::kHighPriority;
+using hami::kUrgentPriority;
 
 namespace {
 
@@ -79,14 +81,17 @@ TEST_CASE("policy: callers who ask at the same time get equal shares of an overl
   struct Case {
     std::size_t callers;
     double timeout;
+    std::uint8_t priority = 0;
   };
   // With more callers or a shorter time, the node is idle now and then, and takes who comes first.
-  for (const Case& each : {Case{2, 4}, {2, 20}, {3, 8}, {3, 20}, {8, 20}}) {
+  for (const Case& each :
+       {Case{2, 4}, {2, 20}, {3, 8}, {3, 20}, {8, 20}, {2, 4, 7}, {2, 4, kHighPriority}, {3, 20, kUrgentPriority}}) {
     Overload load;
     load.callers = each.callers;
     load.together = true;
     load.rate = [&](Random&, double) { return 3 / kService / static_cast<double>(each.callers); };
     load.timeouts = {each.timeout * kService};
+    load.priority = each.priority;
     load.service = [](std::size_t, Random& random, double) { return kService * lognormal(random, 0.05); };
     load.measures = 100'000 * static_cast<double>(each.callers);
     const OverloadFigures figures = OverloadedNode(load).run();

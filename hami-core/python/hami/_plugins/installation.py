@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import importlib.metadata as metadata
 import os
 import shlex
@@ -12,7 +11,7 @@ from pathlib import Path
 from hami import _core
 from hami._plugins.manager import installed
 from hami._plugins.plugin import CORE, normalised
-from hami._plugins.recorded_files import reinstall, sha256
+from hami._plugins.recorded_files import ALGORITHMS, digest, own_folders, record_of, reinstall
 from hami._plugins.versions import parse_requirement, satisfies
 
 
@@ -24,10 +23,12 @@ class Copy:
         self.version = distribution.version
         self.folder = folder
         self.requires = distribution.requires or []
-        # Since Python 3.12 `distribution.files` leaves out what is missing.
-        rows = csv.reader((distribution.read_text("RECORD") or "").splitlines())
-        # The files that it lists, with their hashes as RECORD writes them.
-        self.recorded = {row[0]: row[1] for row in rows if len(row) > 1}
+        # Not of `distribution.files`, which leaves out what is missing since Python 3.12.
+        # The files that it lists, with their hashes as RECORD writes them; "" for a weak one, or two that differ.
+        self.recorded: dict[str, str] = {}
+        for file, found in record_of(distribution):
+            same = self.recorded.get(file, found) == found
+            self.recorded[file] = found if same and found.partition("=")[0] in ALGORITHMS else ""
         # setuptools writes an .egg-info beside the sources of an editable installation.
         self.is_beside_sources = (
             not self.recorded
@@ -38,13 +39,23 @@ class Copy:
     @cached_property
     def files(self) -> dict[str, str]:
         """Its files with their hashes, except compiled Python, and scripts, which `pip install --target` moves."""
-        hashes = ((file, *found.partition("=")) for file, found in self.recorded.items())
-        return {file: value for file, mode, _, value in hashes if mode == "sha256" and ".." not in file.split("/")}
+        return {file: found for file, found in self.recorded.items() if found and ".." not in file.split("/")}
 
     @cached_property
     def changed(self) -> list[str]:
         """The files that are missing or were replaced."""
-        return [name for name, expected in self.files.items() if sha256(Path(self.folder, name)) != expected]
+        return [name for name in self.files if not self._is_whole(name)]
+
+    def changed_outside(self) -> list[str]:
+        """Return the scripts and data in other folders of this Python that are missing or were replaced."""
+        if self.folder not in own_folders():  # where `pip install --target` has moved them
+            return []
+        outside = [file for file, found in self.recorded.items() if found and file not in self.files]
+        return [file for file in outside if not self._is_whole(file)]
+
+    def _is_whole(self, file: str) -> bool:
+        algorithm, _, value = self.recorded[file].partition("=")
+        return digest(Path(self.folder, file), algorithm) == value
 
     @property
     def metadata_folder(self) -> str:

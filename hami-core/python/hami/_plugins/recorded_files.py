@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import csv
 import hashlib
 import importlib.metadata as metadata
 import os
@@ -17,6 +18,7 @@ from hami._errors import PluginError
 from hami._plugins.files import open_file
 from hami._text import printable
 
+ALGORITHMS = ("sha256", "sha384", "sha512")  # that RECORD may use
 _SHARED_LIBRARY = re.compile(r"\.so(\.\d+)*$")
 
 
@@ -72,19 +74,33 @@ def _problem_with(path: str, recorded: metadata.PackagePath, *, with_hash: bool)
 
 @cache
 def _cached_sha256(path: str, _size: int, _modified: int) -> str:
-    return sha256(Path(path))
+    return digest(Path(path))
 
 
-def sha256(path: Path) -> str:
+def digest(path: Path, algorithm: str = "sha256") -> str:
     """Return the hash of a file as RECORD has it; empty if the file cannot be read, or is not a regular file."""
-    digest = hashlib.sha256()
+    hashed = hashlib.new(algorithm)
     try:
         with open_file(path) as file:
             while part := file.read(1 << 20):
-                digest.update(part)
+                hashed.update(part)
     except OSError:
         return ""
-    return base64.urlsafe_b64encode(digest.digest()).decode().rstrip("=")
+    return base64.urlsafe_b64encode(hashed.digest()).decode().rstrip("=")
+
+
+def record_of(distribution: metadata.Distribution) -> list[tuple[str, str]]:
+    """Return the files that the RECORD of a distribution lists, with their hashes; none if it cannot be read."""
+    try:
+        rows = csv.reader((distribution.read_text("RECORD") or "").splitlines())
+        return [(row[0], row[1]) for row in rows if len(row) > 1]
+    except (csv.Error, OSError, ValueError):  # damaged
+        return []
+
+
+def own_folders() -> list[str]:
+    """Return the folders into which an installer puts the packages of this Python."""
+    return [os.path.realpath(sysconfig.get_path(kind)) for kind in ("purelib", "platlib")]
 
 
 def reinstall(distribution: str, folder: str) -> str:
@@ -95,6 +111,6 @@ def reinstall(distribution: str, folder: str) -> str:
     """
     if any(Path(folder, name).is_file() for name in ("pyproject.toml", "setup.py", "setup.cfg")):
         return f"pip install --no-deps --editable {shlex.quote(folder)}"
-    if folder in [os.path.realpath(sysconfig.get_path(kind)) for kind in ("purelib", "platlib")]:
+    if folder in own_folders():
         return f"pip install --force-reinstall --no-deps {distribution}"
     return f"pip install --upgrade --no-deps --target {shlex.quote(folder)} {distribution}"

@@ -8,16 +8,13 @@ import sys
 from hami import _core
 from hami._errors import BatchError, DataTypeError, PipeClosed
 from hami._runtime.at_exit import close_at_exit, pause_if_exiting
+from hami._runtime.observed import Observed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
     from concurrent.futures import Future
     from typing import Any, Protocol, TypeVar, cast, overload
-
-    from hami.observe.description import PipeDescription
-    from hami.observe.node_stats import NodeStats
-    from hami.observe.trace import Trace
 
     class TensorDict(Protocol):
         """The part of `tensordict.TensorDict` that tells it from a dict."""
@@ -41,7 +38,7 @@ else:
         return value
 
 
-class Pipe:
+class Pipe(Observed):
     """A running pipeline, built by `hami.pipe`.
 
     >>> with hami.pipe("Identity") as pipe:
@@ -440,78 +437,6 @@ class Pipe:
         True
         """
         return self._core.store
-
-    def describe(self) -> PipeDescription:
-        """Return the nodes of the pipe with their backends, parameters and edges, as dicts and lists for JSON.
-
-        >>> with hami.pipe({"double": {"backend": "S[Identity,Identity]", "max": 8}}) as pipe:
-        ...     node = pipe.describe()["nodes"]["double"]
-        >>> node["backends"][0]["name"], node["batching"]["max"], node["next"]
-        ('S', 8, [])
-
-        The keys are listed in the reference, under "Description of a pipe". Durations are in seconds.
-        """
-        return self._core.describe()
-
-    def stats(self) -> dict[str, NodeStats]:
-        """Return the statistics of each node since the pipe was built, by the name of the node.
-
-        >>> with hami.pipe("Identity") as pipe:
-        ...     request = pipe({"data": 1})
-        ...     pipe.stats()["default"].completed
-        1
-        """
-        from hami.observe.node_stats import NodeStats
-
-        return {name: NodeStats(values) for name, values in self._core.stats().items()}
-
-    def explain(self, since: Mapping[str, NodeStats] | None = None) -> list[str]:
-        """Return sentences that name what limits the throughput, and what to change.
-
-        >>> with hami.pipe("Identity") as pipe:
-        ...     pipe.explain()
-        ['No request has run: call the pipe, then explain it.']
-
-        Args:
-            since: What `stats` returned before the requests to explain; None: all requests since the pipe was built.
-        """
-        from hami.observe.explanation import explain
-
-        return [
-            *explain(self.describe(), self.stats(), since),
-            *(f"{node}: {remark}" for node, remarks in self._core.remarks().items() for remark in remarks),
-        ]
-
-    def trace(self, path: str | os.PathLike[str], *, last: float | None = None, slow: float | None = None) -> Trace:
-        """Record a timeline into a file that [Perfetto](https://ui.perfetto.dev) shows, until the trace is stopped.
-
-        >>> with hami.pipe("Identity") as pipe:
-        ...     with pipe.trace("run.pftrace"):
-        ...         request = pipe({"data": 1})
-
-        It shows each request from its submission to its outcome, how long it waited in which queue, the batches with
-        their requests, and the time in each backend, on the thread where it ran. All pipes of the process are in it.
-
-        Args:
-            path: The file, which is replaced.
-            last: Seconds of events to keep in memory, at most a million events, instead of writing all of them. The
-                file shows the latest slow request: it is replaced at most once in `last` seconds.
-            slow: Seconds from which on a request is slow.
-
-        Returns:
-            The trace: use it in a `with` statement, or call its `stop`.
-
-        Raises:
-            ConfigError: The file cannot be written, or only one of `last` and `slow` is given. If writing fails later,
-                recording ends with one line in the log, and the pipe goes on.
-            AlreadyExists: A trace of this process is active.
-            PipeClosed: The pipe is closed.
-        """
-        if self.closed:
-            raise PipeClosed("the pipe is closed")
-        from hami.observe.trace import Trace
-
-        return Trace(path, last, slow)
 
     def __enter__(self) -> Pipe:
         return self

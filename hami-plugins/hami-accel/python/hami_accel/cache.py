@@ -15,9 +15,17 @@ FORMAT = 1  # of the cached files
 
 
 def folder() -> Path:
-    """Return the folder of the cache: HAMI_ACCEL_CACHE, or hami-accel in the user's cache folder."""
-    given = os.environ.get("HAMI_ACCEL_CACHE")
-    return Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hami-accel"
+    """Return the folder of the cache: HAMI_ACCEL_CACHE, or hami-accel in the user's cache folder.
+
+    Raises:
+        OSError: The user has no home folder, as in many containers.
+    """
+    if given := os.environ.get("HAMI_ACCEL_CACHE"):
+        return Path(given)
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hami-accel"
+    except RuntimeError as error:  # neither HOME nor an entry in the list of users
+        raise FileNotFoundError(f"there is no folder for a cache: {error}; set HAMI_ACCEL_CACHE") from error
 
 
 def content_key(files: Iterable[str | os.PathLike[str]], *settings: object) -> str:

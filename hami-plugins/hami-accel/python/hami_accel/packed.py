@@ -156,11 +156,15 @@ def _damaged(path: str | os.PathLike[str], reason: str) -> hami.ConfigError:
 
 def _unpacked(digest: str, data: bytes) -> str:
     """Return the path of a file with this content in the cache, or in a temporary folder if there is no cache."""
-    folder = cache.folder()
     try:
+        folder = cache.folder()
         folder.mkdir(parents=True, exist_ok=True)
+        return _written(folder, digest, data)
     except OSError:
-        folder = Path(tempfile.mkdtemp(prefix="hami-accel-"))
+        return _written(Path(tempfile.mkdtemp(prefix="hami-accel-")), digest, data)
+
+
+def _written(folder: Path, digest: str, data: bytes) -> str:
     target = folder / f"{digest}.onnx"
     if not target.is_file() or target.stat().st_size != len(data):
         handle, name = tempfile.mkstemp(dir=folder, suffix=".tmp")

@@ -50,6 +50,8 @@ def _read(recipe: Path) -> list[dict[str, Any]]:
         text = recipe.read_text("utf-8")
     except OSError as error:
         raise hami.ConfigError(f'"{recipe}" cannot be read: {error.strerror}') from error
+    except UnicodeDecodeError as error:
+        raise hami.ConfigError(f'"{recipe}" is not text in UTF-8: {error}') from error
     try:
         if recipe.suffix in (".yaml", ".yml"):
             models = importlib.import_module("yaml").safe_load(text)["model"]

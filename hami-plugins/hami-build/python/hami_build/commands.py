@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from hami_build.errors import Failure
+from hami_build.errors import Failure, shown
 
 Command = Callable[[argparse.Namespace], int]
 PLATFORMS: dict[str, Any] = {
@@ -117,7 +117,7 @@ def _reported(run: Command, parsed: argparse.Namespace) -> int:
     except Failure as error:
         if parsed.json:
             print(json.dumps({"error": str(error), "type": type(error).__name__}))
-        print(f"error: {error}", file=sys.stderr)
+        print(shown(f"error: {error}"), file=sys.stderr)
         return 1
 
 
@@ -130,7 +130,7 @@ def run_check(parsed: argparse.Namespace) -> int:
     if parsed.json:
         print(json.dumps([report.as_json() for report in reports], indent=1))
     else:
-        print("\n\n".join(report.text() for report in reports))
+        print(shown("\n\n".join(report.text() for report in reports)))
     if parsed.badge:
         parsed.badge.write_text(grades.badge(lowest), "utf-8")
     return 0 if grades.GRADES.index(lowest) >= grades.GRADES.index(parsed.require) else 1
@@ -158,7 +158,7 @@ def run_audit(parsed: argparse.Namespace) -> int:
     if parsed.json:
         print(json.dumps([asdict(each) for each in found], indent=1))
     else:
-        print("\n".join(map(str, found)))
+        print(shown("\n".join(map(str, found))))
     return 0 if all(each.passed for each in found) else 1
 
 

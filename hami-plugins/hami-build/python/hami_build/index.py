@@ -53,6 +53,8 @@ def read(path: Path) -> Archive:
         Failure: It is neither a wheel nor a source distribution, or its metadata and its name contradict each other.
     """
     wheel = path.suffix == ".whl"
+    if not path.is_file():
+        raise Failure(f"{path} is not a regular file; give the path of a wheel or a source distribution")
     try:
         metadata = _metadata_of_wheel(path) if wheel else _metadata_of_source(path)
     except Failure:

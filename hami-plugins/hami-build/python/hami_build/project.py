@@ -84,7 +84,7 @@ def read(folder: Path) -> Project:
         )
     try:
         table: dict[str, Any] = tomllib.loads(file.read_text("utf-8"))
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also of the encoding
         raise Failure(f"{file} is not valid TOML: {error}") from error
     if "build-backend" not in table.get("build-system", {}) or "name" not in table.get("project", {}):
         raise Failure(f"{file} must name a build-backend in [build-system], and the project in [project]")

@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 import hami
 from google.protobuf import json_format
+from google.protobuf.message import DecodeError
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
@@ -184,6 +185,7 @@ class Stream:
         """Run a request, and write its responses."""
         lease = self._serving.budget.lease()
         try:
+            _require_readable(request)
             size = request.ByteSize()
             lease.add(size)
             await self._answer_in_parts(request, size)
@@ -193,7 +195,7 @@ class Stream:
             failure = _report(error, request)
             answers.count("gRPC", failure.status.grpc)
             failed = StreamResponse(error_message=failure.text)
-            failed.infer_response.id = request.id
+            failed.infer_response.id = getattr(request, "id", "")
             failed.infer_response.parameters[FINAL].bool_param = True
             await self._write(failed)
         finally:
@@ -257,6 +259,7 @@ def _unary(method: Method, answer: Any, last: LastCalls) -> Method:
         last.begin()
         failure, value = None, None
         try:
+            _require_readable(request)
             value = await method(request, context)
             value = json_format.ParseDict(value, answer()) if isinstance(value, dict) else value
         except (asyncio.CancelledError, GeneratorExit):
@@ -324,6 +327,23 @@ class InferHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
         return grpc.stream_stream_rpc_method_handler(wait, read, joined)
 
 
+def _reader(kind: Any) -> Callable[[bytes], Any]:
+    """Return a function that reads a message, or returns why it cannot: grpcio would answer with the status UNKNOWN."""
+
+    def read(data: bytes) -> Any:
+        try:
+            return kind.FromString(data)
+        except DecodeError:
+            return BadRequest(f"the message is not a {kind.DESCRIPTOR.name}, or it is not complete")
+
+    return read
+
+
+def _require_readable(request: Any) -> None:
+    if isinstance(request, BadRequest):
+        raise request
+
+
 def _after_start(serving: Serving, method: Method) -> Method:
     """Let a method wait until the models are loaded."""
 
@@ -342,7 +362,7 @@ def handlers(serving: Serving, last: LastCalls, max_body: int) -> list[Any]:
     found = {}
     for method in methods():
         given, answer = message(method.input_type.name), message(method.output_type.name)
-        coders = {"request_deserializer": given.FromString, "response_serializer": answer.SerializeToString}
+        coders = {"request_deserializer": _reader(given), "response_serializer": answer.SerializeToString}
         function = getattr(service, method.name)
         if method.name not in PROBES:
             function = _after_start(serving, function)

@@ -145,7 +145,7 @@ def _read(path: Path) -> dict[str, Any]:
         data: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise hami.ConfigError(f'"{path}" cannot be read: {error}') from error
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise hami.ConfigError(f"{path}: {error}; a configuration file must be TOML") from error
     return data
 

@@ -58,6 +58,7 @@ def install(arguments: argparse.Namespace) -> int:
     found = provenance.checked(plugins, installer, sources, known, rules)
     if changes and not arguments.dry_run:
         installer.install(changes, sources, place)
+        installers.require_installed(changes, place.folder)
         if place.target:
             _remove_old_metadata(Path(place.folder), changes)
         provenance.record(found, plugins, place.folder)

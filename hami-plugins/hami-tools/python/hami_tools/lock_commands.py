@@ -69,6 +69,7 @@ def sync(arguments: argparse.Namespace) -> int:
         environment.require_changeable(place, [])
         lines = [change.locked().requirement(by_name=bool(folder)) for change in changes]
         installers.find().install_locked(lines, sources, place)
+        installers.require_installed(changes, place.folder)
         provenance.record(found, plugins, place.folder)
     if arguments.json:
         print(json_of({"changes": [change.facts() for change in changes], "dry_run": arguments.dry_run}))

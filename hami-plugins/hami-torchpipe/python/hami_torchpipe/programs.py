@@ -86,10 +86,9 @@ def parse(path: str | Path) -> dict[str, dict[str, Any]]:
         ConfigError: The file is not valid TOML.
         OSError: The file cannot be read.
     """
-    text = Path(path).read_text("utf-8")
     try:
-        read = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        read = tomllib.loads(Path(path).read_text("utf-8"))
+    except (ValueError, RecursionError) as error:  # also of the encoding
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
     nodes = {name: keys for name, keys in read.items() if isinstance(keys, dict)}
     rest = {key: value for key, value in read.items() if not isinstance(value, dict)}

@@ -29,6 +29,8 @@ PYPI = "https://pypi.org/simple"
 # Variables with which a user changes what pip and uv print.
 _PRINTING = {"FORCE_COLOR", "CLICOLOR_FORCE", "PY_COLORS", "TTY_COMPATIBLE", "RUST_LOG", "UV_LOG_CONTEXT"}
 _PRINTING |= {f"PIP_{name}" for name in ("VERBOSE", "QUIET", "NO_COLOR", "REPORT", "DRY_RUN", "LOG", "DEBUG")}
+# Variables with which a user changes where pip installs, and what: the command says both.
+_PLACES = {f"PIP_{name}" for name in ("TARGET", "PREFIX", "ROOT", "USER", "PYTHON", "IGNORE_INSTALLED", "REQUIREMENT")}
 # Lines with which pip says why an index gave no answer. Its errors do not repeat it.
 _CONNECTION = re.compile(r"^WARNING: .*(?:after connection broken by|Could not fetch URL|There was an error).*", re.M)
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
@@ -276,8 +278,20 @@ def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
 
 
 def _plain_environment() -> dict[str, str]:
-    """Return the environment without settings of the user that change what an installer prints, such as colours."""
-    return {name: value for name, value in os.environ.items() if name not in _PRINTING} | {"NO_COLOR": "1"}
+    """Return the environment without settings that change what an installer prints, and where it installs."""
+    kept = {name: value for name, value in os.environ.items() if name not in _PRINTING | _PLACES}
+    return {**kept, "NO_COLOR": "1"}
+
+
+def require_installed(changes: Iterable[Change], folder: str) -> None:
+    """Raise PluginError if an installation is not in its folder: a file with settings may name another one."""
+    importlib.invalidate_caches()
+    found = {(normalised(each.metadata["Name"] or ""), each.version) for each in metadata.distributions(path=[folder])}
+    if absent := [f"{each.name} {each.new}" for each in changes if (each.name, each.new) not in found]:
+        raise PluginError(
+            f"the installer reported success, but {', '.join(absent)} is not in {folder}; remove target, prefix, root "
+            f"and user from its settings, which {sys.executable} -m pip config list shows"
+        )
 
 
 @contextmanager

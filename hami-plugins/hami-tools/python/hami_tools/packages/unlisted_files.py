@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from hami.packages import Copy
+from hami.packages import Copy, record_of
 
 _COMPILED = Path(__file__).with_name("compiled_files.py")
 # Files that installers may write into .dist-info without listing them.
@@ -70,7 +70,6 @@ def _files_in(folder: str, tops: Iterable[str]) -> Iterator[str]:
 def _listed_by_others(copy: Copy) -> set[str]:
     found = set()
     for distribution in metadata.distributions(path=[copy.folder]):
-        lines = (distribution.read_text("RECORD") or "").splitlines()
         if distribution.metadata["Name"] != copy.name:
-            found |= {line.partition(",")[0] for line in lines}
+            found |= {name for name, its_hash in record_of(distribution) if its_hash}
     return found

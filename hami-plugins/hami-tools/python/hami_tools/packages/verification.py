@@ -38,8 +38,9 @@ def verify() -> list[Verified]:
 
 def _verified(copy: Copy) -> Verified:
     info = Path(copy.metadata_folder)
-    missing = [name for name in copy.changed if not Path(copy.folder, name).exists()]
-    changed = [name for name in copy.changed if name not in missing]
+    damaged = copy.changed + copy.changed_outside()
+    missing = [name for name in damaged if not Path(copy.folder, name).exists()]
+    changed = [name for name in damaged if name not in missing]
     more: list[str] = []
     if copy.files:
         changed += unlisted_files.changed_bytecode(copy)
