@@ -17,7 +17,7 @@ from hami_build.steps import exclusive, step
 
 
 def belongs(member: tarfile.TarInfo) -> bool:
-    """Return whether a file belongs into the archive; some build backends also add the .gitignore of the checkout."""
+    """Return whether a file belongs in the archive; some build backends also add the .gitignore of the checkout."""
     return member.isfile() and member.name.partition("/")[2] != ".gitignore"
 
 
