@@ -6,6 +6,7 @@ At the end no request is counted, no model is between two states, and the models
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import threading
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import pytest
 from together import LOADED, LONG_S, Cancelled, counted, run_together, wait_released
 
 from hami_serve import AllRounder, ModelUnavailable, State
-from hami_serve.threads import Threads
+from hami_serve.threads import Outcome, Threads
 
 LIMIT = 2
 
@@ -122,3 +123,29 @@ def test_functions_with_the_same_key_run_one_at_a_time_and_others_beside_them():
     assert not same[0].cancel()
     opened.set()
     assert [each.result(LONG_S) for each in same] == [True] * 3
+
+
+def test_callers_who_leave_a_load_that_hangs_are_forgotten():
+    outcome: Outcome[str] = Outcome()
+
+    async def leave() -> None:
+        task = asyncio.create_task(outcome.wait())
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    async def main() -> None:
+        for _ in range(100):
+            await leave()
+            await outcome.wait(timeout=0)
+        gc.collect()
+        assert sum(isinstance(each, asyncio.Future) for each in gc.get_objects()) < 50
+        waits = [asyncio.create_task(outcome.wait()) for _ in range(3)]
+        await asyncio.sleep(0)
+        threading.Thread(target=outcome.set_result, args=("done",)).start()
+        await asyncio.gather(*waits)
+        await outcome.wait()
+
+    asyncio.run(main())
+    assert outcome.result() == "done"

@@ -16,14 +16,13 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 import hami
 
-from hami_serve.threads import uncancellable
+from hami_serve.threads import Outcome
 
 LATENCIES = 1024  # of the last requests; p50 and p99 are those of these requests
 
@@ -133,7 +132,7 @@ class Model:
     before: Model | None = None  # what its place showed, until it is ready
     used: int = 0  # ticks of the registry, for the least recently used
     slot: object = field(default_factory=object)  # models of one slot count as one for the limits of loaded models
-    loaded: Future[bool] = field(default_factory=uncancellable)  # whether it became ready; False: choose a model again
+    loaded: Outcome[bool] = field(default_factory=Outcome)  # whether it became ready; False: choose a model again
     again_at: float = 0.0  # time.monotonic() from which on a request loads it again after a failure
     latencies: deque[float] = field(default_factory=lambda: deque(maxlen=LATENCIES))
     description: Mapping[str, Any] = field(default_factory=dict)

@@ -27,7 +27,6 @@ from hami_serve.source import (
     with_device,
 )
 from hami_serve.table import table_of
-from hami_serve.threads import wait_for
 
 DRAIN_S = 30.0  # time that the requests of a model have to end after it was replaced or removed
 
@@ -240,7 +239,7 @@ class AllRounder:
             model = self._join(component, version, drawn)
             if not model.loaded.done():
                 try:
-                    await wait_for(model.loaded, _left(until))
+                    await model.loaded.wait(_left(until))
                 except BaseException:
                     self.registry.leave(model)
                     raise

@@ -25,7 +25,7 @@ from hami_serve.model import Model
 from hami_serve.peers import Peers
 from hami_serve.rounder import AllRounder
 from hami_serve.source import INDEX, NAME, ComponentSpec, read_components, read_each
-from hami_serve.threads import Threads, uncancellable, wait_for
+from hami_serve.threads import Outcome, Threads
 
 MAX_CHANGES = 32  # of components, at a time; a load that hangs keeps its thread
 log = logging.getLogger("hami.serve")
@@ -51,7 +51,7 @@ class Serving:
         self._options = options
         self._allow_control = allow_control
         self._rounder: AllRounder | None = None if self._own else source
-        self._load: Future[None] | None = None
+        self._load: Outcome[None] | None = None
         self._lock = threading.Lock()  # of the two above
         self._threads = Threads("hami-serve-change", MAX_CHANGES)
         self._peers = peers
@@ -85,7 +85,7 @@ class Serving:
         models = self._rounder.registry.models() if self._rounder is not None else []
         return list(dict.fromkeys(each.handle.component for each in models if each.is_loading))
 
-    def begin(self) -> Future[None]:
+    def begin(self) -> Outcome[None]:
         """Begin to load all models, if that has not begun; return a future of the end of that.
 
         After a failure, this begins again.
@@ -118,7 +118,7 @@ class Serving:
         """Load all models, or wait until they are loaded."""
         if not self.loaded:
             load = self.begin()
-            await wait_for(load)
+            await load.wait()
             load.result()
 
     async def started_for_request(self) -> None:
@@ -202,7 +202,7 @@ class Serving:
                 begun[name] = self._threads.start(self.rounder.apply, name, spec, key=name)
         for name, error in errors.items():
             if name not in busy:
-                begun[name] = uncancellable()
+                begun[name] = Outcome()
                 begun[name].set_exception(error)
         for name in self.rounder.components():
             if name not in described and name not in errors and name not in busy:
@@ -231,7 +231,7 @@ class Serving:
     async def _change(self, change: Callable[[str], None], name: str) -> None:
         """Make a change of a component on a thread. One that hangs delays only those of the same component."""
         future = self._threads.start(change, name, key=name)
-        await wait_for(future)
+        await future.wait()
         future.result()
 
     def _check_control(self, action: str) -> None:

@@ -6,7 +6,10 @@ import contextlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    import asyncio
 
 T = TypeVar("T")
 
@@ -22,7 +25,7 @@ class Threads:
         self._waiting: list[tuple[str | None, Callable[[], None]]] = []
         self._running: set[str | None] = set()  # keys
 
-    def start(self, function: Callable[..., T], *arguments: Any, key: str | None = None) -> Future[T]:
+    def start(self, function: Callable[..., T], *arguments: Any, key: str | None = None) -> Outcome[T]:
         """Return a future of the result. It cannot be cancelled: a caller that leaves ends only its own wait.
 
         Args:
@@ -30,7 +33,7 @@ class Threads:
             arguments: Its arguments.
             key: Of functions with the same key, one runs at a time. The others wait without a thread.
         """
-        future = uncancellable()
+        future: Outcome[T] = Outcome()
 
         def run() -> None:
             try:
@@ -72,27 +75,36 @@ class Threads:
                 self._running.discard(key)
 
 
-def uncancellable() -> Future[Any]:
-    """Return a future that many can wait for: one that leaves does not cancel it."""
-    future: Future[Any] = Future()
-    future.set_running_or_notify_cancel()
-    return future
+class Outcome(Future[T]):
+    """A future that many can wait for: one that leaves does not cancel it, and is forgotten."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.set_running_or_notify_cancel()
+        self._waiting: dict[asyncio.AbstractEventLoop, set[asyncio.Future[None]]] = {}
 
-async def wait_for(future: Future[Any], timeout: float | None = None) -> None:
-    """Wait in a task until a future has an outcome, at most for `timeout` seconds."""
-    import asyncio  # only programs with a loop need it
+    async def wait(self, timeout: float | None = None) -> None:
+        """Wait in a task until there is an outcome, at most for `timeout` seconds."""
+        import asyncio  # only programs with a loop need it
 
-    loop = asyncio.get_running_loop()
-    waiter: asyncio.Future[None] = loop.create_future()
+        loop = asyncio.get_running_loop()
+        if self.done():
+            return
+        waiter: asyncio.Future[None] = loop.create_future()
+        waiting = self._waiting.get(loop)
+        if waiting is None:
+            waiting = self._waiting[loop] = set()
+            self.add_done_callback(lambda _: self._tell(loop))
+        waiting.add(waiter)
+        try:
+            await asyncio.wait([waiter], timeout=timeout)
+        finally:
+            waiting.discard(waiter)
 
-    def wake() -> None:
-        if not waiter.done():
-            waiter.set_result(None)
+    def _tell(self, loop: asyncio.AbstractEventLoop) -> None:
+        def wake(waiting: set[asyncio.Future[None]]) -> None:
+            for waiter in waiting:
+                waiter.set_result(None)
 
-    def ended(_: object) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(wake)
-
-    future.add_done_callback(ended)
-    await asyncio.wait([waiter], timeout=timeout)
+            loop.call_soon_threadsafe(wake, self._waiting.pop(loop))
