@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,14 @@ FIXED = "(float[4, 6] x) => (float[4, 5] y) { p = MatMul (x, w) y = Tanh (p) }"
 DYNAMIC = """(float[n, 6] x) => (float[n, 6] y) {
     q, scale, zero = DynamicQuantizeLinear (x) y = DequantizeLinear (q, scale, zero) }"""
 ACROSS = "(float[n, 6] x) => (float[n, 6] y) { y = Softmax <axis = 0> (x) }"
+LAST = "(float[6, n] x) => (float[4, n] y) { p = MatMul (w, x) y = Softmax <axis = 0> (p) }"
+CROSSED = """(float[n, 6] x, float[3, n] z) => (float[n, 6] y) {
+    t = Transpose <perm = [1, 0]> (z) m = ReduceMean <axes = [1], keepdims = 1> (t) y = Mul (x, m) }"""
+STATE = """(float[t, n, 2] x, float[1, n, 3] h, float[1, n, 3] c) => (float[t, 1, n, 3] y, float[1, n, 3] last) {
+    y, last = LSTM <hidden_size = 3> (x, w, r, , , h, c) }"""
+UNTIL = """(float[n, 6] x) => (float[n, 6] y) <int64 most = {50}, bool yes = {1}, float limit = {100.0}> {
+    y = Loop (most, yes, x) <body = step (int64 i, bool go, float[n, 6] v) => (bool on, float[n, 6] w) {
+        w = Add (v, v) a = Abs (w) m = ReduceMax <keepdims = 0> (a) on = Less (m, limit) }> }"""
 SHARED = "(float[n, 6] x, float[6] s) => (float[n, 6] y, float[6] same) { y = Mul (x, s) same = Exp (s) }"
 
 MODELS = {
@@ -110,6 +119,15 @@ MODELS = {
     "fixed batch": Model("", FIXED, lambda g, n: floats(g, n, 6), weights=(("w", [6, 5]),)),
     "dynamic quantisation": Model("", DYNAMIC, lambda g, n: floats(g, n, 6), False),
     "across rows": Model("", ACROSS, lambda g, n: floats(g, n, 6), False),
+    "batch axis last": Model("", LAST, lambda g, n: floats(g, 6, n), weights=(("w", [4, 6]),)),
+    "axes 0 and 1": Model("", CROSSED, lambda g, n: {"x": floats(g, n, 6), "z": floats(g, 3, n)}),
+    "initial state": Model(
+        "",
+        STATE,
+        lambda g, n: {"x": floats(g, 2, n, 2), "h": floats(g, 1, n, 3), "c": floats(g, 1, n, 3)},
+        weights=(("w", [1, 12, 2]), ("r", [1, 12, 3])),
+    ),
+    "loop that looks at all rows": Model("", UNTIL, lambda g, n: floats(g, n, 6), False),
     "shared input": Model("", SHARED, lambda g, n: [floats(g, n, 6), np.full(6, g.integers(1, 3), np.float32)]),
 }
 
@@ -227,6 +245,88 @@ def test_the_comparison_sees_rows_that_influence_each_other(engine: str, tmp_pat
             within_rounding(1),
             REQUESTS,
         )
+
+
+def torch_modules() -> dict[str, tuple[Any, tuple[int, ...], bool]]:
+    """Return modules of torch, the shape of a row, and whether requests run as one batch."""
+    from torch import nn
+
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cells = nn.GRU(4, 3, batch_first=True)
+
+        def forward(self, x: Any) -> Any:
+            return self.cells(x)[0]
+
+    class Centered(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x - x.mean(0)
+
+    return {
+        "perceptron": (nn.Sequential(nn.Linear(6, 5), nn.Tanh()), (6,), True),
+        "convolution": (nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()), (3, 8, 8), True),
+        "recurrent": (Recurrent(), (3, 4), True),
+        "attention within a row": (nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), (3, 8), True),
+        "attention between rows": (nn.TransformerEncoderLayer(8, 2, 16), (3, 8), False),
+        "centered": (Centered(), (6,), False),
+    }
+
+
+@pytest.mark.parametrize("chain", ["TorchModel", "CatSplit[CatTensor, TorchModel, SplitTensor]"])
+@pytest.mark.parametrize(
+    "name",
+    ["perceptron", "convolution", "recurrent", "attention within a row", "attention between rows", "centered"],
+)
+def test_a_program_of_torch_answers_each_caller_as_if_it_were_alone(chain: str, name: str, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    if not find_spec("hami_torch"):
+        pytest.skip("hami_torch is not installed")
+    torch.manual_seed(0)
+    module, row, joins = torch_modules()[name]
+    axes = ({0: torch.export.Dim("n")},)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns of the weights of its own GRU
+        program = torch.export.export(module.eval(), (torch.randn(3, *row),), dynamic_shapes=axes)
+    torch.export.save(program, tmp_path / "model.pt2")
+
+    def requests() -> Iterator[Request]:
+        generator = np.random.default_rng(7)
+        rows = [1, 1, 2, 3] if joins or chain == "TorchModel" else [1]
+        while True:
+            yield {"data": torch.from_numpy(floats(generator, int(generator.choice(rows)), *row))}
+
+    def config(instances: int) -> Request:
+        limit = {"max": 4, "batching_timeout": 2} if joins else {}
+        model = {"model": str(tmp_path / "model.pt2"), "device": "cpu", "instance_num": instances}
+        return {"backend": chain, **model, **limit}
+
+    batches = check_joined_is_alone(config, requests, within_rounding(20), REQUESTS)
+    assert all((each < REQUESTS) == joins for each in batches)
+
+
+@pytest.mark.parametrize("name", ["fixed batch", "across rows"])
+def test_an_accelerator_answers_each_caller_as_if_it_were_alone(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each request is a task of a model of one shape; urgent ones preempt others between two function-calls."""
+    if not find_spec("hami_accel"):
+        pytest.skip("hami_accel is not installed")
+    monkeypatch.setenv("HAMI_ACCEL_CACHE", str(tmp_path / "cache"))
+    fixed = MODELS["fixed batch"]
+    models = {"fixed batch": fixed, "across rows": replace(fixed, file=FIXED.replace("Tanh", "Softmax <axis = 0>"))}
+    path = file_of(models[name], tmp_path)
+
+    def requests() -> Iterator[Request]:
+        generator = np.random.default_rng(7)
+        while True:
+            yield {"data": floats(generator, 4, 6), "priority": int(generator.choice([0, 100, 254, 255]))}
+
+    def config(instances: int) -> Request:
+        node = {"backend": "AccelTensor", "model": str(path), "device": "onnx", "max_time_per_fc": 1e-6}
+        return {**node, "n_task": 3, "instance_num": instances}
+
+    check_joined_is_alone(config, requests, within_rounding(2), REQUESTS)
 
 
 SIZE = {"max": 4, "width": 192, "height": 48}
