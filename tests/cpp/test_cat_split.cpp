@@ -263,3 +263,19 @@ TEST_CASE("the request that represents a batch has the rows of each request, als
   }
   CHECK(seen == std::vector<std::vector<std::int64_t>>{{1, 3}, {}, {1, 3}, {}});
 }
+
+TEST_CASE("one request without request_size counts as one item, also if its tensors have several rows") {
+  Journal journal;
+  std::int64_t size = 0;
+  define_noted("TestThree", journal, [](Batch batch) {
+    batch[0].dict.enter("tensor_rows", Value(3));
+    answer(batch[0], Value(1));
+  });
+  define_noted("TestOne", journal, [&](Batch batch) {
+    size = batch[0].dict.find("request_size")->as_int();
+    answer(batch[0], Value(1));
+  }, {1, 1});
+  TestPipe pipe({{"backend", "CatSplit[TestThree,TestOne,TestThree]"}});
+  CHECK_EQ(told(pipe.call_many(requests_of({1}))), "1");
+  CHECK_EQ(size, 3);
+}

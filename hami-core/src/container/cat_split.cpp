@@ -46,6 +46,7 @@ class CatSplit final : public Backend {
     clear_tensor_rows(*all);
     if (rows.size() > 1) all->dict.enter(std::string(kTensorRows), make_list(std::move(rows)));
     all->dict.set(kRequestSize, static_cast<std::int64_t>(all->items));
+    if (batch.size() == 1) all->items = batch[0].items;  // an engine of range 1 takes all rows of one request
     merge_urgency(*all, batch);
     Request* one = all.get();
     infer_->forward(Batch(&one, 1));

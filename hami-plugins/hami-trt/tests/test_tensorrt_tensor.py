@@ -212,7 +212,7 @@ def test_a_missing_profile_is_an_error_if_profiles_cannot_be_shared(pipe, engine
     [
         (zeros(1, 3), 'FixTensor takes float32 [-1, 2] for input "x" of the engine, got float32 [1, 3]'),
         (zeros(1, 2, 1), 'FixTensor takes float32 [-1, 2] for input "x" of the engine, got float32 [1, 2, 1]'),
-        (zeros(5, 2), "request_size is 5; S takes at most 4"),
+        (zeros(5, 2), 'TensorrtInferTensor: input "x" expects float32 [1..4, 2], got float32 [5, 2]'),
         ({"z": rows(1)}, "FixTensor: the engine has the inputs [x], got "),
         ([rows(1), rows(1)], "FixTensor: the engine has the inputs [x], got "),
     ],

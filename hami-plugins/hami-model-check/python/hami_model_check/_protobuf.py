@@ -50,11 +50,14 @@ class Reader:
             if numbers:
                 at = numbers.end()
                 continue
-            tag, at = self._varint(at, end)
+            tag, at = (data[at], at + 1) if data[at] < 0x80 else self._varint(at, end)
             if tag & 7 != _LENGTH_DELIMITED:
                 at = self._skip(tag & 7, at, end)
                 continue
-            length, at = self._varint(at, end)
+            if at < end and data[at] < 0x80:  # most fields are short
+                length, at = data[at], at + 1
+            else:
+                length, at = self._varint(at, end)
             if length > end - at:
                 raise ValueError("a field is longer than its message")
             self._count()
@@ -92,19 +95,23 @@ class Reader:
         Raises:
             ValueError, OverflowError: as `fields`.
         """
+        data = self.data
         while at < end:
             self._count()
-            tag, at = self._varint(at, end)
+            tag, at = (data[at], at + 1) if data[at] < 0x80 else self._varint(at, end)
             number, wire_type = tag >> 3, tag & 7
-            if wire_type == _VARINT:
-                value, at = self._varint(at, end)
-                yield -number, value, 0
-            elif wire_type == _LENGTH_DELIMITED:
-                length, at = self._varint(at, end)
+            if wire_type == _LENGTH_DELIMITED:
+                if at < end and data[at] < 0x80:  # most fields are short
+                    length, at = data[at], at + 1
+                else:
+                    length, at = self._varint(at, end)
                 if length > end - at:
                     raise ValueError("a field is longer than its message")
                 yield number, at, at + length
                 at += length
+            elif wire_type == _VARINT:
+                value, at = self._varint(at, end)
+                yield -number, value, 0
             else:
                 at = self._skip(wire_type, at, end)
 
