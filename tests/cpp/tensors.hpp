@@ -6,11 +6,20 @@
 #include <string>
 #include <vector>
 
+#include "hami/elements.hpp"
+#include "plugin/library.hpp"
+#include "registry/registry.hpp"
 #include "value/error.hpp"
 #include "value/tensor.hpp"
-#include "value/tensor_elements.hpp"
 
 namespace hami::testing {
+
+// Defines the backends of hami-tensor in this process. True, so that a constant of a test file can call it.
+inline bool define_tensor_backends() {
+  static const NativePlugin plugin = load_library(HAMI_TENSOR_BACKENDS, "hami-tensor");
+  for (const ClassPtr& cls : plugin.classes) Registry::instance().define(cls);
+  return true;
+}
 
 inline Tensor tensor_of(DLDataType type, Shape shape, const std::vector<double>& numbers) {
   const Tensor made = make_tensor(std::move(shape), type);

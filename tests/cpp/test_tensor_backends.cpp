@@ -10,6 +10,8 @@ using namespace hami::testing;
 
 namespace {
 
+[[maybe_unused]] const bool kDefined = define_tensor_backends();
+
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 const double kNaN = std::nan("");
 

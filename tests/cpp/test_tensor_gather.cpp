@@ -7,6 +7,8 @@ using namespace hami::testing;
 
 namespace {
 
+[[maybe_unused]] const bool kDefined = define_tensor_backends();
+
 Keys node(const char* backend) { return {{"backend", text(backend)}, {"max", Value(64)}}; }
 
 Keys failing_as_a_whole(const char* backend) {

@@ -25,11 +25,11 @@ def compiler() -> list[str]:
 
 @pytest.fixture(scope="session")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with wheels of hami-core, hami-tools, pytest and their requirements, without downloads."""
+    """Return a folder with wheels of hami-core, two plugins, pytest and their requirements, without downloads."""
     if not INCLUDE.is_dir():
         pytest.skip("hami is not installed from a wheel here")
     folder = tmp_path_factory.mktemp("wheels")
-    for name in ("hami-core", "hami-tools", "pytest", *(["numpy"] if find_spec("numpy") else [])):
+    for name in ("hami-core", "hami-tensor", "hami-tools", "pytest", *(["numpy"] if find_spec("numpy") else [])):
         repack(name, folder)
     return folder
 

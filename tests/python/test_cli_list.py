@@ -46,7 +46,7 @@ def test_backends_describes_brackets_traits_doc_and_parameters(hami_command: Run
 
 
 def test_backends_shows_whether_another_instance_costs_nearly_nothing(hami_command: Run) -> None:
-    for name, lightweight in {"FixTensor": True, "BackgroundThread": False}.items():
+    for name, lightweight in {"Identity": True, "BackgroundThread": False}.items():
         [info] = json.loads(hami_command("backends", name, "--json").stdout)
         assert info["lightweight"] is lightweight
         assert ("lightweight" in hami_command("backends", name).stdout.splitlines()[0]) is lightweight

@@ -239,8 +239,15 @@ def test_repost_sends_a_copy_to_z_and_the_reply_completes_an_event() -> None:
 
 
 NEEDED = {
-    TENSORRT: {"hami-trt": ["Onnx2Tensorrt", "TensorrtInferTensor"]},
-    TENSORRT_ON_GPU: {"hami-trt": ["Onnx2Tensorrt", "TensorrtInferTensor"], "hami-cuda": ["GpuTensor"]},
+    TENSORRT: {
+        "hami-trt": ["Onnx2Tensorrt", "TensorrtInferTensor"],
+        "hami-tensor": ["CatTensor", "ContiguousTensor", "FixTensor", "SplitTensor"],
+    },
+    TENSORRT_ON_GPU: {
+        "hami-trt": ["Onnx2Tensorrt", "TensorrtInferTensor"],
+        "hami-cuda": ["GpuTensor"],
+        "hami-tensor": ["CatTensor", "ContiguousTensor", "SplitTensor"],
+    },
     BACKENDS[2]: {"hami-cuda": ["SyncTensor"]},  # the content of its brackets is unknown without it
     BACKENDS[3]: {"hami-cuda": ["DecodeTensor", "ResizeTensor", "CvtColorTensor", "SyncTensor"]},
     BACKENDS[4]: {"hami-image": ["DecodeMat", "ResizeMat"]},

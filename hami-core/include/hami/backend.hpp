@@ -121,6 +121,8 @@ class Backend {
     check(host().ctx_stream_set(context_, device, stream));
   }
 #endif
+  // Its name as written, for messages.
+  std::string_view label() const noexcept { return view(host().context_label(context_)); }
   std::string_view node() const noexcept { return view(host().context_node(context_)); }
   // The number of this instance of the node; -1: outside of InstancesRegister.
   std::int64_t instance() const noexcept { return host().context_instance(context_); }

@@ -8,9 +8,9 @@
 #include <functional>
 
 #include "core_objects.hpp"
+#include "hami/elements.hpp"
 #include "plugin/handles.hpp"
 #include "value/error.hpp"
-#include "value/tensor_elements.hpp"
 
 namespace hami::bind {
 namespace {

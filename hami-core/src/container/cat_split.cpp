@@ -3,10 +3,17 @@
 #include <memory>
 
 #include "backend/init.hpp"
-#include "container/tensors.hpp"
+#include "registry/registry.hpp"
 
 namespace hami {
 namespace {
+
+// The number of rows of a request in the merged value.
+std::size_t count_rows(const Request& request) {
+  const Value* rows = request.dict.find(kTensorRows);
+  if (!rows || rows->kind() != Kind::kInt) return request.items;
+  return rows->as_int() < 0 ? 1 : static_cast<std::size_t>(rows->as_int());
+}
 
 // `cat` sets the same merged `result` in every request of the batch. `infer` runs once on a request that represents all of
 // them. Its `result` becomes `data` of each, from which `split` takes the part of each request.
@@ -43,7 +50,7 @@ class CatSplit final : public Backend {
       add_rows(rows, *request);
       all->items += count_rows(*request);
     }
-    clear_tensor_rows(*all);
+    all->dict.erase(kTensorRows);
     if (rows.size() > 1) all->dict.enter(std::string(kTensorRows), make_list(std::move(rows)));
     all->dict.set(kRequestSize, static_cast<std::int64_t>(all->items));
     if (batch.size() == 1) all->items = batch[0].items;  // an engine of range 1 takes all rows of one request

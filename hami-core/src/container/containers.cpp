@@ -4,7 +4,6 @@
 #include "container/forwarding.hpp"
 #include "container/result.hpp"
 #include "container/sequential.hpp"
-#include "container/tensors.hpp"
 
 namespace hami {
 
@@ -83,7 +82,6 @@ void register_containers(Registry& registry) {
   register_registers(registry);
   register_repost(registry);
   register_stateful(registry);
-  register_tensors(registry);
   register_utilities(registry);
 }
 

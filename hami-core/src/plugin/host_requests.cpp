@@ -36,7 +36,12 @@ void add_dicts(hami_host& host) {
   HAMI_HOST_ENTRY(host, dict_set, [](hami_dict* dict, const char* key, std::size_t size, const hami_value* value) {
     const std::string_view name = view_of(key, size);
     check_utf8("a key", name);
-    dict->keys->set(name, borrow(*value));
+    if (name == kTensorRows) {
+      dict->keys->erase(name);
+      dict->keys->enter(std::string(name), borrow(*value));
+    } else {
+      dict->keys->set(name, borrow(*value));
+    }
   });
   HAMI_HOST_ENTRY(host, dict_erase, [](hami_dict* dict, const char* key, std::size_t size) {
     return dict->keys->erase(view_of(key, size));

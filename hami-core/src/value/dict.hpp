@@ -16,6 +16,9 @@ namespace hami {
 inline constexpr std::string_view kData = "data";
 inline constexpr std::string_view kResult = "result";
 inline constexpr std::string_view kRequestSize = "request_size";
+// The rows of a request in a concatenated tensor, which tensor backends set and remove; -1: one row without a batch axis. It never
+// enters the caller's dict.
+inline constexpr std::string_view kTensorRows = "tensor_rows";
 inline constexpr std::string_view kPriority = "priority";
 inline constexpr std::string_view kNodeName = "node_name";
 inline constexpr std::string_view kEvent = "event";

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/counted.hpp"
+#include "hami/elements.hpp"
 #include "value/error.hpp"
-#include "value/tensor_type.hpp"
 #include "value/value.hpp"
 
 namespace hami {

@@ -26,7 +26,7 @@ int whole_bits(DLDataType type) {
   }
 }
 
-// Whether a type represents every value of another one; the same rule as in the core's FixTensor.
+// Whether a type represents every value of another one; the same rule as in FixTensor of hami-tensor.
 bool casts_safely(DLDataType from, DLDataType to) {
   if (same_type(from, to)) return true;
   if (to.code == kDLBool) return false;

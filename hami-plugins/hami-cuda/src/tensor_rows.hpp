@@ -1,4 +1,4 @@
-// The key by which CatTensor and FixTensor pass the number of rows of a request to SplitTensor, as in the core.
+// The key by which CatTensor and FixTensor pass the number of rows of a request to SplitTensor, as in hami-tensor.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-"""CatTensor, SplitTensor and ContiguousTensor: the core hands tensors on a device to these backends."""
+"""CatTensor, SplitTensor and ContiguousTensor: the core chooses these backends for tensors on a device."""
 
 from __future__ import annotations
 

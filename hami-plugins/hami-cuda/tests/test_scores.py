@@ -1,4 +1,4 @@
-"""SoftmaxTensor, ArgMaxTensor, TopKTensor, FixTensor and NmsTensor, compared with NumPy and the core's for the CPU.
+"""SoftmaxTensor, ArgMaxTensor, TopKTensor, FixTensor and NmsTensor, compared with NumPy and with hami-tensor.
 
 They run on a GPU, else on the fake driver.
 """
@@ -31,8 +31,8 @@ def arrays(value: Any) -> Any:
 
 
 def on_both(backend: str, *data: Any) -> tuple[list[Any], list[Any]]:
-    """Return the results on the device, and those of the core."""
-    return run(MOVE.format(f"hami-cuda::{backend}"), *data), run(f"hami-core::{backend}", *data)
+    """Return the results on the device, and those of hami-tensor."""
+    return run(MOVE.format(f"hami-cuda::{backend}"), *data), run(f"hami-tensor::{backend}", *data)
 
 
 def scores(*shapes: tuple[int, ...], dtype: str = "float32") -> list[Any]:

@@ -1,14 +1,13 @@
 // SoftmaxTensor, ArgMaxTensor and TopKTensor: operations on scores along one axis.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
-#include <memory>
 #include <numeric>
 
-#include "container/tensors.hpp"
-#include "value/tensor_elements.hpp"
+#include "tensors.hpp"
 
-namespace hami {
+namespace hami_tensor {
 namespace {
 
 // The elements of a tensor along one axis: start, step and count.
@@ -22,21 +21,21 @@ struct Line {
 // All lines of a tensor along `axis`, in the order of the other axes, with any strides.
 class Lines {
  public:
-  Lines(const TensorObject& tensor, std::size_t axis) : tensor_(tensor), axis_(axis), position_(tensor.rank()) {
+  Lines(const hami::Tensor& tensor, std::size_t axis) : tensor_(tensor), axis_(axis), position_(tensor.rank()) {
     count_ = 1;
     for (std::size_t other = 0; other < tensor.rank(); ++other)
-      if (other != axis) count_ *= static_cast<std::size_t>(tensor.shape()[other]);
+      if (other != axis) count_ *= static_cast<std::size_t>(tensor.view().shape[other]);
   }
 
   std::size_t count() const noexcept { return count_; }
-  Line current() const noexcept { return {tensor_.data() + offset_, bytes(axis_)}; }
+  Line current() const noexcept { return {data_of(tensor_) + offset_, bytes(axis_)}; }
 
   // Like an odometer: the last axis advances first.
   void advance() noexcept {
     for (std::size_t axis = tensor_.rank(); axis-- > 0;) {
       if (axis == axis_) continue;
       offset_ += bytes(axis);
-      if (++position_[axis] < tensor_.shape()[axis]) return;
+      if (++position_[axis] < tensor_.view().shape[axis]) return;
       offset_ -= bytes(axis) * position_[axis];
       position_[axis] = 0;
     }
@@ -44,10 +43,10 @@ class Lines {
 
  private:
   std::ptrdiff_t bytes(std::size_t axis) const noexcept {
-    return tensor_.strides()[axis] * static_cast<std::ptrdiff_t>(item_size(tensor_.dtype()));
+    return tensor_.view().strides[axis] * static_cast<std::ptrdiff_t>(hami::item_size(tensor_.dtype()));
   }
 
-  const TensorObject& tensor_;
+  const hami::Tensor& tensor_;
   std::size_t axis_;
   Shape position_;
   std::ptrdiff_t offset_ = 0;
@@ -57,22 +56,22 @@ class Lines {
 // Base class: the axis, and the check for real number types.
 class Scores : public EachTensor {
  protected:
-  std::size_t axis(const TensorObject& tensor) const { return axis_of(tensor, axis_, label()); }
-  std::size_t length(const TensorObject& tensor) const {
-    return static_cast<std::size_t>(tensor.shape()[axis(tensor)]);
+  std::size_t axis(const hami::Tensor& tensor) const { return axis_of(tensor, axis_, name()); }
+  std::size_t length(const hami::Tensor& tensor) const {
+    return static_cast<std::size_t>(tensor.view().shape[axis(tensor)]);
   }
   // The shape of `tensor` with another length along the axis.
-  Shape shape_with(const TensorObject& tensor, std::size_t length) const {
+  Shape shape_with(const hami::Tensor& tensor, std::size_t length) const {
     Shape shape = tensor.shape();
     shape[axis(tensor)] = static_cast<std::int64_t>(length);
     return shape;
   }
-  [[noreturn]] void refuse(const TensorObject& tensor, const char* taken) const {
-    throw Error(ErrorCode::kDataType, label() + " takes " + taken + ", got " + show_tensor(tensor));
+  [[noreturn]] void refuse(const hami::Tensor& tensor, const char* taken) const {
+    throw hami::Error(HAMI_DATA_TYPE, name() + " takes " + taken + ", got " + show_tensor(tensor));
   }
   std::string show_axis() const { return "axis " + std::to_string(axis_); }
 
-  void init_(Init& init) override { axis_ = init.params().get<std::int64_t>("axis"); }
+  void init_(const hami::Params& params) override { axis_ = params.get<std::int64_t>("axis"); }
 
  private:
   std::int64_t axis_ = -1;
@@ -80,21 +79,21 @@ class Scores : public EachTensor {
 
 class SoftmaxTensor final : public Scores {
  private:
-  Value apply(const Tensor& tensor) const override {
-    Tensor made = make_tensor(tensor->shape(), tensor->dtype());
+  hami::Value apply(const hami::Tensor& tensor) const override {
+    hami::Tensor made = hami::Tensor::make(tensor.dtype(), tensor.shape());
     bool taken = false;
-    with_element(tensor->dtype(), [&](auto element) {
+    hami::with_element(tensor.dtype(), [&](auto element) {
       if constexpr (decltype(element)::kIsFloat) {
         taken = true;
-        fill<decltype(element)>(*tensor, *made);
+        fill<decltype(element)>(tensor, made);
       }
     });
-    if (!taken) refuse(*tensor, "floating point numbers (float16, bfloat16, float32, float64)");
-    return to_value(made);
+    if (!taken) refuse(tensor, "floating point numbers (float16, bfloat16, float32, float64)");
+    return made;
   }
 
   template <class Element>
-  void fill(const TensorObject& tensor, const TensorObject& made) const {
+  void fill(const hami::Tensor& tensor, const hami::Tensor& made) const {
     using Number = typename Element::number;
     const std::size_t along = axis(tensor);
     const std::size_t size = length(tensor);
@@ -124,21 +123,21 @@ bool is_above(Number a, Number b) noexcept {
 
 class ArgMaxTensor final : public Scores {
  private:
-  Value apply(const Tensor& tensor) const override {
-    const std::size_t along = axis(*tensor);
-    if (length(*tensor) == 0)
-      throw Error(ErrorCode::kRequest, label() + ": " + show_axis() + " of " + show_tensor(*tensor) + " is empty");
-    Shape shape = tensor->shape();
+  hami::Value apply(const hami::Tensor& tensor) const override {
+    const std::size_t along = axis(tensor);
+    if (length(tensor) == 0)
+      throw hami::Error(HAMI_REQUEST, name() + ": " + show_axis() + " of " + show_tensor(tensor) + " is empty");
+    Shape shape = tensor.shape();
     shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(along));
-    const Tensor made = make_tensor(std::move(shape), kInt64);
-    auto* to = reinterpret_cast<std::int64_t*>(made->data());
-    const bool taken = with_element(tensor->dtype(), [&](auto element) {
-      Lines lines(*tensor, along);
+    const hami::Tensor made = hami::Tensor::make(hami::kInt64, std::move(shape));
+    auto* to = reinterpret_cast<std::int64_t*>(data_of(made));
+    const bool taken = hami::with_element(tensor.dtype(), [&](auto element) {
+      Lines lines(tensor, along);
       for (std::size_t line = 0; line < lines.count(); ++line, lines.advance())
-        to[line] = best<decltype(element)>(lines.current(), length(*tensor));
+        to[line] = best<decltype(element)>(lines.current(), length(tensor));
     });
-    if (!taken) refuse(*tensor, "real numbers");
-    return to_value(made);
+    if (!taken) refuse(tensor, "real numbers");
+    return made;
   }
 
   template <class Element>
@@ -157,25 +156,25 @@ class ArgMaxTensor final : public Scores {
 
 class TopKTensor final : public Scores {
  private:
-  void init_(Init& init) override {
-    Scores::init_(init);
-    k_ = static_cast<std::size_t>(init.params().get<std::int64_t>("k"));
+  void init_(const hami::Params& params) override {
+    Scores::init_(params);
+    k_ = static_cast<std::size_t>(params.get<std::int64_t>("k"));
   }
 
-  Value apply(const Tensor& tensor) const override {
-    if (k_ > length(*tensor))
-      throw Error(ErrorCode::kRequest, label() + ": k is " + std::to_string(k_) + ", and " + show_axis() + " of " +
-                                           show_tensor(*tensor) + " has " + std::to_string(length(*tensor)));
-    const Tensor values = make_tensor(shape_with(*tensor, k_), tensor->dtype());
-    const Tensor indices = make_tensor(shape_with(*tensor, k_), kInt64);
+  hami::Value apply(const hami::Tensor& tensor) const override {
+    if (k_ > length(tensor))
+      throw hami::Error(HAMI_REQUEST, name() + ": k is " + std::to_string(k_) + ", and " + show_axis() + " of " +
+                                          show_tensor(tensor) + " has " + std::to_string(length(tensor)));
+    const hami::Tensor values = hami::Tensor::make(tensor.dtype(), shape_with(tensor, k_));
+    const hami::Tensor indices = hami::Tensor::make(hami::kInt64, shape_with(tensor, k_));
     const bool taken =
-        with_element(tensor->dtype(), [&](auto element) { fill<decltype(element)>(*tensor, *values, *indices); });
-    if (!taken) refuse(*tensor, "real numbers");
-    return make_dict({{"values", to_value(values)}, {"indices", to_value(indices)}});
+        hami::with_element(tensor.dtype(), [&](auto element) { fill<decltype(element)>(tensor, values, indices); });
+    if (!taken) refuse(tensor, "real numbers");
+    return hami::Value::dict({{"values", values}, {"indices", indices}});
   }
 
   template <class Element>
-  void fill(const TensorObject& tensor, const TensorObject& values, const TensorObject& indices) const {
+  void fill(const hami::Tensor& tensor, const hami::Tensor& values, const hami::Tensor& indices) const {
     const std::size_t along = axis(tensor);
     const std::size_t size = length(tensor);
     std::vector<typename Element::number> numbers(size);
@@ -203,20 +202,14 @@ class TopKTensor final : public Scores {
 };
 
 }  // namespace
+}  // namespace hami_tensor
 
-void register_tensor_scores(Registry& registry) {
-  add_tensor_backend<SoftmaxTensor>(registry, DeviceChoice::kEachRequest, "SoftmaxTensor",
-                                    "Softmax along `axis`. The dtype stays; float16 is computed as float32.",
-                                    "axis: int = -1 'negative: from the end'");
-  add_tensor_backend<ArgMaxTensor>(
-      registry, DeviceChoice::kEachRequest, "ArgMaxTensor",
-      "The index (int64) of the largest element along `axis`, which is removed; the first of equal elements, NaN first.",
-      "axis: int = -1 'negative: from the end'");
-  add_tensor_backend<TopKTensor>(
-      registry, DeviceChoice::kEachRequest, "TopKTensor",
-      "The `k` largest elements along `axis`, largest first: a dict of `values` and `indices` (int64).\n"
-      "The first of equal elements comes first; NaN counts as the largest.",
-      "k: int {1..} 'number of elements'; axis: int = -1 'negative: from the end'");
-}
-
-}  // namespace hami
+HAMI_REGISTER(hami_tensor::SoftmaxTensor, "SoftmaxTensor", "axis: int = -1 'negative: from the end'",
+              "Softmax along `axis`. The dtype stays; float16 is computed as float32.");
+HAMI_REGISTER(
+    hami_tensor::ArgMaxTensor, "ArgMaxTensor", "axis: int = -1 'negative: from the end'",
+    "The index (int64) of the largest element along `axis`, which is removed; the first of equal elements, NaN first.");
+HAMI_REGISTER(hami_tensor::TopKTensor, "TopKTensor",
+              "k: int {1..} 'number of elements'; axis: int = -1 'negative: from the end'",
+              "The `k` largest elements along `axis`, largest first: a dict of `values` and `indices` (int64).\n"
+              "The first of equal elements comes first; NaN counts as the largest.");

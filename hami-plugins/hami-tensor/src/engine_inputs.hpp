@@ -5,10 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "value/dict.hpp"
-#include "value/tensor.hpp"
+#include "tensors.hpp"
 
-namespace hami {
+namespace hami_tensor {
 
 inline constexpr std::string_view kEngineInputs = "engine_inputs";
 inline constexpr std::int64_t kAnySize = -1;  // of an axis
@@ -20,11 +19,10 @@ struct EngineInput {
   std::string device;           // "cpu", "cuda:0"
   bool has_batch_axis = false;  // axis 0 is the batch: any number of rows
 
-  std::string show() const;  // "float32 [-1, 3, 224, 224]"
   bool takes(const Shape& shape) const;
 };
 
-// Empty if no engine has announced its inputs. Error(kConfig) for an entry that is not as reference/backends.md describes.
-std::vector<EngineInput> read_engine_inputs(const Dict& options);
+// Empty if no engine has announced its inputs. Error(HAMI_FAILED_PRECONDITION) for an entry that is not as reference/backends.md describes.
+std::vector<EngineInput> read_engine_inputs(const hami::Dict& options);
 
-}  // namespace hami
+}  // namespace hami_tensor
