@@ -189,8 +189,8 @@ def _one_by_one(call: Call, rows: list[int]) -> Call:
             call(BatchInput([[part] for part in own], inputs.structure, inputs.dtypes), count)
             for own, count in zip(zip(*columns, strict=True), rows, strict=True)
         ]
-        columns = iter(zip(*map(tensors_of, parts), strict=True))
-        return map_tensors(parts[0], lambda _: torch.cat(next(columns)))
+        outputs = zip(*map(tensors_of, parts), strict=True)
+        return map_tensors(parts[0], lambda _: torch.cat(next(outputs)))
 
     return run
 
