@@ -13,8 +13,7 @@ from pathlib import Path
 
 from hami_build.steps import Failure, environment, exclusive, run, step
 
-from .. import environments, preflight
-from ..bootstrap import base_python
+from .. import environments, preflight, tiers
 from ..paths import CACHE, ROOT
 from ..totals import Totals
 
@@ -69,13 +68,18 @@ def _fetch(script: Path) -> None:
 
 
 def settings(diagrams: Path | None) -> dict[str, str]:
-    """Return the environment of MkDocs."""
-    return environment(HAMI_MERMAID=str(diagrams or ""), NO_MKDOCS_2_WARNING="1")
+    """Write the generated pages, by the wheels of this checkout; return the environment of MkDocs."""
+    generated = CACHE / "docs" / "generated"
+    shutil.rmtree(generated, ignore_errors=True)
+    python = tiers.test_environment(tiers.build_current())
+    with step("generating pages"):
+        run([python, Path(__file__).with_name("generated.py"), generated], log="docs-generated", env=environment())
+    return environment(HAMI_GENERATED=str(generated), HAMI_MERMAID=str(diagrams or ""), NO_MKDOCS_2_WARNING="1")
 
 
 def build(folder: Path, diagrams: Path | None) -> None:
     """Build the site into `folder`; warnings are errors. Without `diagrams`, diagrams are shown as text."""
-    python = environments.ensure("docs", base_python())
+    python = environments.ensure("docs")
     command = [python, "-m", "mkdocs", "build", "--strict", "--config-file", CONFIG, "--site-dir", folder]
     with step("building the documentation"):
         run(command, log="docs", env=settings(diagrams), cwd=ROOT)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import griffe
 
-from _lib.site.page_text import fenced  # ci/site_hooks.py has loaded it
+_DOCTEST = re.compile(r"^(?P<indent>[ ]*)>>> .*\n?(?:^(?P=indent)\S.*\n?)*", re.MULTILINE)
 
 
 class Examples(griffe.Extension):  # type: ignore[misc]
-    """Applies `fenced` to every docstring."""
+    """Puts each interactive example, up to an empty line, into a code block."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         if obj.docstring:
-            obj.docstring.value = fenced(obj.docstring.value)
+            obj.docstring.value = _DOCTEST.sub(
+                lambda match: f"{match['indent']}```pycon\n{match[0].rstrip()}\n{match['indent']}```\n",
+                obj.docstring.value,
+            )
