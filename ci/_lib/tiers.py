@@ -20,7 +20,6 @@ from . import (
     plugin_wheels,
     rebuilt,
     sanitized_core,
-    serving_systems,
     static,
     wheel_env,
 )
@@ -31,6 +30,7 @@ from .runners import Options, doctest, pytest
 from .totals import Totals
 
 Tier = Callable[[Totals, Options], None]
+SERVING_S = 600  # limit for a test that starts another server
 OUTSIDE_S = 7200  # limit for a test that waits for downloads, or for another system that is made and compiles
 
 
@@ -130,10 +130,25 @@ def plugins(totals: Totals, options: Options) -> None:
 
 
 def serving(totals: Totals, options: Options) -> None:
-    """hami-serve with Ray Serve and other systems, if it has changed since this passed; each has an environment."""
+    """hami-serve with Ray Serve and other systems; ci/requirements/serving-NAME.txt is the environment of each."""
     interpreter = build_current()
-    for system in serving_systems.systems():
-        serving_systems.check(system, interpreter, totals, options)
+    tests = ROOT / "hami-plugins" / "hami-serve" / "tests" / "conformance"
+    env = environment(
+        RAY_USAGE_STATS_ENABLED="0",
+        RAY_AUTH_MODE="disabled",  # else Ray writes a token into the home folder
+        RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S="60",  # on a machine with other tiers
+        RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S="60",
+    )
+    for test in sorted(tests.glob("test_*.py")):
+        tier = f"serving-{test.stem.removeprefix('test_')}"
+        print(f"-- {tier}", flush=True)
+        python = wheel_env.ensure(tier, interpreter, ["hami-serve[test]"], ["-r", str(REQUIREMENTS / f"{tier}.txt")])
+        quiet = Options((*options.pytest, "-W", "ignore"))  # the other systems give warnings
+        pytest(python, [test], tier, totals, quiet, env, hangs_after_s=SERVING_S)
+        if tier == "serving-ray" and not options.pytest:
+            document = [ROOT / "tests" / "python" / "test_docs.py"]
+            quiet = Options((*quiet.pytest, "-k", "scale-out-with-ray"))
+            pytest(python, document, f"{tier} document", totals, quiet, env, hangs_after_s=SERVING_S)
 
 
 def pythons(totals: Totals, options: Options) -> None:

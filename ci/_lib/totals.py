@@ -6,7 +6,7 @@ import re
 import time
 import xml.etree.ElementTree as ElementTree
 from collections import defaultdict
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -58,12 +58,9 @@ class Totals:
         self.durations += other.durations
         self.tiers |= other.tiers
 
-    def as_dict(self) -> dict[str, Any]:
-        """For a file; `from_dict` reads it."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Totals:
+        """Read what `asdict` made and JSON kept."""
         lists = {key: [tuple(each) for each in data[key]] for key in ("skipped", "durations")}
         return cls(**{**data, **lists, "tiers": {name: tuple(took) for name, took in data["tiers"].items()}})
 

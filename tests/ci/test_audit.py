@@ -11,7 +11,7 @@ from email.parser import Parser
 from pathlib import Path
 
 import pytest
-from _lib import audit, audit_results, core_wheel
+from _lib import audit, core_wheel
 from hami_build import interpreters, sbom, wheel_file, zig
 from hami_build.interpreters import Interpreter
 
@@ -389,11 +389,3 @@ def test_sdist_of_another_version_is_found(tmp_path: Path) -> None:
 
 def test_sdist_with_something_built_is_found(tmp_path: Path) -> None:
     assert failed(sdist(tmp_path, *SDIST, "python/x.so")) == {"sources only": "python/x.so"}
-
-
-def test_results_name_what_failed(tmp_path: Path) -> None:
-    wheel = plugin(tmp_path, **{"licenses/LICENSE": None})
-    text = audit_results.render([wheel], audit.audit_all([wheel]))
-    assert "| `hami_x-0.1.0-py3-none-any.whl` | " in text
-    assert " | FAILED: licence |" in text
-    assert "| licence | **FAILED** missing: LICENSE | hami_x |" in text
