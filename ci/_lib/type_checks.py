@@ -5,13 +5,14 @@ Every file that is made of a document has the lines of that document, so that a 
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from hami_build.steps import environment
@@ -22,7 +23,7 @@ from .paths import CACHE, ROOT
 
 WORK = CACHE / "types"
 CORE = ROOT / "hami-core" / "python" / "hami"
-DIRECTIVE = re.compile(r"<!-- (\w+): (.*) -->")
+Pages = dict[Path, list[Path]]  # by document: its program, and the files that it shows
 # Examples have no annotations where none are needed to understand them.
 PAGE_OPTIONS = (
     *("--allow-untyped-defs", "--allow-incomplete-defs", "--allow-untyped-calls", "--allow-untyped-decorators"),
@@ -30,20 +31,12 @@ PAGE_OPTIONS = (
 )
 
 
-@dataclass(frozen=True)
-class Page:
-    """The modules that one document is made of: its program, and the files that it shows."""
-
-    document: Path
-    modules: tuple[Path, ...]
-
-
 def run_all(python: Path) -> dict[str, bool]:
     """Run both checkers over everything and print their findings; whether each part passed."""
     shutil.rmtree(WORK, ignore_errors=True)
     pages = write_pages(WORK / "pages", documents())
     sources = [CORE, *map(package, plugin_wheels.folders()), *write_projects(WORK / "written")]
-    names = {module: page.document for page in pages for module in page.modules}
+    names = {module: document for document, modules in pages.items() for module in modules}
     found = {
         "mypy --strict": mypy(python, sources),
         "pyright": pyright(python, [*sources, *names]),
@@ -67,7 +60,7 @@ def mypy(python: Path, sources: Sequence[Path], *options: str) -> subprocess.Com
     paths = [*import_paths(), *dict.fromkeys(source.parent for source in sources)]
     env = environment(MYPYPATH=":".join(map(str, dict.fromkeys(paths))), MYPY_CACHE_DIR=str(CACHE / "mypy-types"))
     strict = ("--strict", "--explicit-package-bases", "--hide-error-context")
-    return checker([python, "-m", "mypy", "--config-file", ROOT / "pyproject.toml", *strict, *options, *sources], env)
+    return checker([python, "-m", "mypy", *strict, *options, *sources], env)
 
 
 def pyright(python: Path, sources: Sequence[Path]) -> subprocess.CompletedProcess[str]:
@@ -86,15 +79,8 @@ def pyright(python: Path, sources: Sequence[Path]) -> subprocess.CompletedProces
 
 
 def checker(command: Sequence[object], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        list(map(str, command)),
-        cwd=ROOT,
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.run(list(map(str, command)), cwd=ROOT, env=env, text=True, check=False, **output)  # type: ignore[call-overload,no-any-return]
 
 
 def translated(output: str, names: dict[Path, Path]) -> str:
@@ -115,55 +101,39 @@ def documents() -> list[Path]:
     return [ROOT / name for name in names if name.endswith(".md") and "CHANGELOG" not in name]
 
 
-def write_pages(folder: Path, pages: Sequence[Path]) -> list[Page]:
+def write_pages(folder: Path, pages: Sequence[Path]) -> Pages:
     """Write the Python blocks of each document into a folder of its own; documents without any are left out."""
-    made = []
+    sys.path.append(str(ROOT / "tests" / "python"))
+    blocks_of = importlib.import_module("doc_blocks").blocks_of  # the tests run the same blocks
+
+    made = {}
     for document in pages:
         own = folder / re.sub(r"\W", "_", str(document.relative_to(ROOT).with_suffix("")))
         texts: dict[str, list[str]] = {}
-        for line, name, block in python_blocks(document.read_text("utf-8")):
-            lines = texts.setdefault(name or f"page_{own.name}.py", [])
-            if name:
-                lines.clear()  # of a file that is shown twice the last one counts
-            lines += [*[""] * (line - 1 - len(lines)), *block]
+        for block in blocks_of(document, unnamed=True):
+            if block.language == "python":
+                name = block.directives.get("file", f"page_{own.name}.py")
+                lines = [] if "file" in block.directives else texts.get(name, [])  # of a file the last block counts
+                texts[name] = [*lines, *[""] * (block.line - len(lines)), *block.text.splitlines()]
         for name, lines in texts.items():
             (own / name).parent.mkdir(parents=True, exist_ok=True)
             (own / name).write_text("\n".join([*lines, ""]), "utf-8")
         if texts:
-            made.append(Page(document, tuple(own / name for name in texts)))
+            made[document] = [own / name for name in texts]
     return made
 
 
-def python_blocks(text: str) -> Iterator[tuple[int, str, list[str]]]:
-    """The line of the first line of each Python block, the file that it is written to ("": the program), its lines."""
-    directives: dict[str, str] = {}
-    opened, language, lines = 0, "", list[str]()
-    for number, line in enumerate(text.splitlines(), start=1):
-        if not opened and (found := DIRECTIVE.fullmatch(line)):
-            directives[found[1]] = found[2]
-        elif not opened and line.startswith("```"):
-            opened, language, lines = number, line[3:].strip(), []
-        elif opened and line == "```":
-            if language == "python":
-                yield opened + 1, directives.get("file", ""), lines
-            opened, directives = 0, {}
-        elif opened:
-            lines.append(line)
-        elif line.strip():
-            directives = {}
-
-
-def groups(pages: Sequence[Page]) -> list[list[Path]]:
+def groups(pages: Pages) -> list[list[Path]]:
     """The modules of all documents in as few lists as possible, none with two modules of one name: mypy allows none."""
-    lists: list[dict[str, Path]] = []
-    for page in pages:
-        own = {module.stem: module for module in page.modules}
-        place = next((each for each in lists if not own.keys() & each.keys()), None)
+    lists: list[list[Path]] = []
+    for modules in pages.values():
+        names = {module.stem for module in modules}
+        place = next((each for each in lists if not names & {module.stem for module in each}), None)
         if place is None:
-            lists.append(own)
+            lists.append(list(modules))
         else:
-            place.update(own)
-    return [list(each.values()) for each in lists]
+            place += modules
+    return lists
 
 
 # ---- what `hami new-plugin` writes ----

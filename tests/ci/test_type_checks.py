@@ -36,12 +36,11 @@ second = 2
 
 def test_blocks_keep_the_line_numbers_of_their_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type_checks, "ROOT", tmp_path)
+    monkeypatch.syspath_prepend(ROOT / "tests" / "python")
     document = tmp_path / "docs" / "page.md"
     document.parent.mkdir()
     document.write_text(DOCUMENT)
-    (page,) = type_checks.write_pages(tmp_path / "pages", [document])
-    assert page.document == document
-    program, shout = page.modules
+    ((program, shout),) = type_checks.write_pages(tmp_path / "pages", [document]).values()
     assert (program.name, shout.name) == ("page_docs_page.py", "shout.py")
     places = {line: number for number, line in enumerate(program.read_text().splitlines(), start=1) if line}
     assert places == {"import shout": 4, "first = 1": 6, "second = 2": 19}
@@ -51,9 +50,9 @@ def test_blocks_keep_the_line_numbers_of_their_document(tmp_path: Path, monkeypa
 def test_every_python_block_of_the_documents_is_at_its_line(tmp_path: Path) -> None:
     pages = type_checks.write_pages(tmp_path, type_checks.documents())
     assert len(pages) > 10
-    for page in pages:
-        lines = page.document.read_text("utf-8").splitlines()
-        for module in page.modules:
+    for document, modules in pages.items():
+        lines = document.read_text("utf-8").splitlines()
+        for module in modules:
             for number, line in enumerate(module.read_text("utf-8").splitlines()):
                 assert not line or lines[number] == line, f"{module}:{number + 1}"
 
@@ -64,12 +63,12 @@ def test_findings_name_the_document(tmp_path: Path) -> None:
     assert shown == "README.md:3: error: x\nci/y.py:1: z\n"
 
 
-def test_modules_of_one_name_are_checked_apart(tmp_path: Path) -> None:
-    pages = [
-        type_checks.Page(tmp_path, (Path("a/page_a.py"), Path("a/shout.py"))),
-        type_checks.Page(tmp_path, (Path("b/page_b.py"), Path("b/shout.py"))),
-        type_checks.Page(tmp_path, (Path("c/page_c.py"),)),
-    ]
+def test_modules_of_one_name_are_checked_apart() -> None:
+    pages = {
+        Path("a.md"): [Path("a/page_a.py"), Path("a/shout.py")],
+        Path("b.md"): [Path("b/page_b.py"), Path("b/shout.py")],
+        Path("c.md"): [Path("c/page_c.py")],
+    }
     assert type_checks.groups(pages) == [
         [Path("a/page_a.py"), Path("a/shout.py"), Path("c/page_c.py")],
         [Path("b/page_b.py"), Path("b/shout.py")],

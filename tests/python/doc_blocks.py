@@ -35,8 +35,11 @@ class Block(NamedTuple):
         return f"{self.document.relative_to(ROOT)}:{self.line}"
 
 
-def blocks_of(document: Path) -> list[Block]:
-    """Return every fenced block; raise ValueError for one that the tests could miss."""
+def blocks_of(document: Path, *, unnamed: bool = False) -> list[Block]:
+    """Return every fenced block; raise ValueError for one that the tests could miss.
+
+    If `unnamed`, a block need not name its language: the READMEs of plugins have such blocks.
+    """
     blocks: list[Block] = []
     directives: dict[str, str] = {}
     opened: tuple[int, str] | None = None
@@ -48,7 +51,7 @@ def blocks_of(document: Path) -> list[Block]:
             directives[found[1]] = found[2]
         elif opened is None and line.lstrip().startswith(("```", "~~~")):
             language = line[3:].strip()
-            if not line.startswith("```") or not language:
+            if not line.startswith("```") or not (language or unnamed):
                 raise ValueError(f"{document}:{number}: a code block starts at the margin and names its language")
             opened = number, language
         elif opened is None:
