@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sysconfig
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +16,6 @@ from hami_build.binary import ENTRY
 from hami_build.interpreters import Interpreter
 from hami_build.steps import environment
 
-from . import backend
 from .paths import ROOT
 
 Cores = Mapping[Path, Interpreter]  # wheels of the core, each with a CPython of this machine that can import it
@@ -78,13 +78,13 @@ def imports(wheel: Path, files: Mapping[str, bytes], cores: Cores) -> Check:
 def import_error(interpreter: Interpreter, wheels: set[Path], targets: list[str]) -> str:
     """Return the error of loading the entry points from the unpacked wheels with that Python; "" if there is none.
 
-    pluggy and tomli, which the core requires, are installed with the build backends, where every Python can use them.
+    pluggy and tomli, which the core requires, are in the environment of this program; every Python can use them.
     """
     with tempfile.TemporaryDirectory() as folder:
         for wheel in wheels:
             with zipfile.ZipFile(wheel) as opened:
                 opened.extractall(folder)
-        command = [str(interpreter.executable), "-IS", "-c", LOAD, folder, str(backend.folder()), *targets]
+        command = [str(interpreter.executable), "-IS", "-c", LOAD, folder, sysconfig.get_path("purelib"), *targets]
         result = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
     return result.stderr.strip().splitlines()[-1] if result.returncode else ""
 

@@ -10,18 +10,18 @@ import shutil
 from functools import cache
 from pathlib import Path
 
-from hami_build import platforms, sbom, wheel_file, wheels, zig
-from hami_build.interpreters import Interpreter
+from hami_build import build_requirements, platforms, sbom, wheel_file, wheels, zig
+from hami_build.interpreters import Interpreter, running
+from hami_build.project import read
 from hami_build.steps import exclusive, run, step
 
-from . import backend
 from .paths import CACHE, PACKAGING, REQUIREMENTS, ROOT, content_key, pinned
 
 INPUTS = [
     *(ROOT / name for name in ("pyproject.toml", "CMakeLists.txt", "README.md", "LICENSE")),
     *(ROOT / "hami-core" / name for name in ("CMakeLists.txt", "cmake", "include", "python", "src")),
     PACKAGING / "zig.cmake",
-    *(ROOT / "ci" / "_lib" / name for name in ("backend.py", "core_wheel.py")),
+    ROOT / "ci" / "_lib" / "core_wheel.py",
     *(PACKAGING / name for name in ("pep517.py", "platforms.py", "sbom.py", "wheel_file.py", "wheels.py")),
     REQUIREMENTS / "tools.txt",
     REQUIREMENTS / "backend.txt",
@@ -88,18 +88,18 @@ def build(interpreter: Interpreter, architecture: str, core: Path) -> Path:
     if not folder.is_dir():
         work = CACHE / "build" / f"{interpreter.tag}-{architecture}-work"
         shutil.rmtree(work, ignore_errors=True)
+        project = read(ROOT)
+        other = interpreter != running()
+        lent = build_requirements.linked(project, interpreter, work / "backends") if other else None
         wheel = wheels.compile_wheel(
             ROOT,
             work / "raw",
             f"wheel-{interpreter.tag}-{architecture}",
             platforms.parse(f"manylinux2014_{architecture}"),
             python=interpreter,
-            backends=backend.folder(),
+            backends=lent,
             build_folder=CACHE / "build" / f"{interpreter.tag}-{architecture}",
-            define={
-                "HAMI_CORE_LIBRARY": core,
-                "pybind11_DIR": backend.folder() / "pybind11" / "share" / "cmake" / "pybind11",
-            },
+            define={"HAMI_CORE_LIBRARY": core, **wheels.cmake_packages(project, ROOT / "hami-core" / "cmake")},
         )
         inside = [sbom.pybind11(pinned("pybind11")), sbom.cxx_library(zig.cxx_library_version())]
         wheel_file.finish(wheel, work / "finished", platform_tags(architecture), inside)

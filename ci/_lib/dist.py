@@ -14,7 +14,7 @@ from hami_build.interpreters import Interpreter
 from hami_build.parallel import in_parallel
 from hami_build.steps import Failure, exclusive, step
 
-from . import audit, backend, core_wheel, plugin_wheels, preflight, sdists
+from . import audit, core_wheel, plugin_wheels, preflight, sdists
 from .paths import CACHE, DIST, ROOT
 
 Jobs = dict[str, Callable[[], object]]
@@ -37,7 +37,6 @@ def _build(
     interpreters: Sequence[Interpreter], architectures: Sequence[str], plugins: Sequence[Path], *, with_sdists: bool
 ) -> tuple[list[Path], list[str]]:
     preflight.require_room(CACHE, room_needed(len(interpreters), architectures))
-    backend.folder()
     buildable, skipped = with_headers(interpreters)
     if skipped and not buildable:
         raise headers.NoHeaders("\n".join(["hami-core could be built for no Python:", *skipped]))

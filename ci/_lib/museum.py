@@ -6,11 +6,10 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from hami_build import platforms, sbom, wheel_file, wheels, zig
-from hami_build.project import read
+from hami_build import platforms, wheels, zig
 from hami_build.steps import environment, run, step
 
-from . import backend, compatibility, environments, plugin_wheels
+from . import compatibility, environments, plugin_wheels
 from .paths import CACHE, ROOT
 
 FOLDER = ROOT / "tests" / "abi" / "museum"
@@ -31,18 +30,8 @@ requires.
 
 def keep(folder: Path) -> list[Path]:
     """Build the wheels of a golden project for every architecture into the museum; return them."""
-    project = read(folder)
-    kept = []
-    for architecture in zig.ARCHITECTURES:
-        platform = platforms.parse(f"manylinux2014_{architecture}")
-        zig.warm_up(platform.target)
-        with step(f"building {project.name} for {architecture}"), wheels.sources(project, architecture) as work:
-            place = (work / "source", work / "raw", wheels.log_of(work))
-            headers = {"hami_DIR": plugin_wheels.CMAKE_PACKAGE}
-            wheel = wheels.compile_wheel(*place, platform, backends=backend.folder(), define=headers)
-            inside = [sbom.cxx_library(zig.cxx_library_version())]
-            kept.append(wheel_file.finish(wheel, FOLDER, platform.tags, inside))
-    return kept
+    aims = [platforms.parse(f"manylinux2014_{architecture}") for architecture in zig.ARCHITECTURES]
+    return wheels.build(folder, aims, FOLDER, cmake_dir=plugin_wheels.CMAKE_PACKAGE)
 
 
 def released() -> tuple[list[Path], list[Path]]:

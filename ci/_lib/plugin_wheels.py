@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from hami_build import platforms as platforms_of_wheels
-from hami_build import sbom, wheel_file, wheels, zig
+from hami_build import wheels, zig
 from hami_build.steps import Failure
 
-from . import backend, core_wheel
-from .paths import CACHE, NOT_SOURCE_FOLDERS, NOT_SOURCE_SUFFIXES, PACKAGING, REQUIREMENTS, ROOT, content_key, pyproject
+from . import core_wheel
+from .paths import CACHE, PACKAGING, REQUIREMENTS, ROOT, content_key, pyproject
 
 PLUGINS = ROOT / "hami-plugins"
 CMAKE_PACKAGE = ROOT / "hami-core" / "cmake"
 INPUTS = [
-    *(ROOT / "ci" / "_lib" / name for name in ("backend.py", "plugin_wheels.py")),
+    ROOT / "ci" / "_lib" / "plugin_wheels.py",
     *(
         PACKAGING / name
         for name in ("pep517.py", "platforms.py", "project.py", "sbom.py", "wheel_file.py", "wheels.py")
@@ -62,25 +61,9 @@ def build(plugin: Path, platform: str) -> Path:
     """Build the wheel of the plugin in folder `plugin`."""
     folder = finished(plugin, platform)
     if not folder.is_dir():
-        with copied(plugin, platform) as work:
-            if platform == PURE:
-                wheel = backend.build("build_wheel", work / "source", work / "raw", f"wheel-{plugin.name}")
-                wheel_file.finish(wheel, work / "finished", [PURE])
-            else:
-                aim = platforms_of_wheels.parse(f"manylinux2014_{platform}")
-                place = (work / "source", work / "raw", f"wheel-{plugin.name}-{platform}")
-                headers = {"hami_DIR": CMAKE_PACKAGE}
-                wheel = wheels.compile_wheel(*place, aim, backends=backend.folder(), define=headers)
-                wheel_file.finish(wheel, work / "finished", aim.tags, [sbom.cxx_library(zig.cxx_library_version())])
-            core_wheel.keep(work, folder)
+        work = CACHE / "build" / f"{plugin.name}-{platform}-work"
+        shutil.rmtree(work, ignore_errors=True)
+        aims = [] if platform == PURE else [platforms_of_wheels.parse(f"manylinux2014_{platform}")]
+        wheels.build(plugin, aims, work / "finished", cmake_dir=CMAKE_PACKAGE)
+        core_wheel.keep(work, folder)
     return next(folder.glob("*.whl"))
-
-
-@contextmanager
-def copied(plugin: Path, platform: str) -> Iterator[Path]:
-    """Yield a work folder with a copy of the plugin in source/: build backends write into it."""
-    work = CACHE / "build" / f"{plugin.name}-{platform}-work"
-    shutil.rmtree(work, ignore_errors=True)
-    ignored = shutil.ignore_patterns(*NOT_SOURCE_FOLDERS, *(f"*{suffix}" for suffix in NOT_SOURCE_SUFFIXES))
-    shutil.copytree(plugin, work / "source", ignore=ignored)
-    yield work

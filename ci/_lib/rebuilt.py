@@ -12,7 +12,7 @@ from hami_build.steps import environment, run, step
 
 from .paths import CACHE, NOT_SOURCE_FOLDERS, ROOT
 
-SHARED = ("envs/tools", "envs/backend", f"zig/{zig.TARGET}")  # compilers, which are not built from the checkout
+SHARED = ("envs/tools", f"zig/{zig.TARGET}")  # compilers, which are not built from the checkout
 
 
 def in_another_folder(interpreter: Interpreter) -> list[Path]:

@@ -8,12 +8,12 @@ from pathlib import Path
 from hami_build.sdist import of_files
 from hami_build.steps import exclusive
 
-from . import backend, core_wheel
+from . import core_wheel
 from .checkout import tracked
 from .paths import CACHE, PACKAGING, REQUIREMENTS, ROOT, content_key, pyproject
 
 SDISTS = CACHE / "sdists"
-INPUTS = [ROOT / "ci" / "_lib" / name for name in ("backend.py", "checkout.py", "sdists.py")]
+INPUTS = [ROOT / "ci" / "_lib" / name for name in ("checkout.py", "sdists.py")]
 INPUTS += [REQUIREMENTS / "backend.txt", PACKAGING / "sdist.py"]
 
 
@@ -48,5 +48,5 @@ def _build(project: Path, folder: Path) -> None:
     shutil.rmtree(work, ignore_errors=True)
     backend_of = pyproject(project)["build-system"]["build-backend"]
     log = f"sdist-{folder.name}"
-    of_files(project, sources(project), work, backend_of, log, work / "finished", backends=backend.folder())
+    of_files(project, sources(project), work, backend_of, log, work / "finished")
     core_wheel.keep(work, folder)

@@ -14,7 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "ci"))
 
 from _lib import core_wheel, plugin_wheels
-from hami_build import wheel_file
+from hami_build import cache, wheel_file
 from hami_build.steps import guarded
 
 STEP = 30_000  # bytes
@@ -44,6 +44,7 @@ def fill(folder: Path) -> int:
 
 
 def main(folder: Path, how: str = "") -> int:
+    cache.use(folder)
     plugin_wheels.CACHE, core_wheel.WHEELS = folder, folder / "wheels"
     if how == "full":
         return fill(folder)

@@ -36,7 +36,7 @@ def test_build_after_an_interrupted_one_is_complete(tmp_path: Path, sent: signal
         stopped.send_signal(sent)
         assert stopped.wait() == status
         told = stopped.stderr.read()
-    assert list((tmp_path / "build").iterdir())  # leftovers
+    assert list((tmp_path / "projects").iterdir())  # leftovers
     assert not (tmp_path / "wheels").exists()
     if sent == signal.SIGINT:
         assert told == "interrupted; finished parts are kept for the next run\n"

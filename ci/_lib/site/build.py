@@ -81,8 +81,9 @@ def build(folder: Path, diagrams: Path | None) -> None:
     """Build the site into `folder`; warnings are errors. Without `diagrams`, diagrams are shown as text."""
     python = environments.ensure("docs")
     command = [python, "-m", "mkdocs", "build", "--strict", "--config-file", CONFIG, "--site-dir", folder]
+    env = settings(diagrams)
     with step("building the documentation"):
-        run(command, log="docs", env=settings(diagrams), cwd=ROOT)
+        run(command, log="docs", env=env, cwd=ROOT)
     found = list(external(folder))
     if found:
         raise Failure("the site would load files from other hosts:\n" + "\n".join(found))

@@ -25,13 +25,17 @@ HINT = "pip install 'hami-build[wheel]'"
 
 
 def build(
-    folder: Path, platforms: Sequence[Platform], destination: Path, pythons: Sequence[Interpreter] = ()
+    folder: Path,
+    platforms: Sequence[Platform],
+    destination: Path,
+    pythons: Sequence[Interpreter] = (),
+    cmake_dir: Path | None = None,
 ) -> list[Path]:
     """Build the wheel of each platform, or one for any platform if the project is not compiled; return the files.
 
     A project with an extension module for the ABI of one Python, as pybind11 makes it, has a wheel for each of
     `pythons`, by default for the running one. Compiled objects are kept in the cache, so that the next build compiles
-    only what changed.
+    only what changed. `cmake_dir` is the folder of hamiConfig.cmake; by default that of the installed hami-core.
 
     Raises:
         Failure: The project is not valid, a tool is not installed, or the build failed.
@@ -48,7 +52,7 @@ def build(
         zig.warm_up(platform.target)
     variants: Sequence[Interpreter | None] = [None] if project.serves_every_python else pythons or required(["current"])
     jobs = {
-        name_of(platform, python): partial(build_for, project, platform, destination, python)
+        name_of(platform, python): partial(build_for, project, platform, destination, python, cmake_dir)
         for platform in platforms
         for python in variants
     }
@@ -60,7 +64,13 @@ def name_of(platform: Platform, python: Interpreter | None) -> str:
     return f"{python.tag}-{platform.target}" if python else platform.target
 
 
-def build_for(project: Project, platform: Platform, destination: Path, python: Interpreter | None = None) -> Path:
+def build_for(
+    project: Project,
+    platform: Platform,
+    destination: Path,
+    python: Interpreter | None = None,
+    cmake_dir: Path | None = None,
+) -> Path:
     """Build the wheel of a native project for one platform, and for one Python if its ABI is needed."""
     with sources(project, name_of(platform, python)) as work:
         lent = build_requirements.linked(project, python, work / "backends") if python and python != running() else None
@@ -72,16 +82,16 @@ def build_for(project: Project, platform: Platform, destination: Path, python: I
             python=python,
             backends=lent,
             build_folder=work / "build",
-            define=cmake_packages(project),
+            define=cmake_packages(project, cmake_dir),
         )
         inside = [sbom.pybind11(metadata.version("pybind11"))] if uses_pybind11(project) else []
         inside.append(sbom.cxx_library(zig.cxx_library_version()))
         return wheel_file.finish(wheel, destination, platform.tags, inside)
 
 
-def cmake_packages(project: Project) -> dict[str, Path]:
+def cmake_packages(project: Project, cmake_dir: Path | None = None) -> dict[str, Path]:
     """Return where CMake finds hami-core, and pybind11 if the project is built with it."""
-    found = {"hami_DIR": installed_cmake_dir()}
+    found = {"hami_DIR": cmake_dir or installed_cmake_dir()}
     if uses_pybind11(project):
         require("pybind11")
         installed = metadata.distribution("pybind11")
