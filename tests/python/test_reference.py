@@ -54,9 +54,10 @@ def test_the_repr_of_statistics_shows_each_once_in_short_lines() -> None:
         "per_item_ms": 0.20449,
         "lanes": {"high": {"submitted": 2}},
     }
-    every = numbers | histograms | {"backend_ms": {"Fit": 7}, "counters": {"misses": 2}}
+    every = numbers | histograms | {"backend_ms": {"Fit": 7}, "counters": {"misses": 2}, "policy": {"trial": "x"}}
     text = repr(hami.observe.NodeStats(every))
-    assert sorted(re.findall(r"(\w+)(?==|: p50 )", text)) == sorted(every.keys() - {"backend_ms", "lanes"} | {"Fit"})
+    shown = every.keys() - {"backend_ms", "lanes", "policy"} | {"Fit", "trial"}
+    assert sorted(re.findall(r"(\w+)(?==|: p50 )", text)) == sorted(shown)
     assert "per_item_ms=0.204," in text
     assert "\n    closed_full=7, closed_target_size=7, closed_timeout=7, closed_queue_empty=7,  # why" in text
     assert "\n    high: submitted 2,\n    normal: submitted 5, completed 7" in text

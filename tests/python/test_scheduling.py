@@ -166,6 +166,34 @@ def test_the_learned_cost_of_a_batch_is_known_after_batches_of_two_sizes() -> No
         assert stats.batch_overhead_ms >= 0
         assert stats.per_item_ms >= 0
         assert stats.batch_overhead_ms + stats.per_item_ms > 0
+        assert stats.policy.target_batch_size == stats.target_batch_size
+        assert stats.policy.return_waits is False
+        assert stats.policy.instances_in_use is None
+        assert stats.as_dict()["policy"] == stats.policy.as_dict()
+
+
+def test_the_policy_says_what_a_node_has_decided() -> None:
+    decided = {"target_batch_size": 8, "return_waits": True, "return_wait_gain": 0.12345, "capped": True}
+    policy = hami.observe.NodePolicy(decided)
+    assert repr(policy) == "NodePolicy(target_batch_size=8, return_waits=True, return_wait_gain=0.123, capped=True)"
+    assert policy.trial is None
+    assert policy == hami.observe.NodePolicy(policy.as_dict())
+    with pytest.raises(AttributeError, match="NodePolicy is a snapshot; trial cannot be set"):
+        policy.trial = "return_waits"
+
+
+def test_a_node_that_learns_nothing_has_no_policy() -> None:
+    with hami.pipe("Identity") as pipe:
+        pipe({"data": 1})
+        assert pipe.stats()["default"].policy.as_dict() == {}
+
+
+def test_high_traffic_caps_a_node_with_max_wait() -> None:
+    with hami.pipe({"backend": "Identity", "max": 8, "max_wait": "10ms"}) as pipe:
+        pipe({"data": 1})
+        assert pipe.stats()["default"].policy.capped is None
+        pipe({"data": 1}, priority=255)
+        assert pipe.stats()["default"].policy.capped is True
 
 
 def test_statistics_count_why_each_batch_started() -> None:

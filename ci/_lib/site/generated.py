@@ -97,7 +97,7 @@ def api_page() -> str:
     errors = [name for name in public if name in classes and issubclass(getattr(hami, name), Exception)]
     groups = {
         "Names": [name for name in public if name not in errors],
-        "Statistics": ["observe.NodeStats", "observe.LaneStats"],
+        "Statistics": ["observe.NodeStats", "observe.NodePolicy", "observe.LaneStats"],
         "Errors": errors,
         "Tests of backends": ["testing"],
     }

@@ -294,6 +294,9 @@ class PyPipe {
         }
         values["lanes"] = lanes;
       }
+      py::dict policy;
+      for_each_decision(node, now(), [&](const char* key, auto value) { policy[key] = value; });
+      values["policy"] = policy;
       values["uptime_s"] = uptime;
       all[py::str(name)] = values;
     }

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/clock.hpp"
 #include "observe/lane_name.hpp"
 
 namespace hami {
@@ -20,6 +21,18 @@ struct RequestStats {
   Counter expired{0};    // its deadline passed
   Counter cancelled{0};  // its caller gave it up
   Counter running{0};    // inside a batch now
+};
+
+// What the batching policy has decided.
+struct PolicyStats {
+  enum Waits : std::uint64_t { kUnknown, kOff, kOn };
+  enum Trial : std::uint64_t { kNone, kReturnWaits, kMoreInstances, kFewerInstances };
+
+  std::atomic<Waits> return_waits{kUnknown};  // batches are held for returning callers
+  std::atomic<double> return_wait_gain{0};    // the part of the latency that this saves, by trials
+  std::atomic<bool> gain_known{false};
+  std::atomic<Trial> trial{kNone};           // of this alternative, which runs now
+  std::atomic<Nanoseconds> capped_until{0};  // until then, high traffic caps batches with normal requests
 };
 
 struct NodeStats : RequestStats {
@@ -44,6 +57,7 @@ struct NodeStats : RequestStats {
   Counter per_item_ns{0};
   Counter target_batch_size{0};
   Counter instances_in_use{0};  // how many run at a time, if that is learned; else 0
+  PolicyStats policy;
 };
 
 }  // namespace hami

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "observe/node_stats.hpp"
 #include "observe/node_times.hpp"
@@ -50,6 +51,25 @@ void for_each_statistic(const NodeStats& node, const Visit& visit) {
     visit("per_item_ms", in_milliseconds(node.per_item_ns));
   }
   if (const std::uint64_t instances = node.instances_in_use) visit("instances_in_use", instances);
+}
+
+// Calls visit(name, value) with what the policy of the node has decided until `moment`. The value is a bool, a double, a
+// std::uint64_t or a std::string_view.
+template <class Visit>
+void for_each_decision(const NodeStats& node, Nanoseconds moment, const Visit& visit) {
+  if (const std::uint64_t target = node.target_batch_size) visit("target_batch_size", target);
+  const PolicyStats& policy = node.policy;
+  if (const PolicyStats::Waits waits = policy.return_waits; waits != PolicyStats::kUnknown)
+    visit("return_waits", waits == PolicyStats::kOn);
+  if (policy.gain_known) visit("return_wait_gain", policy.return_wait_gain.load());
+  if (const std::uint64_t instances = node.instances_in_use) visit("instances_in_use", instances);
+  switch (policy.trial) {
+    case PolicyStats::kNone: break;
+    case PolicyStats::kReturnWaits: visit("trial", std::string_view("return_waits")); break;
+    case PolicyStats::kMoreInstances: visit("trial", std::string_view("more_instances")); break;
+    case PolicyStats::kFewerInstances: visit("trial", std::string_view("fewer_instances")); break;
+  }
+  if (const Nanoseconds until = policy.capped_until; until > 0) visit("capped", moment < until);
 }
 
 inline bool uses_lanes(const NodeStats& node) noexcept {

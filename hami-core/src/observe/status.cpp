@@ -127,6 +127,13 @@ void write_node(JsonWriter& json, const PublishedPipe& pipe, const std::string& 
       json.key(key);
       json.value(value);
     });
+    json.key("policy");
+    json.object([&] {
+      for_each_decision(node, now(), [&](const char* key, auto value) {
+        json.key(key);
+        json.value(value);
+      });
+    });
     json.key("uptime_s");
     json.value(uptime);
     const auto times = pipe.times->find(name);

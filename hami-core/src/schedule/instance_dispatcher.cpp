@@ -356,10 +356,33 @@ void InstanceDispatcher::warn_of_max_wait(Nanoseconds least) noexcept {
   }
 }
 
+void InstanceDispatcher::publish_policy() noexcept {
+  PolicyStats& policy = stats_->policy;
+  policy.capped_until.store(scheduler_->capped_until(), std::memory_order_relaxed);
+  const std::optional<bool> waits = scheduler_->waits_for_returns();
+  if (waits) {
+    policy.return_waits.store(*waits ? PolicyStats::kOn : PolicyStats::kOff, std::memory_order_relaxed);
+    if (const std::optional<double> gain = scheduler_->return_wait_gain()) {
+      policy.return_wait_gain.store(*gain, std::memory_order_relaxed);
+      policy.gain_known.store(true, std::memory_order_release);
+    }
+  }
+  const auto trial = [&] {
+    mutex_.assert_held();
+    const std::optional<PolicyTrial::Alternative> tried = scheduler_->trial();
+    if (!tried) return PolicyStats::kNone;
+    return *tried == PolicyTrial::kHold            ? PolicyStats::kReturnWaits
+           : *tried == PolicyTrial::kMoreInstances ? PolicyStats::kMoreInstances
+                                                   : PolicyStats::kFewerInstances;
+  };
+  policy.trial.store(trial(), std::memory_order_relaxed);
+}
+
 void InstanceDispatcher::record_batch(Index instance, std::size_t items, Nanoseconds took,
                                       Nanoseconds moment) noexcept {
   scheduler_->record_batch(instance, items, took, moment);
   if (scheduler_->config().auto_instances) stats_->instances_in_use = scheduler_->instances_in_use();
+  if (scheduler_->has_policy()) publish_policy();
   const std::optional<ServiceTime> service_time = scheduler_->service_time();
   if (!service_time) return;
   stats_->batch_overhead_ns = static_cast<std::uint64_t>(service_time->overhead);

@@ -125,6 +125,7 @@ class InstanceDispatcher final : public Backend,
   // Returns how long it took. 0: it delivered parts, and waited for their readers, so that its time says nothing about other batches.
   Nanoseconds run(Index instance, Batch batch, Origin origin) noexcept;
   Origin started(NodeScheduler::StartReason reason) noexcept;
+  void publish_policy() noexcept HAMI_REQUIRES(mutex_);
   void record_batch(Index instance, std::size_t items, Nanoseconds took, Nanoseconds moment) noexcept
       HAMI_REQUIRES(mutex_);
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <tuple>
 
 namespace hami {
@@ -168,6 +169,17 @@ std::optional<NodeScheduler::Index> NodeScheduler::dispatch_idle() noexcept {
 
 std::size_t NodeScheduler::target_batch_size() const noexcept {
   return is_adaptive() ? current_target(config_.batching.max).items : config_.batching.max;
+}
+
+std::optional<bool> NodeScheduler::waits_for_returns() const noexcept {
+  return is_adaptive() && config_.batching.max > 1 ? std::optional(holds_) : std::nullopt;
+}
+
+// The trial compares the logarithms of costs, and its alternative is the opposite of the current policy.
+std::optional<double> NodeScheduler::return_wait_gain() const noexcept {
+  const Comparison& result = trial_.result(PolicyTrial::kHold);
+  if (result.count() == 0) return std::nullopt;
+  return 1 - std::exp(holds_ ? result.gain() : -result.gain());
 }
 
 Nanoseconds NodeScheduler::exceeds_max_wait() const noexcept {

@@ -183,6 +183,17 @@ class NodeScheduler {
   // The learned time of a batch; empty: not known, or not adaptive. And the learned target size; 0: not known.
   std::optional<ServiceTime> service_time() const noexcept { return is_adaptive() ? times_.line() : std::nullopt; }
   std::size_t target_batch_size() const noexcept;
+  // Whether batches are held for returning callers: empty if that is not learned. And the part of the latency that this saves by
+  // the trials so far; empty: none was compared.
+  std::optional<bool> waits_for_returns() const noexcept;
+  std::optional<double> return_wait_gain() const noexcept;
+  std::optional<PolicyTrial::Alternative> trial() const noexcept { return trial_.trying(); }
+  // Whether any of these is learned.
+  bool has_policy() const noexcept {
+    return (is_adaptive() && config_.batching.max > 1) || config_.auto_instances || config_.max_wait > 0;
+  }
+  // Until when high traffic caps batches with normal requests; 0: it never did.
+  Nanoseconds capped_until() const noexcept { return config_.max_wait > 0 ? high_until_ : 0; }
   // The time of the smallest batch if that is known to be longer than max_wait, else 0.
   Nanoseconds exceeds_max_wait() const noexcept;
 

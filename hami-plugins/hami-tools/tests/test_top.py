@@ -17,6 +17,7 @@ import pytest
 from hami.cli import main
 
 from hami_tools import live
+from hami_tools.top import _lines
 
 IDLE = """
 import hami, sys
@@ -96,7 +97,18 @@ def test_top_shows_each_node_and_its_lanes(capsys: pytest.CaptureFixture[str]) -
     assert all(set(lane) == {"per_second", "waiting", "running", "p99_ms"} for lane in lanes_of_first.values())
     assert lines[1].split() == ["node", "req/s", "waiting", "running", "batch", "busy", "p99", "ms"]
     lanes = ["urgent", "high", "normal"]
-    assert [line.split()[0] for line in lines[2:]] == ["first", *lanes, "second", *lanes]
+    assert [line.split()[0] for line in lines[2:10]] == ["first", *lanes, "second", *lanes]
+    assert "policy of first: return waits off" in lines[10:]
+
+
+def test_the_policy_of_a_node_is_one_line() -> None:
+    policy = {"target_batch_size": 8, "return_waits": True, "return_wait_gain": 0.25, "capped": True}
+    node = {"policy": {**policy, "instances_in_use": 2, "trial": "more_instances"}}
+    lines = list(_lines(1, [{"uptime_s": 1.0, "nodes": {"default": node}, "threads": []}]))
+    assert lines[-1] == (
+        "policy of default: target batch size 8, return waits on (latency -25.0%), instances in use 2, "
+        "trying more instances, high traffic caps batches"
+    )
 
 
 @pytest.mark.parametrize("expression", ["S[Identity,Hangs]", "Hangs", "BackgroundThread[Hangs]"])

@@ -8,7 +8,7 @@ True
 from hami._core import trace_slice
 from hami.observe.histogram import Histogram
 from hami.observe.lane_stats import LaneStats
-from hami.observe.node_stats import NodeStats
+from hami.observe.node_stats import NodePolicy, NodeStats
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ __all__ = [
     "Histogram",
     "LaneStats",
     "NodeDescription",
+    "NodePolicy",
     "NodeStats",
     "PartDescription",
     "PipeDescription",

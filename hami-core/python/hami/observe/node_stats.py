@@ -11,6 +11,50 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+class NodePolicy:
+    """What the batching policy of a node has decided; a snapshot that does not change.
+
+    >>> with hami.pipe("Identity") as pipe:
+    ...     pipe.stats()["default"].policy.return_waits is None
+    True
+    """
+
+    __slots__ = ("capped", "instances_in_use", "return_wait_gain", "return_waits", "target_batch_size", "trial")
+
+    target_batch_size: int | None
+    """Number of items that the next batch should have; None until batches of two sizes were measured."""
+    return_waits: bool | None
+    """Whether batches wait for returning callers; None for a node that does not learn it."""
+    return_wait_gain: float | None
+    """The part of the latency that return waits save, by trials; negative if they cost. None before a trial."""
+    instances_in_use: int | None
+    """Number of instances that run at a time, of a node that learns it (`instance_num = "auto"`); else None."""
+    trial: str | None
+    """The alternative that runs now: `more_instances`, `fewer_instances`, or `return_waits`, the opposite of now."""
+    capped: bool | None
+    """Whether high traffic limits batches with normal requests to `max_wait`; None for a node that had none."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        for name in self.__slots__:
+            object.__setattr__(self, name, values.get(name))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"NodePolicy is a snapshot; {name} cannot be set")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the decisions as a dict, for JSON. Values that are None are left out."""
+        values = {name: getattr(self, name) for name in NodePolicy.__annotations__}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NodePolicy) and self.as_dict() == other.as_dict()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"NodePolicy({', '.join(f'{name}={rounded(value)}' for name, value in self.as_dict().items())})"
+
+
 class NodeStats:
     """Statistics of one node since its pipe was built; a snapshot that does not change.
 
@@ -47,6 +91,7 @@ class NodeStats:
         "latency_ms",
         "model_calls",
         "per_item_ms",
+        "policy",
         "queue_ms",
         "queued_bytes",
         "rejected",
@@ -108,6 +153,8 @@ class NodeStats:
     """Learned time of each item; None until batches of two sizes were measured."""
     instances_in_use: int | None
     """Number of instances that run at a time, of a node that learns it (`instance_num = "auto"`); else None."""
+    policy: NodePolicy
+    """What the batching policy of the node has decided."""
     uptime_s: float
     """Time since the pipe was built."""
     queue_ms: Histogram
@@ -131,6 +178,9 @@ class NodeStats:
             if name == "lanes":
                 object.__setattr__(self, name, all_lanes(values, values.get(name, {})))
                 continue
+            if name == "policy":
+                object.__setattr__(self, name, NodePolicy(values.get(name, {})))
+                continue
             default: Any = {} if name in _DICTS else None if name in _LEARNED else 0
             object.__setattr__(self, name, values.get(name, default))
 
@@ -142,7 +192,8 @@ class NodeStats:
 
         A histogram becomes a dict of its count, mean and percentiles. `lanes` is left out if all requests were normal.
         """
-        values = {name: getattr(self, name) for name in _ORDER if name != "lanes"}
+        values = {name: getattr(self, name) for name in _ORDER if name not in ("lanes", "policy")}
+        values["policy"] = self.policy.as_dict()
         if any(self.lanes[name].submitted for name in ("urgent", "high")):
             values["lanes"] = {name: lane.as_dict() for name, lane in self.lanes.items()}
         shown = {
@@ -178,6 +229,8 @@ class NodeStats:
 def _facts(name: str, value: Any) -> list[str]:
     if name in _HISTOGRAMS:
         return [f"{name}: {', '.join(f'{part} {rounded(value[part])}' for part in ('p50', 'p90', 'p99'))}"]
+    if name == "policy":
+        return [f"policy.{part}={rounded(value[part])}" for part in value if part not in _LEARNED]
     if name == "backend_ms":
         return [f"{backend}={rounded(value[backend])}" for backend in value]
     return [f"{name}={rounded(value)}"]
@@ -197,6 +250,7 @@ _LINES = {
     "batches": ("batches", "batch_items", "inline_batches", "retried", "model_calls"),
     "why batches started": ("closed_full", "closed_target_size", "closed_timeout", "closed_queue_empty"),
     "learned": ("target_batch_size", "batch_overhead_ms", "per_item_ms", "instances_in_use"),
+    "decided": ("policy",),
     "time": ("compute_ms", "uptime_s"),
     "time in the queue": ("queue_ms",),
     "time of a batch": ("batch_ms",),

@@ -106,6 +106,8 @@ def _node(pipe: LivePipe, earlier: LivePipe | None, name: str) -> dict[str, Any]
         }
         for name, lane in after.lanes.items()
     }
+    if policy := after.policy.as_dict():
+        rows["policy"] = policy
     if any(after.lanes[name].submitted for name in ("urgent", "high")):
         rows["lanes"] = lanes
     return rows
@@ -137,9 +139,27 @@ def _lines(pid: int, pipes: list[dict[str, Any]]) -> Iterator[str]:
             rows.append(_row(name, node))
             rows += [_row(f"  {lane}", counts) for lane, counts in node.get("lanes", {}).items()]
         yield from aligned(rows)
+        for name, node in pipe["nodes"].items():
+            if policy := node.get("policy"):
+                yield f"policy of {printable(name)}: {', '.join(_decisions(policy))}"
         for each in pipe["threads"]:
             place = f"{each['node']} / {each['backend']}"
             yield f"thread {each['thread']} {_thread_name(pid, each['thread'])}: {place} for {each['seconds']:.1f} s"
+
+
+def _decisions(policy: dict[str, Any]) -> Iterator[str]:
+    """Describe what the batching policy of a node has decided."""
+    if size := policy.get("target_batch_size"):
+        yield f"target batch size {size}"
+    if (waits := policy.get("return_waits")) is not None:
+        gain = policy.get("return_wait_gain")
+        yield f"return waits {'on' if waits else 'off'}" + ("" if gain is None else f" (latency {-gain:+.1%})")
+    if instances := policy.get("instances_in_use"):
+        yield f"instances in use {instances}"
+    if trial := policy.get("trial"):
+        yield f"trying {trial.replace('_', ' ')}"
+    if policy.get("capped"):
+        yield "high traffic caps batches"
 
 
 def _row(name: str, node: dict[str, Any]) -> tuple[str, ...]:
