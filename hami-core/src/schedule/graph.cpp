@@ -6,16 +6,13 @@
 #include <unordered_map>
 
 #include "base/near.hpp"
+#include "lang/units.hpp"
 #include "value/error.hpp"
 
 namespace hami {
 namespace {
 
-std::string trim(std::string_view text) {
-  const auto first = text.find_first_not_of(" \t\r\n");
-  if (first == std::string_view::npos) return "";
-  return std::string(text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1));
-}
+std::string trimmed(std::string_view text) { return std::string(trim(text)); }
 
 // Splits at commas outside of [ ].
 std::vector<std::string> split(const std::string& text) {
@@ -29,7 +26,7 @@ std::vector<std::string> split(const std::string& text) {
     else
       parts.back() += c;
   }
-  for (std::string& part : parts) part = trim(part);
+  for (std::string& part : parts) part = trimmed(part);
   return parts;
 }
 
@@ -109,11 +106,11 @@ std::vector<MapEntry> parse_map(const std::string& text) {
   for (const std::string& part : split(text)) {
     const auto open = part.find('[');
     if (open == std::string::npos || part.back() != ']') throw wrong();
-    const std::string source = trim(part.substr(0, open));
+    const std::string source = trimmed(part.substr(0, open));
     for (const std::string& pair : split(part.substr(open + 1, part.size() - open - 2))) {
       const auto colon = pair.find(':');
       if (colon == std::string::npos || source.empty()) throw wrong();
-      entries.push_back({source, trim(pair.substr(0, colon)), trim(pair.substr(colon + 1))});
+      entries.push_back({source, trimmed(pair.substr(0, colon)), trimmed(pair.substr(colon + 1))});
       if (entries.back().from.empty() || entries.back().to.empty()) throw wrong();
     }
   }
