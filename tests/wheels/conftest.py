@@ -109,10 +109,10 @@ def current(serve: Serve) -> Callable[..., str]:
 
 @pytest.fixture(scope="session")
 def authors_index(serve: Serve, interpreter: Interpreter) -> str:
-    """Return the address of an index with hami-build and hami-tools, and with what is needed to build projects."""
+    """Return the address of an index with hami-build, hami-tools, hami-tensor, and what projects are built with."""
     core = core_wheel(interpreter)
     assert core
-    ours = [core, plugin_wheel("hami-build"), plugin_wheel("hami-tools")]
+    ours = [core, *map(plugin_wheel, ("hami-build", "hami-tools", "hami-tensor"))]
     needed = wheelhouse.requirements(ours)
     others = ["pip", "pytest>=8", "numpy>=1.26", "pybind11>=3.1", NVRTC, *EXTRAS["check"], *EXTRAS["wheel"]]
     wheels = wheelhouse.fetch(interpreter, [*needed, *others])

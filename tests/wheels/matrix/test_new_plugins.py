@@ -34,7 +34,7 @@ def test_an_extension_of_pybind11_is_built_audited_and_imported(
 def test_every_kind_is_built_tested_and_gold(make_machine: MakeMachine, authors_index: str) -> None:
     machine = make_machine(authors_index)
     machine.run("python3 -m venv env")
-    machine.run(f'env/bin/pip install "hami-build[all]" hami-tools {NVRTC} pytest numpy')
+    machine.run(f'env/bin/pip install "hami-build[all]" hami-tools hami-tensor {NVRTC} pytest numpy')
     share_compiler(machine, zig.TARGET)
     for kind in project_templates.kinds():
         name = f"acme-{kind}-one"
