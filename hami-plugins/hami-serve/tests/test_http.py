@@ -303,6 +303,14 @@ def test_inputs_that_do_not_fit_the_model_are_rejected(server, inputs, message):
     assert (status, message in answer["error"]) == (400, True), answer
 
 
+def test_json_of_many_small_objects_is_refused_before_it_takes_memory(start):
+    server = start({"any": "Identity"})
+    body = gzip.compress(b'{"inputs": [' + b"{}," * 2_000_000 + b"{}]}")  # 6 kB, and 140 MB as values
+    status, answer = server.post("/v2/models/any/infer", body, {"Content-Encoding": "gzip"})
+    assert status == 400
+    assert "it has more than 1048576 lists and objects" in answer["error"]
+
+
 def test_compressed_bodies_and_a_gzip_bomb(start):
     server = start({"any": "Identity"}, max_body=100_000)
     body = json.dumps({"inputs": [tensor()]}).encode()

@@ -10,6 +10,7 @@ from typing import Any
 
 STEP = 1 << 14  # characters of a step, which takes less than a millisecond
 CONSTANTS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": -float("inf")}  # what Python writes for JSON
+MOST_BRACKETS = 1 << 20  # "[" and "{" of a text: `{},` has 3 bytes, and about 70 as a value, and takes a step of Python
 BRACKETS = re.compile(r'[\[\]{}"]')
 SPACE = re.compile(r"[ \t\n\r]*")
 DECODER = json.JSONDecoder(parse_constant=CONSTANTS.__getitem__)  # so that Infinity differs from a number out of range
@@ -32,12 +33,23 @@ def decode(text: str) -> Any:
     """Return the value of JSON text.
 
     Raises:
-        ValueError: The text is not JSON.
+        ValueError: The text is not JSON, or it has more than MOST_BRACKETS lists and objects.
         RecursionError: It is nested too deep.
     """
     if len(text) <= STEP:
         return DECODER.decode(text)
+    if len(text) > MOST_BRACKETS and _brackets(text) > MOST_BRACKETS:
+        raise ValueError(f"it has more than {MOST_BRACKETS} lists and objects; send the tensor as binary data")
     return _Reader(text).read()
+
+
+def _brackets(text: str, step: int = 1 << 18) -> int:
+    """Return the number of "[" and "{" in a text, also of those in strings."""
+    found = 0
+    for start in range(0, len(text), step):
+        found += text.count("[", start, start + step) + text.count("{", start, start + step)
+        pause()
+    return found
 
 
 class _Reader:
