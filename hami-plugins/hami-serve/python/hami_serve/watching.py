@@ -30,6 +30,7 @@ class Watcher:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="hami-serve-watch", daemon=True)
         self._seen: Signature | None = signature(folder)
+        self._lock = threading.Lock()  # guards _seen and _running: `look` may be called beside the thread
         self._running: dict[str, Future[None]] = {}
 
     def __enter__(self) -> Watcher:
@@ -49,7 +50,9 @@ class Watcher:
     def look(self) -> bool:
         """Apply the changes since the last look, and wait for them; return whether there were any."""
         changed = self._begin()
-        wait(self._running.values())
+        with self._lock:
+            running = list(self._running.values())
+        wait(running)
         self._report()
         return changed
 
@@ -58,20 +61,26 @@ class Watcher:
         if not self._serving.loaded:
             return False
         now = signature(self._folder)
-        if now == self._seen:
-            return False
-        # Files that change while models load are found by the next look, as are those of components that still change.
-        self._seen = now if not self._running else None
-        try:
-            self._running.update(self._serving.reload(self._running))
-        except Exception as error:
-            log.error("the folder %s is not reloaded: %s", self._folder, text_of(error))
-        return True
+        with self._lock:
+            if now == self._seen:
+                return False
+            # Files that change while models load are found by the next look, and so are those of components that
+            # still change.
+            self._seen = now if not self._running else None
+            try:
+                self._running.update(self._serving.reload(self._running))
+            except Exception as error:
+                log.error("the folder %s is not reloaded: %s", self._folder, text_of(error))
+            return True
 
     def _report(self) -> None:
         """Log why changes that have ended have failed."""
-        for name in [name for name, change in self._running.items() if change.done()]:
-            if error := self._running.pop(name).exception():
+        with self._lock:
+            ended = {name: change for name, change in self._running.items() if change.done()}
+            for name in ended:
+                del self._running[name]
+        for name, change in ended.items():
+            if error := change.exception():
                 log.error("%s is not reloaded: %s", name, text_of(error))
 
 
