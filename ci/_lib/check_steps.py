@@ -95,5 +95,5 @@ def run_python(files: list[str], pages: list[str]) -> tuple[bool, str]:
         runners.pytest(here, [ROOT / "tests" / "python" / "test_docs.py"], "documents", totals, chosen, quiet=True)
     runners.in_parallel(files, lambda folder: tools if folder == "tests/ci" else here, totals)
     counts = {"passed": totals.passed, "failed": len(totals.failed), "skipped": len(totals.skipped)}
-    told = ", ".join(f"{count} {key}" for key, count in counts.items() if count)
-    return not totals.failed, f"{told} of {len(files)} files and {len(pages)} documents"
+    outcome = ", ".join(f"{count} {key}" for key, count in counts.items() if count)
+    return not totals.failed, f"{outcome} of {len(files)} files and {len(pages)} documents"

@@ -75,7 +75,7 @@ class ReturnTimes {
   }
 
  private:
-  struct Group {  // of callers who were answered together and are away
+  struct Group {  // callers whose answers came together, and that have not called again
     Nanoseconds answered;
     std::size_t pending;
   };

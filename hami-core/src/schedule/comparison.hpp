@@ -28,7 +28,7 @@ class Comparison {
     return std::abs(gain_) > std::max(policy::kNegligible, chance);
   }
   bool prefers_alternative() const noexcept { return is_sure() && gain_ > 0; }
-  // It has a result: a sure one, or after so many comparisons that there is no difference to find.
+  // It has a result: the difference is significant, or so many comparisons have found none.
   bool is_decided() const noexcept { return is_sure() || count_ >= policy::kComparisons; }
   std::size_t count() const noexcept { return count_; }
   // The same comparison seen from the alternative.

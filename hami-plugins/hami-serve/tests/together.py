@@ -1,4 +1,4 @@
-"""For tests of two callers at once and of callers who leave: a backend that counts its instances, cancelled tasks."""
+"""Helpers for tests of concurrent calls and cancelled callers: a backend that counts its instances, cancelled tasks."""
 
 from __future__ import annotations
 
