@@ -11,7 +11,7 @@ import ssl
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -256,6 +256,19 @@ def test_sigterm_does_not_wait_for_a_load_that_hangs(tmp_path, workers):
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
         assert process.stderr.read() == ""
+
+
+def test_a_load_that_fails_after_sigterm_is_no_failure_of_the_server(tmp_path):
+    with starting(tmp_path) as (process, port), closing(http.client.HTTPConnection("127.0.0.1", port)) as client:
+        client.request("POST", "/v2/models/Loads/infer", BODY)  # it waits for the model, and the server for it
+        process.send_signal(signal.SIGTERM)
+        with suppress(ConnectionError):
+            while True:  # until the server listens no more
+                socket.create_connection(("127.0.0.1", port)).close()
+        (tmp_path / "broken").touch()
+        (tmp_path / "open").touch()
+        assert client.getresponse().status == 503
+        assert process.wait(60) == 0
 
 
 def test_a_model_that_cannot_be_loaded_ends_the_server_with_its_error(tmp_path):

@@ -53,6 +53,7 @@ class HttpServer(uvicorn.Server):
         self._drain = drain
         self._listeners: list[Listener] = []
         self._started: asyncio.Task[None] | None = None
+        self._failure: BaseException | None = None  # of the start, before a signal
         self.when_started: Callable[[], Coroutine[Any, Any, None]] | None = None  # a failure of it ends the server
         self.beside: Coroutine[Any, Any, None] | None = None  # ends another server while this one drains
 
@@ -73,7 +74,9 @@ class HttpServer(uvicorn.Server):
             self._started.add_done_callback(self._end_if_failed)
 
     def _end_if_failed(self, task: asyncio.Task[None]) -> None:
-        if task.cancelled() or task.exception() is not None:
+        failure = None if task.cancelled() else task.exception()
+        if failure is not None and not self._serving.draining:  # afterwards, the models are closed while they load
+            self._failure = failure
             self.should_exit = True
 
     def _connection(self) -> asyncio.BufferedProtocol:
@@ -120,9 +123,9 @@ class HttpServer(uvicorn.Server):
         if not self.force_exit:
             await self.lifespan.shutdown()
         if self._started is not None:
-            if self._started.done():
-                self._started.result()
             self._started.cancel()
+        if self._failure is not None:
+            raise self._failure
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._serving.drain(self._drain)
