@@ -234,6 +234,7 @@ def models() -> dict[str, object]:
                 {"name": "IDX", "datatype": "UINT32", "shape": [1]},
             ],
         },
+        "nothing": "TestNothing",
         "words": {"source": "TestWords", **io("BYTES", [1, 1], ("text_input", "text_output"))},
     }
 
@@ -300,6 +301,17 @@ class TestWords(hami.Backend):
                     raise ValueError("this word is an error")
                 item.emit(word)
             item["result"] = item["data"]
+
+
+@hami.register
+class TestNothing(hami.Backend):
+    """Returns None, after a part for each byte of its text."""
+
+    def forward(self, batch):
+        for item in batch:
+            for each in item["data"]:
+                item.emit(each)
+            item["result"] = None
 
 
 class Flood:

@@ -8,6 +8,7 @@ import threading
 from concurrent import futures
 
 import hami
+import numpy as np
 
 
 class OwnBase(BaseException):
@@ -16,6 +17,10 @@ class OwnBase(BaseException):
 
 class OwnRejection(hami.RequestError):
     """A backend rejects its request."""
+
+
+class OwnTextForClients(hami.RequestError):
+    for_clients = "é%\x1b" * 20_000
 
 
 class StrRaises(Exception):
@@ -75,6 +80,7 @@ RAISED = {
     "Hostile": Hostile,
     "Frozen": Frozen,
     "OwnRejection": lambda: OwnRejection("not this one"),
+    "OwnTextForClients": lambda: OwnTextForClients("not this one"),
 }  # fmt: skip
 
 
@@ -178,8 +184,64 @@ class FailResult(hami.Backend):
 
     def forward(self, batch):
         for item in batch:
-            kinds = {b"object": object(), b"set": {1}, b"lock": threading.Lock(), b"complex": [1j]}
+            kinds = {
+                b"object": object(),
+                b"set": {1},
+                b"lock": threading.Lock(),
+                b"complex": [1j],
+                b"masked": np.ma.masked_less(np.array([1.5, 2.5]), 2),
+                b"masked integers": np.ma.masked_less(np.array([1, 2]), 2),
+                b"nothing masked": np.ma.masked_less(np.array([1.5, 2.5]), 0),
+            }
             item["result"] = kinds.get(item["data"], item["data"])
+
+
+class Converted:
+    """Has attributes of a tensor; one of them raises when the server converts it."""
+
+    dtype, shape = "bfloat16", (1,)
+
+    def __init__(self, place: str, raised: str) -> None:
+        self.place, self.raised = place, raised
+        if place in ("__dlpack__", "cpu", "tolist"):
+            self.__dlpack__ = lambda **_: fail(raised)
+        if place in ("cpu", "tolist"):
+            self.cpu = lambda: fail(raised) if place == "cpu" else self
+            self.tolist = lambda: fail(raised)
+
+    def __str__(self) -> str:
+        return fail(self.raised)
+
+
+class ConvertedDict(dict):
+    def __iter__(self):
+        fail(self["raised"])
+
+
+def converted(data: bytes) -> object:
+    place, _, raised = data.decode().partition(": ")
+    if place == "__str__":
+        return np.array([Converted(place, raised)] * 3, object)
+    if place == "__str__ of many":
+        return np.array([Converted(place, raised)] * 5000, object)
+    if place == "__iter__":
+        return ConvertedDict(raised=raised)
+    return Converted(place, raised) if raised else data
+
+
+@hami.register
+class FailConversion(hami.Backend):
+    """Returns what raises while the server converts it."""
+
+    def forward(self, batch):
+        for item in batch:
+            item["result"] = converted(item["data"])
+
+
+@hami.register
+class FailConversionOfPart(hami.Backend):
+    def forward(self, batch):
+        yield converted(batch[0]["data"])
 
 
 @hami.register

@@ -5,14 +5,17 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from failing_backends import RAISED
+from http2_frames import call, preface, reset
 
 grpc = pytest.importorskip("grpc", reason="needs hami-serve[grpc]")
 pytest.importorskip("grpc_health", reason="needs hami-serve[grpc]")
@@ -24,7 +27,7 @@ TIMEOUT = 10
 SECRETS = {"FAIL_PASSWORD": "pass word/7", "FAIL_TOKEN": "t0ken'\"\n9"}
 FORWARD = ("FailForward", "FailInline", "FailByItem", "FailFirstPart", "FailLaterPart", "FailEmitted")
 LOADED = ("FailInit", "FailWarmup")
-REJECTED = ("OwnRejection", "StrInterrupts")  # RequestErrors
+REJECTED = ("OwnRejection", "OwnTextForClients", "StrInterrupts")  # RequestErrors
 MAX_TEXT = 4000
 Answer = tuple[int, str]  # status of HTTP, text of the error
 
@@ -35,7 +38,7 @@ class Served:
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "models"
         self.folder.mkdir()
-        for name in (*FORWARD, "FailResult", "FailSysExit"):
+        for name in (*FORWARD, "FailResult", "FailConversion", "FailConversionOfPart", "FailSysExit"):
             self.write(name, f'[node]\nbackend = "{name}"\n')
         self.write(
             "Secret", '[node]\nbackend = "FailWithSecret"\nurl = "http://me:${env:FAIL_PASSWORD}@h/${env:FAIL_TOKEN}"\n'
@@ -53,7 +56,8 @@ class Served:
         assert line, self.process.stderr.read()
         found = json.loads(line)
         self.port = int(found["http"].rpartition(":")[2])
-        self.channel = grpc.insecure_channel(found["grpc"].removeprefix("grpc://"))
+        self.grpc_port = int(found["grpc"].rpartition(":")[2])
+        self.channel = grpc.insecure_channel(f"127.0.0.1:{self.grpc_port}")
 
     def write(self, name: str, text: str) -> None:
         (self.folder / f"{name}.toml").write_text(text, encoding="utf-8")
@@ -86,6 +90,14 @@ class Served:
             return answer.status, answer.read()
         finally:
             connection.close()
+
+    def count(self, model: str) -> int:
+        """Return how many requests a model has answered."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT)
+        with closing(connection):
+            connection.request("GET", f"/v2/models/{model}/stats")
+            (found,) = json.loads(connection.getresponse().read())["model_stats"]
+        return found["inference_stats"]["success"]["count"]
 
     # ---- gRPC ----
 
@@ -249,11 +261,33 @@ def test_what_a_model_raises_while_it_closes_is_one_line_of_log(served: Served, 
 
 
 @pytest.mark.parametrize("door", INFER)
-@pytest.mark.parametrize("kind", ["object", "set", "lock", "complex"])
+@pytest.mark.parametrize("kind", ["object", "set", "lock", "complex", "masked", "masked integers"])
 def test_a_result_without_a_form_is_a_fault_of_the_model(served: Served, kind: str, door: str) -> None:
     status, text = INFER[door](served, "FailResult", kind)
-    assert (status, "has no form in the protocol" in text) == (0 if door == "grpc_stream" else 500, True), text
+    assert (status, "no form" in text) == (0 if door == "grpc_stream" else 500, True), text
     assert ": 500 " in expect_one_line(served, "FailResult")
+
+
+@pytest.mark.parametrize("door", INFER)
+def test_a_masked_array_without_masked_elements_is_a_tensor(served: Served, door: str) -> None:
+    assert INFER[door](served, "FailResult", "nothing masked") == (200, "")
+
+
+@pytest.mark.parametrize("door", INFER)
+@pytest.mark.parametrize(
+    "raised", ["GeneratorExit", "asyncio.CancelledError", "KeyboardInterrupt", "OwnBase", "Frozen"]
+)
+@pytest.mark.parametrize("place", ["cpu", "__dlpack__", "tolist", "__str__", "__str__ of many", "__iter__"])
+def test_what_a_result_raises_while_it_is_converted_is_the_error_of_its_request(
+    served: Served, place: str, raised: str, door: str
+) -> None:
+    model = "FailConversionOfPart" if "stream" in door else "FailConversion"
+    status, text = INFER[door](served, model, f"{place}: {raised}")
+    assert status in ((0, 500) if "stream" in door else (500,)), text
+    expect_tidy(text)
+    assert ": 500 " in expect_one_line(served, model)
+    assert INFER[door](served, model, "good") == (200, "")
+    assert served.lines() == []
 
 
 @pytest.mark.parametrize("door", INFER)
@@ -271,6 +305,20 @@ def test_secrets_of_the_configuration_reach_neither_clients_nor_the_log(served: 
     expect_tidy(text)
     assert text.splitlines()[0] == "ConnectionError: cannot reach 'http://***@h/***'"
     assert "'http://***@h/***'" in expect_one_line(served, "Secret")
+
+
+@pytest.mark.parametrize("door", CONTROL)
+def test_a_long_text_for_clients_is_cut(served: Served, door: str) -> None:
+    """gRPC would drop trailers that are too large, and clients would try again."""
+    name = "é%" * 5000
+    served.write("far", f'[node]\nbackend = "Remote"\nurl = ["http://127.0.0.1:1"]\nmodel = "{name}"\n')
+    try:
+        status, text = CONTROL[door](served, "load", "far")
+    finally:
+        (served.folder / "far.toml").unlink()
+    assert (status, text.startswith('no replica of the remote model "é%é%')) == (503, True), text
+    expect_tidy(text)
+    assert ": 503 RemoteUnavailable: no replica" in expect_one_line(served, "far", "")
 
 
 @pytest.mark.parametrize("door", CONTROL)
@@ -301,6 +349,27 @@ def test_a_mistake_of_a_client_is_one_line_of_log_without_a_traceback(served: Se
         assert served.post(path.replace("\n", "%0A"), body)[0] == status
         (line,) = served.lines()
         assert (f"over HTTP: {status} " in line, line.isprintable()) == (True, True), line
+
+
+@pytest.mark.parametrize("model", ["FailForward", "absent"])
+@pytest.mark.parametrize("method", ["ModelInfer", "ModelStreamInfer"])
+def test_a_client_that_leaves_before_its_answer_is_sent_is_not_a_fault(served: Served, method: str, model: str) -> None:
+    """It has no traceback in the log, neither of this server nor of gRPC."""
+    request = grpc_request(model, "good").SerializeToString()
+    calls, rounds, lines, before = 10, 10, [], 0 if model == "absent" else served.count(model)
+    for begun in range(rounds):
+        client = socket.create_connection(("127.0.0.1", served.grpc_port), timeout=TIMEOUT)
+        client.sendall(preface(window=0) + b"".join(call(method, request, 1 + 2 * number) for number in range(calls)))
+        if model == "absent":
+            while len(lines) < calls * (begun + 1):
+                lines += served.lines()
+        else:
+            while served.count(model) < before + calls * (begun + 1):
+                pass
+        reset(client)
+    lines += served.lines()
+    assert len(lines) == (calls * rounds if model == "absent" else 0), lines[:20]
+    assert all(f'model "{model}", request "r1" over gRPC: 404 ' in line for line in lines), lines[:20]
 
 
 def test_a_fault_of_the_server_itself_has_a_traceback(start, monkeypatch, caplog) -> None:

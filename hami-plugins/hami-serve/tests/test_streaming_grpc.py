@@ -126,6 +126,14 @@ def test_a_model_without_parts_has_one_final_answer(client, answers):
     np.testing.assert_array_equal(only.as_numpy("OUTPUT0"), 2 * data)
 
 
+def test_a_model_without_parts_that_returns_none_has_one_final_answer_too(client, answers):
+    client.async_stream_infer("nothing", text(""), request_id="n")
+    (only,) = answers.parts()
+    assert (only.get_response().id, only.as_numpy("result").tolist()) == ("n", [b"null"])
+    client.async_stream_infer("nothing", text("ab"), enable_empty_final_response=True)
+    assert [each.as_numpy("result") for each in answers.parts()] == [97, 98, None]
+
+
 def test_an_error_after_a_part_does_not_end_the_stream(client, answers):
     client.async_stream_infer("words", text("one fail"))
     client.async_stream_infer("words", text("two"))

@@ -46,6 +46,15 @@ def test_a_model_without_parts_is_one_event(server):
     ]
 
 
+def test_a_model_without_parts_that_returns_none_is_one_event_too(server):
+    """Only a model that is declared as decoupled may answer with nothing."""
+    answer = {"model_name": "nothing", "model_version": "1", "result": "null"}
+    assert server.post("/v2/models/nothing/generate", {"x": ""}) == (200, answer)
+    assert streamed(server, "/v2/models/nothing/generate_stream", {"x": ""}) == [answer]
+    parts = streamed(server, "/v2/models/nothing/generate_stream", {"x": "ab"})
+    assert [each["result"] for each in parts] == [97, 98]
+
+
 @pytest.mark.parametrize("value", ["text", 7, 0.5, True, ["a", "b"], [1, 2], [1.0, 2.5], [True, False]])
 def test_generate_answers_once_with_values_of_the_same_type(server, value):
     status, answer = server.post("/v2/models/any/generate", {"x": value, "parameters": {"timeout": 10_000_000}})

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hami_serve.errors import BadRequest, short
+from hami_serve.errors import BadRequest, ModelFailed, short, text_of
 from hami_serve.json_steps import CONSTANTS, pause, release
 
 Array = np.ndarray[Any, Any]
@@ -280,9 +280,13 @@ def _not_in_json(name: str, what: str) -> BadRequest:
 
 
 def as_bytes(element: Any) -> bytes:
+    """Return an element of BYTES. A model may return an array of objects of any class."""
     if isinstance(element, bytes):
         return element
-    return str(element).encode("utf-8", "surrogatepass")
+    try:
+        return str.encode(str(element), "utf-8", "surrogatepass")
+    except BaseException as error:
+        raise ModelFailed(f"an element of type {type(element).__name__} has no text: {text_of(error)}") from error
 
 
 def _shown(shape: tuple[int, ...]) -> str:

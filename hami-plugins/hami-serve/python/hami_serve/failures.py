@@ -20,6 +20,7 @@ from hami_serve.errors import (
     UnknownModel,
     attribute_of,
     load_failed,
+    printable,
     reason_of,
     short,
     status_of,
@@ -60,7 +61,8 @@ def report(error: BaseException, protocol: str, request: str, id: object = "") -
     if not issubclass(type(error), hami.Error) or log.isEnabledFor(logging.DEBUG):
         line = f"{line}\n{_traceback(error)}"
     log.log(logging.ERROR if status.http == 500 else logging.WARNING, "%s", line)
-    return Failure(status, attribute_of(error, "for_clients") or text_of(error))
+    for_clients = attribute_of(error, "for_clients")
+    return Failure(status, printable(for_clients) if isinstance(for_clients, str) else text_of(error))
 
 
 def line_of(error: BaseException) -> str:
@@ -114,6 +116,15 @@ def of_model() -> Iterator[None]:
         yield
     except (hami.Error, asyncio.CancelledError, GeneratorExit):  # the last two end this task: the core replaces others
         raise
+    except BaseException as error:
+        raise ModelFailed(text_of(error)) from error
+
+
+@contextlib.contextmanager
+def of_result() -> Iterator[None]:
+    """Make all that the result of a model raises while it is converted, which waits for nothing, a ModelFailed."""
+    try:
+        yield
     except BaseException as error:
         raise ModelFailed(text_of(error)) from error
 

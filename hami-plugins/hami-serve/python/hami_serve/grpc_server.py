@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Any
@@ -45,6 +46,7 @@ MIN_PING_MS = 100  # between pings of a client; more of them end its connection
 LAST_CALLS_S = 2.0  # for calls to come that were sent before the server says that it stops
 QUIET_S = 0.3  # without a new call: all have come
 GOAWAY_S = 0.02  # for this message to be written before the answers
+GRPC_LOG = "grpc._cython.cygrpc"  # the logger of its asyncio servers
 INFER = f"/{SERVICE}/ModelInfer"
 WAIT_S = 1.0  # for the memory of a call, before it is rejected
 PROBES = {"ServerLive", "ServerReady", "ModelReady", "ServerMetadata"}  # answered also while models load
@@ -215,9 +217,16 @@ class Stream:
         answers.count("gRPC", "OK")
 
     async def _write(self, response: Any) -> None:
-        """Write a response. This waits while the client is slow, and then the model waits too."""
+        """Write a response. This waits while the client is slow, and then the model waits too.
+
+        Raises:
+            CancelledError: The client has left, before gRPC has cancelled the task of the stream.
+        """
         async with self._writing:
-            await self._context.write(response)
+            try:
+                await self._context.write(response)
+            except grpc.aio.InternalError:
+                raise asyncio.CancelledError from None
 
 
 class LastCalls:
@@ -375,6 +384,11 @@ def handlers(serving: Serving, last: LastCalls, max_body: int) -> list[Any]:
     return [*of_infer, grpc.method_handlers_generic_handler(SERVICE, found)]
 
 
+def _is_not_of_a_client_that_left(record: logging.LogRecord) -> bool:
+    """Return False for a traceback of gRPC that says only that an answer could not be sent."""
+    return not record.exc_info or not isinstance(record.exc_info[1], grpc.aio.InternalError)
+
+
 def _count_unread(method: str, max_body: int) -> None:
     log_rejected("gRPC", short(method), 413, f"its message has more than {max_body} bytes, or its client has left")
     answers.count("gRPC", "RESOURCE_EXHAUSTED")
@@ -447,6 +461,7 @@ class GrpcServer:
             ("grpc.http2.min_recv_ping_interval_without_data_ms", MIN_PING_MS),  # while a request runs for long
             ("grpc.keepalive_permit_without_calls", 1),
         ]
+        logging.getLogger(GRPC_LOG).addFilter(_is_not_of_a_client_that_left)
         interceptors = [*([_RequireToken(token)] if token else []), _CountUnread(max_body)]
         self._server = grpc.aio.server(interceptors=interceptors, options=options)
         self._serving = serving

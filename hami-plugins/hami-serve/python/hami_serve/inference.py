@@ -14,8 +14,8 @@ import numpy as np
 
 from hami_serve.building import request_of
 from hami_serve.datatypes import Array, datatype_of
-from hami_serve.errors import BadRequest, ModelFailed, short, text_of
-from hami_serve.failures import of_load, of_model
+from hami_serve.errors import BadRequest, short, text_of
+from hami_serve.failures import of_load, of_model, of_result
 from hami_serve.model import Model, TensorSpec
 from hami_serve.rounder import AllRounder
 
@@ -80,20 +80,23 @@ async def run(rounder: AllRounder, call: Call) -> tuple[Model, list[Output]]:
 
 
 async def stream(rounder: AllRounder, call: Call) -> AsyncGenerator[Part, None]:
-    """Run a request, and yield what its model delivers; at last its result.
+    """Run a request, and yield what its model delivers; at last its result, unless that is None.
 
-    A model that delivers no parts has one part, which is final.
+    A model that delivers no parts has one part, which is final: its result, also if it is None. Only a model that is
+    declared as decoupled may deliver nothing.
     """
     outputs = call.inference.outputs
     model, left = await _acquired(rounder, call)
+    may_be_empty = model.version.decoupled
     async with aclosing(rounder.astream_model(model, call.keys, left)) as parts:
         while True:
             with of_model():
                 part = await anext(parts, END)
             if part is END:
                 break
+            may_be_empty = True
             yield Part(model, outputs_of(model, {"result": part}, outputs), final=False)
-    ended = call.keys.get("result") is None
+    ended = may_be_empty and call.keys.get("result") is None
     yield Part(model, [] if ended else outputs_of(model, call.keys, outputs), final=True)
 
 
@@ -195,10 +198,16 @@ def check_inputs(model: Model, inputs: Mapping[str, Array]) -> None:
 
 
 def outputs_of(model: Model, request: Mapping[str, Any], wanted: Iterable[str]) -> list[Output]:
-    """Return the outputs of a completed request: those that are wanted, else those declared, else the result."""
-    result = request.get("result")
-    named: Mapping[str, Any] = result if isinstance(result, dict) and _has_names(result) else {}
+    """Return the outputs of a completed request: those that are wanted, else those declared, else the result.
+
+    Raises:
+        BadRequest: The model has no such output.
+        ModelFailed: A value has no form in the protocol, or its conversion has failed.
+    """
     specs = {spec.name: spec for spec in model.version.outputs}
+    with of_result():
+        result = request.get("result")
+        named = dict(result) if isinstance(result, dict) and _has_names(result) else {}
     names = tuple(wanted) or tuple(specs) or tuple(named) or ("result",)
     outputs = []
     for name in names:
@@ -211,10 +220,8 @@ def outputs_of(model: Model, request: Mapping[str, Any], wanted: Iterable[str]) 
         else:
             known = ", ".join(specs or named or ("result",))
             raise BadRequest(f'model "{model.handle.component}" has no output "{short(name)}"; outputs: {known}')
-        try:
+        with of_result():
             outputs.append(output_of(name, value, specs.get(name)))
-        except hami.DataTypeError as error:
-            raise ModelFailed(text_of(error)) from error
     return outputs
 
 
@@ -250,7 +257,7 @@ def _array(value: Any) -> tuple[Array, str]:
             return np.asarray(value.tolist(), np.float32).reshape(tuple(value.shape)), "BF16"
         value = hami.to_numpy(value)
     if isinstance(value, (np.ndarray, np.generic)):
-        array = np.atleast_1d(np.asarray(value)) if isinstance(value, np.generic) else value
+        array = np.atleast_1d(np.asarray(value)) if isinstance(value, np.generic) else _unmasked(value)
         if datatype := datatype_of(array):
             return array, datatype
         raise hami.NoResult(f"the protocol has no datatype for an array of {array.dtype}")
@@ -271,6 +278,13 @@ def _array(value: Any) -> tuple[Array, str]:
         raise hami.DataTypeError(
             f"a result of type {type(value).__name__} has no form in the protocol: {text_of(error)}"
         ) from error
+
+
+def _unmasked(array: Array) -> Array:
+    """Return an array without its mask, which the protocol does not have."""
+    if np.ma.is_masked(array):
+        raise hami.DataTypeError("the protocol has no form for masked elements; give them a value with array.filled(…)")
+    return np.asarray(array)
 
 
 def _bytes(values: Iterable[Any]) -> Array:

@@ -1,0 +1,53 @@
+"""Frames of HTTP/2, for clients of gRPC that do what libraries do not: they take no answers, and leave at any place."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from enum import IntEnum
+
+SERVICE = "/inference.GRPCInferenceService"
+END_STREAM, END_HEADERS, ACK = 1, 4, 1  # flags
+INITIAL_WINDOW = 4  # a setting: bytes of answers of a stream that the client takes
+
+
+class Kind(IntEnum):
+    DATA = 0
+    HEADERS = 1
+    RST_STREAM = 3
+    SETTINGS = 4
+    PING = 6
+
+
+def frame(kind: Kind, flags: int, stream: int, data: bytes = b"") -> bytes:
+    return struct.pack(">I", len(data))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + data
+
+
+def preface(window: int = (1 << 16) - 1) -> bytes:
+    settings = frame(Kind.SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW, window))
+    return b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings + frame(Kind.SETTINGS, ACK, 0)
+
+
+def call(method: str, message: bytes, stream: int) -> bytes:
+    """Return the frames of a call with one message."""
+    headers = {
+        ":method": "POST",
+        ":scheme": "http",
+        ":path": f"{SERVICE}/{method}",
+        ":authority": "x",
+        "content-type": "application/grpc",
+        "te": "trailers",
+    }
+    # Literals without an index, whose lengths have one byte.
+    block = b"".join(
+        b"\0" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
+        for name, value in headers.items()
+    )
+    data = b"\0" + struct.pack(">I", len(message)) + message
+    return frame(Kind.HEADERS, END_HEADERS, stream, block) + frame(Kind.DATA, END_STREAM, stream, data)
+
+
+def reset(client: socket.socket) -> None:
+    """Close a connection as a process that is killed with unread data does."""
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
