@@ -61,6 +61,7 @@ def entry(project: dict[str, Any], folder: Path) -> dict[str, Any]:
         "backends": {name: {"summary": docs[name]} if name in docs else {} for name in backends},
         "pipelines": sorted(groups.get("hami.pipelines", {})),
         "devices": sorted(groups.get("hami.devices", {})),
+        "models": sorted(groups.get("hami.models", {})),
         "commands": commands(folder),
         "requires": project.get("dependencies", []),
         "platforms": ["manylinux_2_17_x86_64", "manylinux_2_17_aarch64"] if native else ["any"],

@@ -15,6 +15,7 @@ from hami._cli.arguments import add_command, add_inputs, add_source, add_trace, 
 from hami._cli.inputs import Input, inputs_of
 from hami._cli.main import all_commands, main, report
 from hami._cli.show import aligned, json_of, short
+from hami._cli.show_file import describe_file, lines_of_file
 from hami._cli.terminal import print_lines, print_table
 from hami._cli.trace import traced
 from hami._plugins.messages import describe_exception
@@ -31,9 +32,11 @@ __all__ = [
     "all_commands",
     "count",
     "describe_exception",
+    "describe_file",
     "did_you_mean",
     "inputs_of",
     "json_of",
+    "lines_of_file",
     "main",
     "positive",
     "print_lines",

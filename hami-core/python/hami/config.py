@@ -9,9 +9,20 @@
 from __future__ import annotations
 
 from hami._cli.source import check_all, read_source
+from hami._config.model_files import model_file, model_keys
 from hami._config.pipelines import is_pipeline
 from hami._config.problems import show
 from hami._config.reader import LoadedConfig
 from hami._core import describe, explain
 
-__all__ = ["LoadedConfig", "check_all", "describe", "explain", "is_pipeline", "read_source", "show"]
+__all__ = [
+    "LoadedConfig",
+    "check_all",
+    "describe",
+    "explain",
+    "is_pipeline",
+    "model_file",
+    "model_keys",
+    "read_source",
+    "show",
+]

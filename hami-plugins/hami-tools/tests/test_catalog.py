@@ -142,7 +142,12 @@ def test_the_example_of_the_reference_is_a_catalogue() -> None:
     page = (GENERATOR.parents[1] / "hami-core" / "docs" / "reference" / "catalog.md").read_text("utf-8")
     example = page.partition("```text\n")[2].partition("```")[0]
     (plugin,) = packages.parse_catalog(example.encode(), "catalog.md").plugins.values()
-    assert sorted(key for key, value in plugin._asdict().items() if not value) == ["commands", "devices", "pipelines"]
+    assert sorted(key for key, value in plugin._asdict().items() if not value) == [
+        "commands",
+        "devices",
+        "models",
+        "pipelines",
+    ]
 
 
 def test_a_later_format_asks_for_a_newer_core(tmp_path: Path) -> None:

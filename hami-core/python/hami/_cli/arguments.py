@@ -53,7 +53,7 @@ def add_source(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
         "source",
         nargs=None if required else "?",
         metavar="SOURCE",
-        help="TOML file, packaged pipeline, or expression",
+        help="TOML file, model file, packaged pipeline, or expression",
     )
     parser.add_argument(
         "--set",

@@ -8,12 +8,13 @@ from typing import Any
 
 from hami._cli.show import aligned, json_of, short
 from hami._errors import PluginError
-from hami._plugins.manager import installed
 from hami._text import printable
 
 
 def show(arguments: argparse.Namespace) -> int:
     """Print what each plugin says about a file; if it is not one, what the first plugin says about the name."""
+    from hami._plugins.manager import installed
+
     if os.path.isfile(arguments.name):
         return _show_file(arguments)
     for _, hook in installed.hook("hami_show_name"):
@@ -27,19 +28,39 @@ def show(arguments: argparse.Namespace) -> int:
 
 
 def _show_file(arguments: argparse.Namespace) -> int:
-    """Print what each plugin says about a file."""
-    found = {}
-    for plugin, hook in installed.hook("hami_show_file"):
-        for facts in filter(None, hook(path=os.path.abspath(arguments.name))):
-            found[f"{plugin.distribution} {plugin.version}"] = facts
+    found = describe_file(arguments.name)
     if not found:
         raise PluginError(f'no installed plugin reads "{printable(arguments.name)}"; hami plugins lists them')
-    if arguments.json:
-        print(json_of(found))
-    else:
-        for name, facts in found.items():
-            print("\n".join([f"{printable(arguments.name)}, read by {name}", *_lines(facts)]))
+    print(json_of(found) if arguments.json else "\n".join(lines_of_file(arguments.name, found)))
     return 0
+
+
+def describe_file(path: str) -> dict[str, dict[str, Any]]:
+    """Return what each plugin says about a file, by "distribution version"."""
+    from hami._plugins.manager import installed
+    from hami._plugins.messages import describe_exception
+
+    found: dict[str, dict[str, Any]] = {}
+    failures = []
+    for plugin, hook in installed.hook("hami_show_file"):
+        name = f"{plugin.distribution} {plugin.version}"
+        try:
+            for facts in filter(None, hook(path=os.path.abspath(path))):
+                found[name] = facts
+        except Exception as error:  # one plugin must not hide what the others say
+            failures.append(error)
+            found[name] = {"error": describe_exception(error)}
+    if len(failures) == len(found) == 1:
+        raise failures[0]
+    return found
+
+
+def lines_of_file(path: str, found: dict[str, dict[str, Any]]) -> list[str]:
+    """Return the lines that show what plugins say about a file."""
+    lines = []
+    for name, facts in found.items():
+        lines += [f"{printable(path)}, read by {name}", *_lines(facts)]
+    return lines
 
 
 def _lines(facts: dict[str, Any]) -> list[str]:

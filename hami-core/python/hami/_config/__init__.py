@@ -10,6 +10,7 @@ from hami import _core
 from hami._backends.base import Backend
 from hami._config import qualified_name
 from hami._config.document import MAX_KEYS, Document, document_of
+from hami._config.model_files import model_file, open_model
 from hami._config.problems import Problems
 from hami._config.reader import LoadedConfig, read_document
 from hami._errors import ConfigError
@@ -40,11 +41,18 @@ def read(
     if isinstance(source, LoadedConfig):
         return source, []
     problems = Problems()
-    document = _document(source, known_backend or _known_backend, problems)
+    model = model_file(source)
+    document = (
+        document_of({"model": model}, problems)
+        if model
+        else _document(source, known_backend or _known_backend, problems)
+    )
     if document.size > MAX_KEYS:
         raise ConfigError(f"a configuration has at most {MAX_KEYS} keys and tables, got {document.size}")
     if change:
         change(document)
+    if model:
+        open_model(document, model)
     return read_document(document, problems), problems
 
 

@@ -33,6 +33,7 @@ class CatalogEntry(NamedTuple):
     backends: dict[str, dict[str, Any]]  # each with "summary" and, if they are known, "params"
     pipelines: list[str]
     devices: list[str]
+    models: list[str]  # extensions of the model files that it opens
     commands: list[str]  # that it adds to `hami`
     requires: list[str]
     platforms: list[str]
@@ -54,6 +55,10 @@ class Catalog(NamedTuple):
     def pipelines(self) -> dict[str, list[str]]:
         """Return the plugins that package each pipeline."""
         return self._owners("pipelines")
+
+    def models(self) -> dict[str, list[str]]:
+        """Return the plugins that open each extension of model files."""
+        return self._owners("models")
 
     def commands(self) -> dict[str, list[str]]:
         """Return the plugins that add each command to `hami`."""
@@ -134,6 +139,7 @@ _TYPES: dict[str, type] = {
     "backends": dict,
     "pipelines": list,
     "devices": list,
+    "models": list,
     "commands": list,
     "requires": list,
     "platforms": list,
@@ -142,7 +148,7 @@ _TYPES: dict[str, type] = {
     "grade": str,
 }
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")  # as packages are named in an index
-_TEXTS = ("pipelines", "devices", "commands", "requires", "platforms")
+_TEXTS = ("pipelines", "devices", "models", "commands", "requires", "platforms")
 
 
 def _entry(fields: Any, place: str, source: str) -> CatalogEntry:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from hami._errors import PluginError
 from hami._plugins.plugin import Plugin, normalised
 
-GROUPS = {"hami", "hami.backends", "hami.devices", "hami.pipelines"}
+GROUPS = {"hami", "hami.backends", "hami.devices", "hami.models", "hami.pipelines"}
 _GROUP_HEADER = re.compile(r"^\[hami[.\]]", re.M)  # in an entry_points.txt
 
 

@@ -44,6 +44,8 @@ class Index:
                     owner.declared.append(entry.name)
             elif entry.group == "hami.devices":
                 by_module.setdefault(target, Plugin(name, name, version, target)).devices.append(entry.name)
+            elif entry.group == "hami.models":
+                by_module.setdefault(target, Plugin(name, name, version, target)).models.append(entry.name.lower())
             elif entry.group == "hami.pipelines" and not self._policy.reason_against(name):
                 self.pipelines.setdefault(entry.name, []).append(Pipeline(entry.name, name, version, target))
         for plugin in by_module.values():

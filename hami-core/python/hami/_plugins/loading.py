@@ -54,6 +54,16 @@ class HookSpecs:
         """Return what `hami show FILE` prints about a file, as a dict from name to value, or None for other files."""
         return None
 
+    @hookspec(firstresult=True)
+    def hami_open_model(self, path: str) -> dict[str, Any] | None:
+        """Return the keys of a node that runs a model file, such as backend and model; None for other files."""
+        return None
+
+    @hookspec(firstresult=True)
+    def hami_signature(self, backend: str, params: dict[str, Any]) -> dict[str, Any] | None:
+        """Return `inputs` and `outputs` of a configured backend: lists of dicts with name, dtype and shape; or None."""
+        return None
+
     @hookspec
     def hami_show_name(self, name: str) -> tuple[Any, str] | None:
         """Return what `hami show NAME` prints if no file has this name: the values for JSON, and a text."""

@@ -88,6 +88,11 @@ class PluginManager:
             self._index = fresh
             return True
 
+    def opening(self, extension: str) -> list[Plugin]:
+        """Return the plugins that declare an extension of model files; those that are disabled too."""
+        found = [plugin for plugin in self.index().plugins if extension in plugin.models]
+        return self.opening(extension) if not found and self._refresh() else found
+
     def names(self) -> dict[str, str]:
         """Return every known name with its distribution, including those of the catalogue."""
         return known_names(self.index())

@@ -36,6 +36,7 @@ class Plugin:
         self.module = module  # "package.module" or "package.module:object"
         self.declared: list[str] = []  # names of backends in the metadata
         self.devices: list[str] = []  # kinds of device, such as "cuda", for which it implements names
+        self.models: list[str] = []  # extensions of model files that it opens, such as "onnx"
         self.library: str | None = None  # for a library in HAMI_PLUGIN_PATH, which has no module
         self.abi: str | None = None  # of a native plugin, once loaded
         self.seconds: float | None = None  # that loading took

@@ -67,6 +67,7 @@ def entry(version: str, wheels: Sequence[Path], *, with_grades: bool) -> dict[st
             "backends": {name: known.get(name, {}) for name in sorted(chosen.backends)},
             "pipelines": sorted(chosen.entry_points.get("hami.pipelines", {})),
             "devices": sorted(chosen.entry_points.get("hami.devices", {})),
+            "models": sorted(chosen.entry_points.get("hami.models", {})),
             "requires": [text for text in metadata.get_all("Requires-Dist", []) if "extra ==" not in text],
             "platforms": sorted({tag for wheel in opened for tag in wheel.platforms}),
         }

@@ -22,7 +22,7 @@ from hami_build.errors import Failure
 from hami_build.unpacked import Run, Skipped, Wheel, Wrong
 from hami_build.wheels import installed_cmake_dir
 
-GROUPS = ("hami", "hami.backends", "hami.pipelines", "hami.devices")
+GROUPS = ("hami", "hami.backends", "hami.pipelines", "hami.devices", "hami.models")
 DISCOVERY_LIMIT_S = 0.2  # processor time; `hami plugins` imports the entry modules of every plugin
 LIGHT = {"hami", "pluggy", "packaging"}  # modules of the core and of its requirements
 NAME = re.compile(r"[A-Za-z_]\w*")

@@ -17,12 +17,26 @@ def hami_register(registry: Any) -> None:
 
 
 @hookimpl
+def hami_open_model(path: str) -> dict[str, Any]:
+    return {"backend": "OnnxTensor", "model": path}
+
+
+@hookimpl
 def hami_show_file(path: str) -> dict[str, Any] | None:
     if not path.endswith((".onnx", ".ort")):
         return None
     from hami_onnx.show import show_model
 
     return show_model(path)
+
+
+@hookimpl
+def hami_signature(backend: str, params: dict[str, Any]) -> dict[str, Any] | None:
+    if backend != "OnnxTensor" or not str(params.get("model")).endswith(".onnx"):
+        return None
+    from hami_model_check.signature import onnx_signature
+
+    return onnx_signature(params["model"])
 
 
 @hookimpl

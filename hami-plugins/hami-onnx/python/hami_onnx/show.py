@@ -9,9 +9,11 @@ from typing import Any
 import onnxruntime
 from hami_model_check.joining import Joining, decide_joining
 from hami_model_check.row_test import BATCHES, RowTest, compare_rows, tolerance
+from hami_model_check.signature import describe_onnx
 
 from hami_onnx._joining import engine_name, join_rows, row_input
 from hami_onnx._model import Model
+from hami_onnx._providers import available_providers
 from hami_onnx.session import find_files, open_session, read_model
 
 _BACKEND = "OnnxTensor"
@@ -33,7 +35,10 @@ def show_model(path: str) -> dict[str, Any]:
         "optional inputs": [f"{spec.name}  {spec}" for spec in model.optional],
         "outputs": [f"{spec.name}  {spec}" for spec in model.outputs],
         **replace(joining, joins=model.rows.joins).facts(),
+        "providers": ", ".join(available_providers()),
     }
+    if not path.endswith(".ort"):
+        facts |= describe_onnx(path, [stamp.path for stamp in find_files(path, {}, _BACKEND)[1][1:]])
     if model.rows.joins:
         facts["largest difference"] = _largest(model, read_model(path, {}, _BACKEND).nodes)
     return {name: value for name, value in facts.items() if value not in ("", [])}

@@ -20,7 +20,7 @@ def add_serve(subparsers: Any) -> None:
     serve.add_argument(
         "source",
         metavar="SOURCE",
-        help="folder with TOML files, models.toml, or one pipeline: a TOML file, packaged pipeline or expression",
+        help="a model file, a folder of TOML or model files, models.toml, a packaged pipeline, or an expression",
     )
     serve.add_argument("--host", default="127.0.0.1", help="address to listen on; default: 127.0.0.1, for this machine")
     serve.add_argument("--http", type=_port, default=8000, metavar="PORT", help="port; default: 8000; 0: a free one")

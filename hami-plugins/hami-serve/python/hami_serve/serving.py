@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import hami
+import hami.config
 from prometheus_client.metrics_core import Metric
 
 from hami_serve import describing
@@ -254,7 +255,7 @@ def components_of(source: Any) -> dict[str, ComponentSpec]:
         path = Path(source)
         if path.is_dir() or path.name == INDEX:
             return read_components(path)
-        if path.suffix == ".toml":
+        if path.suffix == ".toml" or hami.config.model_file(path):
             return read_components({path.stem: {"source": str(path)}})
         text = str(source)
         return read_components({text if NAME.fullmatch(text) else "default": {"source": text}})

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import hami
+import hami.config
 
 from hami_serve.datatypes import DATATYPES
 from hami_serve.model import Stamp, TensorSpec, Version
@@ -68,7 +69,8 @@ def read_folder(folder: Path) -> dict[str, ComponentSpec]:
     """Return the components of a model repository.
 
     `NAME.toml` is a component of one version. A folder `NAME` is a component with the versions `1.toml`, `2.toml`, …,
-    and `model.toml` for its options. `models.toml`, if it is there, describes the repository alone.
+    and `model.toml` for its options. `models.toml`, if it is there, describes the repository alone. In a folder without
+    any of them, each model file such as `NAME.onnx` is a component.
     """
     found, errors = read_each(folder)
     for error in errors.values():
@@ -105,6 +107,13 @@ def read_each(folder: Path) -> tuple[dict[str, ComponentSpec], dict[str, Excepti
         if name in tables:
             errors[name] = hami.ConfigError(f'"{name}" is both a file and a folder in "{folder}"; remove one of them')
         tables[name] = table
+    if not tables and not errors:
+        for entry in entries:
+            if hami.config.model_file(entry) and entry.is_file():
+                if other := tables.get(entry.stem):
+                    names = f'"{Path(other["source"]).name}" and "{entry.name}"'
+                    errors[entry.stem] = hami.ConfigError(f'{names} in "{folder}" have one name; rename one of them')
+                tables[entry.stem] = {"source": str(entry)}
     found, others = _each({name: table for name, table in tables.items() if name not in errors}, Path())
     return found, {**errors, **others}
 
@@ -243,13 +252,16 @@ def misplaced(source: Any, error: hami.ConfigError) -> str | None:
 
 def _stamp(source: Any) -> Stamp | None:
     """Return the stamp of the file that a source is; None if there is none that can be read; `hami.pipe` says why."""
-    if not (isinstance(source, os.PathLike) or (isinstance(source, str) and source.endswith(".toml"))):
+    model = hami.config.model_file(source)
+    if not model and not (isinstance(source, os.PathLike) or (isinstance(source, str) and source.endswith(".toml"))):
         return None
     try:
         path = Path(source)
         if not path.is_file():
             return None
         status = path.stat()
+        if model:  # gigabytes are not read for this
+            return Stamp(f"{status.st_size} bytes, {status.st_mtime_ns}", status.st_ino, status.st_mtime_ns)
         return Stamp(hashlib.sha256(path.read_bytes()).hexdigest(), status.st_ino, status.st_mtime_ns)
     except OSError:
         return None
@@ -332,7 +344,7 @@ def _absolute(source: Any, folder: Path) -> Any:
     """Return a source with its files relative to the current folder instead of `folder`."""
     if folder == Path():
         return source
-    if isinstance(source, str) and source.endswith(".toml"):
+    if isinstance(source, str) and (source.endswith(".toml") or hami.config.model_file(source)):
         return str(folder / source)
     if isinstance(source, Mapping):
         changed = dict(source)
@@ -354,6 +366,8 @@ def with_device(source: Any, nodes: Mapping[str, Any], device: str) -> Any:
         if any(isinstance(value, Mapping) for value in source.values()) or "extends" in source:
             return {**source, **{node: {**source.get(node, {}), **change} for node, change in changes.items()}}
         return {**source, "device": device}
+    if model := hami.config.model_file(source):
+        return {**hami.config.model_keys(model), "device": device}
     if isinstance(source, str) and not source.endswith(".toml") and list(nodes) == ["default"]:
         return {"backend": source, "device": device}
     return {"extends": str(source), **changes}

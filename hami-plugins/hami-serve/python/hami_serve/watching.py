@@ -8,6 +8,8 @@ import threading
 from concurrent.futures import Future, wait
 from pathlib import Path
 
+from hami.config import model_file
+
 from hami_serve.errors import text_of
 from hami_serve.serving import Serving
 
@@ -85,7 +87,10 @@ class Watcher:
 
 
 def signature(folder: Path) -> Signature:
-    """Return the state of all TOML files of a folder and its folders. Links are followed, as those of a ConfigMap."""
+    """Return the state of all TOML and model files of a folder and its folders.
+
+    Links are followed, as those of a ConfigMap.
+    """
     found: Signature = {}
     walked: set[tuple[int, int]] = set()
     for parent, folders, names in os.walk(folder, followlinks=True):
@@ -96,7 +101,7 @@ def signature(folder: Path) -> Signature:
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
             path = os.path.join(parent, name)
-            if name.endswith(".toml") and (status := _status(path)) is not None:
+            if (name.endswith(".toml") or model_file(name)) and (status := _status(path)) is not None:
                 # The times of a file can be set, except that of the last change of its metadata.
                 found[path] = (status.st_dev, status.st_ino, status.st_ctime_ns, status.st_mtime_ns, status.st_size)
     return found

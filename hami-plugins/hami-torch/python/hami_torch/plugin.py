@@ -20,6 +20,11 @@ def hami_register(registry: Any) -> None:
 
 
 @hookimpl
+def hami_open_model(path: str) -> dict[str, Any]:
+    return {"backend": "TorchModel", "model": path}
+
+
+@hookimpl
 def hami_show_file(path: str) -> dict[str, Any] | None:
     if not path.endswith((".pt2", ".pt", ".torchscript")):
         return None

@@ -26,6 +26,11 @@ def hami_register(registry: Any) -> None:
 
 
 @hookimpl
+def hami_open_model(path: str) -> dict[str, Any]:
+    return {"backend": "TensorrtTensor", "model": path}
+
+
+@hookimpl
 def hami_show_file(path: str) -> dict[str, Any] | None:
     if not path.endswith((".trt", ".engine", ".plan")):
         return None

@@ -10,7 +10,7 @@ from typing import Any
 
 import hami.config
 from hami import ConfigError
-from hami.cli import json_of, printable
+from hami.cli import describe_file, json_of, lines_of_file, printable
 from hami.config import read_source
 from hami.observe.description import PipeDescription
 
@@ -37,11 +37,18 @@ def graph(arguments: argparse.Namespace) -> int:
         shown = shown.compare(Graph.from_description(_describe(arguments.diff, arguments)))
         status = 1 if shown.differs else 0
     text = json_of(description) if arguments.json else shown.render(arguments.format)
+    if arguments.format == "text" and not arguments.json and arguments.diff is None:
+        text = "\n".join([text, *_facts(arguments.source)])
     if arguments.output is None:
         print(text)
     else:
         Path(arguments.output).write_text(text + "\n", encoding="utf-8")
     return status
+
+
+def _facts(source: str | None) -> list[str]:
+    """Return the lines of `hami show`, if the source is a model file."""
+    return lines_of_file(source, describe_file(source)) if source and hami.config.model_file(source) else []
 
 
 def _describe(source: str, arguments: argparse.Namespace) -> PipeDescription:

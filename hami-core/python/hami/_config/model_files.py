@@ -1,0 +1,77 @@
+"""Model files as sources: the plugin that declares the extension of a file returns the keys of a node that runs it."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+from hami._config.document import Document, Entry
+from hami._errors import ConfigError
+from hami._text import printable
+
+_EXTENSION = re.compile(r"\.([A-Za-z0-9]+)$")  # no expression ends like this
+
+
+def model_file(source: Any) -> str | None:
+    """Return the path of a source that is a model file: its extension is declared by a plugin that is known."""
+    if not isinstance(source, (str, os.PathLike)):
+        return None
+    path = os.fsdecode(os.fspath(source))
+    extension = _extension(path)
+    if not extension or extension == "toml":
+        return None
+    from hami._plugins import catalog
+    from hami._plugins.manager import installed
+
+    return path if installed.opening(extension) or extension in catalog.load_local().models() else None
+
+
+def open_model(document: Document, path: str) -> None:
+    """Add the keys of a model file to the only node, unless it has a backend already."""
+    node = next(iter(document.nodes.values()))
+    if "backend" not in node.entries:
+        for key, value in model_keys(path).items():
+            node.entries.setdefault(key, Entry(value))
+
+
+def model_keys(path: str) -> dict[str, Any]:
+    """Return the keys of a node that runs a model file, such as `backend` and `model`.
+
+    Raises:
+        ConfigError: The file does not exist, no installed plugin opens it, or several do.
+    """
+    if not os.path.isfile(path):
+        raise ConfigError(f'there is no model file "{printable(path)}"')
+    choices = _choices(_extension(path), path)
+    if len(choices) > 1:
+        keys = " or ".join(f'backend = "{distribution}::{each["backend"]}"' for distribution, each in choices.items())
+        chosen = f"{list(choices)[-1]}::{list(choices.values())[-1]['backend']}"
+        raise ConfigError(
+            f'"{printable(path)}" can be opened by {" and ".join(choices)}; choose with {keys}: on the command line '
+            f'--set backend={chosen}, in Python {{"backend": "{chosen}", "model": "{printable(path)}"}}'
+        )
+    return next(iter(choices.values()))
+
+
+def _choices(extension: str, path: str) -> dict[str, dict[str, Any]]:
+    """Return the keys that each plugin returns for a model file, by distribution."""
+    from hami._plugins import catalog, messages
+    from hami._plugins.manager import installed
+
+    declaring = installed.opening(extension)
+    names = {plugin.distribution for plugin in declaring if plugin.state != "disabled"}
+    found = {record.distribution: hook(path=path) for record, hook in installed.hook("hami_open_model", names)}
+    if found := {name: keys for name, keys in found.items() if keys}:
+        return found
+    headline = f'no plugin that is in use opens "{printable(path)}"'
+    for plugin in declaring:
+        raise ConfigError(
+            f"{headline}: {plugin.distribution} {plugin.version}: {plugin.error or 'it does not read it'}"
+        )
+    raise ConfigError(f"{headline}: {messages.install_command(catalog.load_local().models()[extension][0])}")
+
+
+def _extension(path: str) -> str:
+    found = _EXTENSION.search(path)
+    return found[1].lower() if found else ""
