@@ -14,7 +14,7 @@ from hami_build import archive, audit, interpreters, wheel_file, zig
 from hami_build.audit import Check, Finding
 from hami_build.binary import ENTRY
 from hami_build.interpreters import Interpreter
-from hami_build.steps import environment
+from hami_build.steps import Failure, environment, step
 
 from .paths import ROOT
 
@@ -89,15 +89,16 @@ def import_error(interpreter: Interpreter, wheels: set[Path], targets: list[str]
     return result.stderr.strip().splitlines()[-1] if result.returncode else ""
 
 
-def audit_all(files: Sequence[Path]) -> list[Finding]:
+def findings(files: Sequence[Path]) -> list[Finding]:
     """Return the findings about all `files`; plugins are imported with the wheels of the core among them."""
-    cores = importable_cores(files)
-    return [Finding(file.name, *found) for file in files for found in checks(file, cores)]
-
-
-def importable_cores(files: Sequence[Path]) -> dict[Path, Interpreter]:
-    """Return the wheels of the core that a CPython of this machine can import, each with that CPython."""
     ours = [file for file in files if file.name.startswith("hami_core-") and file.stem.endswith(zig.HOST)]
-    return {
-        file: found for found in interpreters.find()[0] for file in ours if f"-{found.tag}-{found.tag}-" in file.name
-    }
+    found = interpreters.find()[0]
+    cores = {file: each for each in found for file in ours if f"-{each.tag}-{each.tag}-" in file.name}
+    with step(f"auditing {len(files)} files"):
+        return [Finding(file.name, *each) for file in files for each in checks(file, cores)]
+
+
+def require_good(files: Sequence[Path]) -> None:
+    """Raise Failure with the checks of `files` that failed."""
+    if wrong := [str(finding) for finding in findings(files) if not finding.passed]:
+        raise Failure("\n".join(wrong))

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from hami_build.steps import Failure
+from hami_build.steps import Failure, environment
 
-from . import in_place, runners, static
+from . import in_place, runners
 from .affected import Selection
 from .environments import ensure
-from .paths import ROOT
-from .totals import Totals
+from .paths import CACHE, ROOT
 
 Work = Callable[[], tuple[bool, str]]  # whether it passed, and what to print: one line of detail, or what failed
 
@@ -36,8 +37,7 @@ class Steps:
             detail = ""
         line = f"{'ok    ' if passed else 'FAILED'} {name:14}{time.monotonic() - start:6.1f} s  {detail}"
         print(line.rstrip(), flush=True)
-        if not passed:
-            self.failed.append(name)
+        self.failed += [] if passed else [name]
         return passed
 
     def closing(self) -> str:
@@ -45,12 +45,18 @@ class Steps:
         return f"\n{result} in {time.monotonic() - self.started:.1f} s"
 
 
-def run_static(steps: Steps, files: Sequence[str]) -> None:
-    def work() -> tuple[bool, str]:
-        done = static.run(Path(sys.executable), files=files, capture=True)
-        return done.returncode == 0, "" if done.returncode == 0 else done.stdout
-
-    steps.take("static checks", work)
+def hooks(python: Path, *options: str, files: Sequence[str], capture: bool = False) -> tuple[bool, str]:
+    """Run the hooks of .pre-commit-config.yaml that `options` choose, with the tools in the environment of `python`."""
+    env = environment(
+        PATH=f"{python.parent}{os.pathsep}{os.environ['PATH']}",
+        PRE_COMMIT_HOME=str(CACHE / "pre-commit"),
+        MYPY_CACHE_DIR=str(CACHE / "mypy"),
+        RUFF_CACHE_DIR=str(CACHE / "ruff"),
+    )
+    command = [str(python), "-m", "pre_commit", "run", "--color", "never", *options, "--files", *files]
+    output = subprocess.PIPE if capture else None
+    done = subprocess.run(command, cwd=ROOT, env=env, check=False, text=True, stdout=output, stderr=subprocess.STDOUT)
+    return done.returncode == 0, done.stdout if capture and done.returncode else ""
 
 
 def run_tests(steps: Steps, tests: Selection) -> None:
@@ -76,12 +82,12 @@ def run_tests(steps: Steps, tests: Selection) -> None:
         steps.take("Python tests", lambda: run_python(present, pages))
     for name in sorted({name for name in left_out for file in files if f"/{name}/" in file}):
         print(f"not run: the tests of {name}: {left_out[name]}; ci/test plugins runs them")
-    for note in sorted(tests.notes):
-        print(f"not run: {note}")
+    if tests.tiers:
+        print(f"not run: tests that need more than a development build: ci/test {' '.join(sorted(tests.tiers))}")
 
 
 def run_cpp() -> tuple[bool, str]:
-    totals = Totals()
+    totals = runners.Totals()
     output = runners.doctest(in_place.BUILD / "tests" / "cpp" / "hami_tests", "cpp", totals, show=False)
     return not totals.failed, output if totals.failed else f"{totals.passed} passed"
 
@@ -89,11 +95,9 @@ def run_cpp() -> tuple[bool, str]:
 def run_python(files: list[str], pages: list[str]) -> tuple[bool, str]:
     here = Path(sys.executable)
     tools = ensure("tools") if any(file.startswith("tests/ci/") for file in files) else here
-    totals = Totals()
+    totals = runners.Totals()
     if pages:
-        chosen = runners.Options(("-k", " or ".join(Path(page).stem for page in pages)))
+        chosen = ("-k", " or ".join(Path(page).stem for page in pages))
         runners.pytest(here, [ROOT / "tests" / "python" / "test_docs.py"], "documents", totals, chosen, quiet=True)
     runners.in_parallel(files, lambda folder: tools if folder == "tests/ci" else here, totals)
-    counts = {"passed": totals.passed, "failed": len(totals.failed), "skipped": len(totals.skipped)}
-    outcome = ", ".join(f"{count} {key}" for key, count in counts.items() if count)
-    return not totals.failed, f"{outcome} of {len(files)} files and {len(pages)} documents"
+    return not totals.failed, f"{totals.counts()} of {len(files)} files and {len(pages)} documents"

@@ -9,20 +9,17 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 from hami_build.steps import environment, guarded, run, step
 
-from . import environments, in_place, plugin_wheels, runners
+from . import dist, environments, in_place, runners
 from .affected import everything
 from .paths import CACHE, ROOT
-from .totals import Totals
 
 WORK = CACHE / "coverage"
 BUILD = CACHE / "build" / "coverage"
 PAGE = ROOT / "tests" / "coverage.md"
-COMPILER = ("-DCMAKE_C_COMPILER=gcc", "-DCMAKE_CXX_COMPILER=g++")
 TITLE = """\
 # Line coverage
 
@@ -31,7 +28,7 @@ build. The tests that need wheels, other systems or a GPU are not included.
 """
 
 
-def measure(totals: Totals) -> None:
+def measure(totals: runners.Totals) -> None:
     """Run everything in the environment of this tier and count it as one check."""
     if not shutil.which("g++"):
         totals.skip("coverage", "g++ is missing (Debian, Ubuntu: apt install g++)")
@@ -42,51 +39,40 @@ def measure(totals: Totals) -> None:
 
 
 def main() -> int:
+    """Run the tests of the core, the package and the plugins, subprocesses included, and write the page.
+
+    Some tests fail because they are measured: they limit the time or the imports of a program. Other tiers run them.
+    """
     shutil.rmtree(WORK, ignore_errors=True)
     WORK.mkdir(parents=True)
     for data in BUILD.rglob("*.gcda"):
         data.unlink()
-    in_place.build("_core", "hami_tests", folder=BUILD, flags="-O0 -g --coverage", compiler=COMPILER)
+    compiler = ("-DCMAKE_C_COMPILER=gcc", "-DCMAKE_CXX_COMPILER=g++")
+    in_place.build("_core", "hami_tests", folder=BUILD, flags="-O0 -g --coverage", compiler=compiler)
     left_out = in_place.link()
-    runners.doctest(BUILD / "tests" / "cpp" / "hami_tests", "cpp", Totals())
-    run_python(left_out)
-    PAGE.write_text(f"{TITLE}\n## C++\n\n{cpp_table()}\n## Python\n\n{python_table()}", "utf-8")
-    print(f"written: {PAGE.relative_to(ROOT)}")
-    return 0
-
-
-def run_python(left_out: Mapping[str, str]) -> None:
-    """Run the tests of package and plugins, subprocesses included.
-
-    Some tests fail because they are measured: they limit the time or the imports of a program. Other tiers run them.
-    """
-    plugins = [in_place.package_of(folder).name for folder in plugin_wheels.folders() if folder.name not in left_out]
+    runners.doctest(BUILD / "tests" / "cpp" / "hami_tests", "cpp", runners.Totals())
+    plugins = [in_place.package_of(folder).name for folder in dist.folders() if folder.name not in left_out]
     settings = WORK / "coveragerc"
     settings.write_text(
         "[run]\nparallel = true\npatch = subprocess, _exit\nrelative_files = true\n"
         f"data_file = {WORK}/data\nsource_pkgs = {','.join(['hami', *plugins])}\n",
         "utf-8",
     )
-    files = runners.test_files(ROOT, everything(ROOT).files)
-    absent = ("tests/ci/", "tests/abi/", *(f"hami-plugins/{name}/" for name in left_out))
     os.environ["COVERAGE_RCFILE"] = str(settings)
+    absent = ("tests/ci/", "tests/abi/", *(f"hami-plugins/{name}/" for name in left_out))
+    chosen = [file for file in runners.test_files(ROOT, everything(ROOT).files) if not file.startswith(absent)]
     with step("running the tests of the package and the plugins"):
-        chosen = [file for file in files if not file.startswith(absent)]
         runner = ("-m", "coverage", "run", "-m", "pytest")
-        runners.in_parallel(chosen, lambda folder: Path(sys.executable), Totals(), runner)
-
-
-def cpp_table() -> str:
-    command = [Path(sys.executable).with_name("gcovr"), "--root", ROOT, "--object-directory", BUILD]
-    command += ["--filter", f"{ROOT}/hami-core/", "--exclude", f"{ROOT}/hami-core/docs/", "--gcov-ignore-parse-errors"]
-    return run([*command, "--markdown", "-"], log="coverage-gcovr")
-
-
-def python_table() -> str:
+        runners.in_parallel(chosen, lambda folder: Path(sys.executable), runners.Totals(), runner)
     coverage = [sys.executable, "-m", "coverage"]
-    env = environment(COVERAGE_RCFILE=str(WORK / "coveragerc"))
-    run([*coverage, "combine", WORK], log="coverage-combine", env=env, cwd=ROOT)
-    return run([*coverage, "report", "--format=markdown"], log="coverage-report", env=env, cwd=ROOT)
+    run([*coverage, "combine", WORK], log="coverage-combine", cwd=ROOT)
+    python = run([*coverage, "report", "--format=markdown"], log="coverage-report", cwd=ROOT)
+    gcovr = [Path(sys.executable).with_name("gcovr"), "--root", ROOT, "--object-directory", BUILD]
+    gcovr += ["--filter", f"{ROOT}/hami-core/", "--exclude", f"{ROOT}/hami-core/docs/", "--gcov-ignore-parse-errors"]
+    cpp = run([*gcovr, "--markdown", "-"], log="coverage-gcovr")
+    PAGE.write_text(f"{TITLE}\n## C++\n\n{cpp}\n## Python\n\n{python}", "utf-8")
+    print(f"written: {PAGE.relative_to(ROOT)}")
+    return 0
 
 
 if __name__ == "__main__":

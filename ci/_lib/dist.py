@@ -1,23 +1,155 @@
-"""Fills dist/, the folder for `pip install --find-links`, with files of the current sources."""
+"""Builds the wheels and source distributions of this checkout, and fills dist/ for `pip install --find-links`.
+
+Finished files are kept in the cache until a source changes.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
-from hami_build import headers, zig
-from hami_build.audit import Finding
-from hami_build.interpreters import Interpreter
+from hami_build import build_requirements, headers, platforms, sbom, sdist, wheel_file, wheels, zig
+from hami_build.interpreters import Interpreter, running
 from hami_build.parallel import in_parallel
-from hami_build.steps import Failure, exclusive, step
+from hami_build.project import read
+from hami_build.steps import Failure, environment, exclusive, run, step
 
-from . import audit, core_wheel, plugin_wheels, preflight, sdists
-from .paths import CACHE, DIST, ROOT
+from .checkout import tracked
+from .environments import require_room
+from .paths import CACHE, DIST, NOT_SOURCE_FOLDERS, PACKAGING, REQUIREMENTS, ROOT, content_key, pinned, pyproject
 
-Jobs = dict[str, Callable[[], object]]
+FINISHED = CACHE / "wheels"
+PLUGINS = ROOT / "hami-plugins"
+CMAKE_PACKAGE = ROOT / "hami-core" / "cmake"
+PURE = "any"
+CORE_SOURCES = (
+    *("pyproject.toml", "CMakeLists.txt", "README.md", "LICENSE"),
+    *(f"hami-core/{name}" for name in ("CMakeLists.txt", "cmake", "include", "python", "src")),
+)
+# What the files depend on, in addition to their sources.
+TOOLS = [
+    ROOT / "ci" / "_lib" / "dist.py",
+    *(PACKAGING / f"{name}.py" for name in ("pep517", "platforms", "project", "sbom", "sdist", "wheel_file", "wheels")),
+    REQUIREMENTS / "backend.txt",
+]
+NATIVE_TOOLS = [PACKAGING / "zig.cmake", REQUIREMENTS / "tools.txt", ROOT / "hami-core" / "include", CMAKE_PACKAGE]
+
+
+def folders(asked: Sequence[str] = ()) -> list[Path]:
+    """Return the folders of all plugins, or of the plugins that `asked` names."""
+    found = {path.parent.name: path.parent for path in sorted(PLUGINS.glob("*/pyproject.toml"))}
+    for name in asked:
+        if name not in found:
+            raise Failure(f'unknown plugin "{name}"; hami-plugins/ contains {", ".join(found)}')
+    return [folder for name, folder in found.items() if not asked or name in asked]
+
+
+def is_native(project: Path) -> bool:
+    return read(project).is_native
+
+
+# ---- finished files ----
+
+
+def sources(project: Path) -> list[Path]:
+    """Return the files for the source distribution of this project: a plugin's folder, or the checkout for the core.
+
+    Only files that git tracks: other files in the release manager's folder must not be published.
+    """
+    if project != ROOT:
+        return tracked(ROOT, [project])
+    rules = pyproject(ROOT)["tool"]["scikit-build"]["sdist"]["exclude"]
+    return tracked(ROOT, [ROOT / rule.removeprefix("!/") for rule in rules if rule.startswith("!/")])
+
+
+@cache
+def key_of(project: Path) -> str:
+    """Return the start of the names under which the wheels of a project are kept."""
+    own = [ROOT / name for name in CORE_SOURCES] if project == ROOT else [project]
+    inputs = [*own, *TOOLS, *(NATIVE_TOOLS if is_native(project) else ())]
+    return f"{read(project).module}-{content_key(inputs, zig.GLIBC)}"
+
+
+def sdist_name(project: Path) -> str:
+    return f"{read(project).module}-sdist-{content_key([*TOOLS, *sources(project)])}"
+
+
+def kept(name: str, make: Callable[[Path], object]) -> Path:
+    """Return the file that is kept under `name`; if there is none, `make` writes it into finished/ in a work folder."""
+    folder, work = FINISHED / name, CACHE / "build" / f"{name}-work"
+    with exclusive(name):
+        if not folder.is_dir():
+            shutil.rmtree(work, ignore_errors=True)
+            make(work)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(work / "finished", folder)  # an interrupted build leaves no incomplete files
+            shutil.rmtree(work)
+    return next(folder.iterdir())
+
+
+def build_sdist(project: Path) -> Path:
+    """Build the source distribution of `project`, for `pip install --no-binary`; it includes the tests."""
+    name = sdist_name(project)
+    backend = read(project).backend
+    return kept(name, lambda work: sdist.of_files(project, sources(project), work, backend, name, work / "finished"))
+
+
+def build_plugin(plugin: Path, platform: str) -> Path:
+    """Build the wheel of a plugin: for PURE, or for an architecture."""
+    aims = [] if platform == PURE else [platforms.parse(f"manylinux2014_{platform}")]
+    return kept(
+        f"{key_of(plugin)}-{platform}",
+        lambda work: wheels.build(plugin, aims, work / "finished", cmake_dir=CMAKE_PACKAGE),
+    )
+
+
+def build_target(target: str, title: str, architecture: str = zig.HOST) -> Path:
+    """Compile one target of the core as it is released, without Python, and return the build folder, which is kept."""
+    aim, folder = zig.target(architecture), CACHE / "build" / f"core-{architecture}"
+    command = [
+        *("cmake", "-S", ROOT, "-B", folder, "-G", "Ninja"),
+        *(f"-DCMAKE_TOOLCHAIN_FILE={zig.TOOLCHAIN}", f"-DHAMI_ZIG_TARGET={aim}", "-DCMAKE_BUILD_TYPE=Release"),
+        *("-DHAMI_PYTHON=OFF", "-DHAMI_TESTS=ON", "-DHAMI_SYSTEM_DOCTEST=OFF", "-DHAMI_WERROR=ON"),
+        "-DCMAKE_UNITY_BUILD=ON",  # compiles in half the time; the preset `dev` compiles each file alone
+    ]
+    with exclusive(f"core-{architecture}"), step(title):
+        zig.warm_up(aim)
+        run(command, log=f"core-configure-{architecture}", env=zig.build_environment(aim))
+        build = ["cmake", "--build", folder, "--target", target]
+        run(build, log=f"build-{target}-{architecture}", env=zig.build_environment(aim))
+    return folder
+
+
+def build_core(interpreter: Interpreter, architecture: str = zig.HOST) -> Path:
+    """Build the wheel of the core for `interpreter` on `architecture`, around the static core of the architecture."""
+    platform = platforms.parse(f"manylinux2014_{architecture}")
+    variant = f"{interpreter.tag}-{'.'.join(map(str, interpreter.version))}-{architecture}"
+
+    def make(work: Path) -> None:
+        static = build_target("hami_core", f"compiling the core for {architecture}", architecture)
+        project = read(ROOT)
+        core = static / "hami-core" / "libhami_core.a"
+        other = interpreter != running()
+        wheel = wheels.compile_wheel(
+            ROOT,
+            work / "raw",
+            f"wheel-{variant}",
+            platform,
+            python=interpreter,
+            backends=build_requirements.linked(project, interpreter, work / "backends") if other else None,
+            build_folder=CACHE / "build" / variant,
+            define={"HAMI_CORE_LIBRARY": core, **wheels.cmake_packages(project, CMAKE_PACKAGE)},
+        )
+        inside = [sbom.pybind11(pinned("pybind11")), sbom.cxx_library(zig.cxx_library_version())]
+        wheel_file.finish(wheel, work / "finished", platform.tags, inside)
+
+    return kept(f"{key_of(ROOT)}-{variant}", make)
+
+
+# ---- dist/ ----
 
 
 def build(
@@ -28,32 +160,23 @@ def build(
     with_sdists: bool = False,
 ) -> tuple[list[Path], list[str]]:
     """Build the core for `interpreters`, and `plugins` (None: all); return the files in dist/ and skipped Pythons."""
-    plugins = plugin_wheels.folders() if plugins is None else plugins
-    with exclusive("dist"):
-        return _build(interpreters, architectures, plugins, with_sdists=with_sdists)
-
-
-def _build(
-    interpreters: Sequence[Interpreter], architectures: Sequence[str], plugins: Sequence[Path], *, with_sdists: bool
-) -> tuple[list[Path], list[str]]:
-    preflight.require_room(CACHE, room_needed(len(interpreters), architectures))
+    plugins = folders() if plugins is None else plugins
     buildable, skipped = with_headers(interpreters)
     if skipped and not buildable:
         raise headers.NoHeaders("\n".join(["hami-core could be built for no Python:", *skipped]))
-    jobs = core_jobs(buildable, architectures)
+    jobs: dict[str, Callable[[], Path]] = {}
+    for architecture in architectures:
+        for each in buildable:
+            jobs[f"{each.tag} {architecture}"] = partial(build_core, each, architecture)
     for plugin in plugins:
-        for platform in plugin_wheels.platforms(plugin, architectures):
-            if platform != plugin_wheels.PURE:
-                zig.warm_up(zig.target(platform))
-            if not plugin_wheels.finished(plugin, platform).is_dir():
-                jobs[f"{plugin.name} {platform}"] = partial(plugin_wheels.build, plugin, platform)
-    if with_sdists:
-        for project in [*([ROOT] if interpreters else []), *plugins]:
-            name = "hami-core" if project == ROOT else project.name
-            jobs[f"{name} sdist"] = partial(sdists.build, project)
-    if jobs:
+        for platform in architectures if is_native(plugin) else [PURE]:
+            jobs[f"{plugin.name} {platform}"] = partial(build_plugin, plugin, platform)
+    for project in [*([ROOT] if interpreters else []), *plugins] if with_sdists else ():
+        jobs[f"{read(project).name} sdist"] = partial(build_sdist, project)
+    with exclusive("dist"):
+        require_room(CACHE, room_needed(len(interpreters), architectures))
         in_parallel("building", jobs)
-    return collect(), skipped
+        return collect(), skipped
 
 
 def room_needed(pythons: int, architectures: Sequence[str]) -> int:
@@ -74,36 +197,16 @@ def with_headers(interpreters: Sequence[Interpreter]) -> tuple[list[Interpreter]
     return buildable, skipped
 
 
-def core_jobs(interpreters: Sequence[Interpreter], architectures: Sequence[str]) -> Jobs:
-    """Return a job for each missing wheel of the core; the static core of their architecture is built here."""
-    jobs: Jobs = {}
-    for architecture in architectures:
-        missing = [i for i in interpreters if not core_wheel.finished(i, architecture).is_dir()]
-        if missing:
-            core = core_wheel.static_core(architecture)
-            jobs |= {f"{i.tag} {architecture}": partial(core_wheel.build, i, architecture, core) for i in missing}
-    return jobs
-
-
-def current() -> list[Path]:
-    """Return every finished file of the current sources, including those of earlier runs for other Pythons."""
-    plugins = plugin_wheels.folders()
-    folders = [core_wheel.WHEELS / f"hami_core-{core_wheel.key()}"]
-    folders += [
-        plugin_wheels.finished(plugin, platform)
-        for plugin in plugins
-        for platform in plugin_wheels.platforms(plugin, list(zig.ARCHITECTURES))
-    ]
-    folders += [sdists.finished(project) for project in (ROOT, *plugins)]
-    return sorted(file for folder in folders for kind in ("*.whl", "*.tar.gz") for file in folder.rglob(kind))
-
-
 def collect() -> list[Path]:
-    """Make dist/ contain exactly the current files, and remove outdated files from the cache."""
-    files = current()
-    for folder in [*core_wheel.WHEELS.glob("*"), *sdists.SDISTS.glob("*")]:
-        if not any(file.is_relative_to(folder) for file in files):
-            shutil.rmtree(folder)
+    """Make dist/ contain exactly the files of the current sources, and remove outdated files from the cache.
+
+    Files of earlier runs for other Pythons stay, as their sources are the same.
+    """
+    projects = (ROOT, *folders())
+    current = (*(f"{key_of(project)}-" for project in projects), *map(sdist_name, projects))
+    for outdated in (folder for folder in FINISHED.glob("*") if not folder.name.startswith(current)):
+        shutil.rmtree(outdated)
+    files = sorted(FINISHED.glob("*/*"), key=lambda file: file.name)
     DIST.mkdir(exist_ok=True)
     for old in archives():
         if old.name not in {file.name for file in files}:
@@ -122,6 +225,11 @@ def publish(file: Path) -> Path:
     return target
 
 
+def archives() -> list[Path]:
+    """Return the wheels and source distributions in dist/."""
+    return sorted([*DIST.glob("*.whl"), *DIST.glob("*.tar.gz")])
+
+
 def what_to_do(files: Sequence[Path]) -> str:
     """Return how to install from dist/, or how to build the core if dist/ has none, as after a run for one plugin."""
     if any(file.name.startswith("hami_core-") and file.suffix == ".whl" for file in files):
@@ -129,21 +237,17 @@ def what_to_do(files: Sequence[Path]) -> str:
     return f"{DIST.name}/ has no hami-core of these sources: ci/wheels --python current builds it"
 
 
-def archives() -> list[Path]:
-    """Return the wheels and source distributions in dist/."""
-    return sorted([*DIST.glob("*.whl"), *DIST.glob("*.tar.gz")])
-
-
-def findings(files: list[Path]) -> list[Finding]:
-    """Return every finding of the audit about `files`."""
-    with step(f"auditing {len(files)} files"):
-        return audit.audit_all(files)
-
-
-def audited(files: list[Path]) -> list[Finding]:
-    """Return the findings about `files`; raises Failure if a check failed."""
-    found = findings(files)
-    wrong = [str(finding) for finding in found if not finding.passed]
-    if wrong:
-        raise Failure("\n".join(wrong))
-    return found
+def in_another_folder(interpreter: Interpreter) -> list[Path]:
+    """Build every file again, from a copy of the checkout in another folder, to compare the bytes; return the files."""
+    place = CACHE / "another" / "place"
+    shutil.rmtree(place.parent, ignore_errors=True)
+    checkout, second = place / "checkout", place / "cache"
+    shutil.copytree(ROOT, checkout, ignore=shutil.ignore_patterns(".cache", "wheelhouse", *NOT_SOURCE_FOLDERS))
+    for shared in ("envs/tools", f"zig/{zig.TARGET}"):  # compilers, which are not built from the checkout
+        (second / shared).parent.mkdir(parents=True, exist_ok=True)
+        (second / shared).symlink_to(CACHE / shared)
+    python = second / "envs" / "tools" / "bin" / "python"
+    command = [python, checkout / "ci" / "wheels", "--python", interpreter.executable, "--sdist"]
+    with step("building everything from another folder"):
+        run(command, log="another-folder", env=environment(HAMI_CACHE=str(second)), cwd=Path(os.sep))
+    return sorted((checkout / "dist").iterdir())

@@ -1,22 +1,54 @@
-"""Virtual environments in the cache, created once for each content of their requirements."""
+"""Virtual environments in the cache, made once for each content of their requirements; each command enters its own."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
 import os
-import re
 import shutil
 import sys
 from pathlib import Path
 
-from hami_build.steps import Failure, exclusive, run, step
+from hami_build.steps import Failure, exclusive, guarded, only_one_at_a_time, run, step
 
-from . import preflight
 from .paths import CACHE, REQUIREMENTS
-from .preflight import INDEX_HINT as INDEX_HINT
 
+INDEX_HINT = "The package index must be reachable; pip's own settings (PIP_INDEX_URL, proxies) apply."
 STAMP = "hami-stamp"
+# Megabytes on the disk that each environment needs. Measured: 600 and 1100.
+MEGABYTES = {"tools": 1_000, "check": 1_500}
+
+
+def base_python() -> str:
+    """The interpreter that this one is, or is an environment of; one name, whichever link started it."""
+    return os.path.realpath(getattr(sys, "_base_executable", sys.executable))
+
+
+def enter(name: str, *, of_any_python: bool = False) -> None:
+    """Restart this script in the environment `name`, made by the Python that started it; returns only there.
+
+    Args:
+        name: That of ci/requirements/NAME.txt.
+        of_any_python: Take an environment that is there as it is, also one that another Python has made.
+    """
+    folder = CACHE / "envs" / name
+    if sys.prefix == str(folder):
+        return
+
+    def make() -> int:
+        require_venv()
+        with only_one_at_a_time():
+            if not folder.is_dir():
+                require_room(CACHE, MEGABYTES[name])
+            ensure(name, base_python())
+        return 0
+
+    stamp = stamp_of(folder)
+    if not (of_any_python and stamp) and stamp != stamp_for(name, base_python()) and (status := guarded(make)):
+        sys.exit(status)
+    python = str(folder / "bin" / "python")
+    sys.stdout.flush()
+    os.execv(python, [python, *sys.argv])
 
 
 def require_venv() -> None:
@@ -27,29 +59,35 @@ def require_venv() -> None:
         raise Failure(f"{sys.executable} has no venv module; on Debian and Ubuntu: apt install python3-venv")
 
 
-def install(python: Path, log: str, *arguments: str | Path) -> None:
-    try:
-        run([python, "-m", "pip", "install", "--quiet", *arguments], log=log)
-    except Failure as failure:
-        raise Failure(f"{failure}\n{INDEX_HINT}") from failure
+def require_room(folder: Path, megabytes: int) -> None:
+    """Fail if fewer than `megabytes` are free on the disk of `folder`."""
+    there = next(place for place in (folder, *folder.parents) if place.exists())
+    free = shutil.disk_usage(there).free // 1_000_000
+    if free < megabytes:
+        raise Failure(
+            f"{free} MB are free in {there}, and {megabytes} MB are needed. Nothing was changed. "
+            "Free some space, or set HAMI_CACHE to another folder."
+        )
+    if not os.access(there, os.W_OK):
+        raise Failure(f"{there} is not writable. Nothing was changed. Set HAMI_CACHE to another folder.")
 
 
-def fresh_venv(folder: Path, python: str) -> Path:
-    """Create an empty virtual environment in `folder`, replacing its contents, and return its interpreter."""
-    shutil.rmtree(folder, ignore_errors=True)
-    run([python, "-m", "venv", folder], log=f"venv-{folder.name}")
-    return folder / "bin" / "python"
+def included(requirements: Path) -> list[Path]:
+    """Return the file and the files in the same folder that it includes with `-r`."""
+    lines = requirements.read_text("utf-8").splitlines()
+    return [requirements, *(requirements.with_name(line[3:].strip()) for line in lines if line.startswith("-r "))]
+
+
+def stamp_for(name: str, python: str) -> str:
+    """Return a hash of what an environment depends on: ci/requirements/NAME.txt and its Python."""
+    contents = b"".join(file.read_bytes() for file in included(REQUIREMENTS / f"{name}.txt"))
+    return hashlib.sha256(contents + f"{python} {sys.version}".encode()).hexdigest()
 
 
 def stamp_of(folder: Path) -> str:
-    """Return the key that `folder` was finished with; empty if it is incomplete."""
+    """Return the stamp that `folder` was finished with; empty if it is incomplete."""
     stamp = folder / STAMP
-    return stamp.read_text() if stamp.is_file() else ""
-
-
-def stamped(folder: Path, key: str) -> bool:
-    """Return whether `folder` was finished with `key`."""
-    return stamp_of(folder) == key
+    return stamp.read_text("utf-8") if stamp.is_file() else ""
 
 
 def made_by(folder: Path, python: str) -> bool:
@@ -60,42 +98,31 @@ def made_by(folder: Path, python: str) -> bool:
     return settings.get("executable") == python and settings["version"] == sys.version.split()[0]
 
 
-def included(requirements: Path) -> list[Path]:
-    """Return the file and the files in the same folder that it includes with `-r`."""
-    lines = requirements.read_text("utf-8").splitlines()
-    return [requirements, *(requirements.with_name(line[3:].strip()) for line in lines if line.startswith("-r "))]
-
-
-def first_package(requirements: Path) -> str:
-    texts = "\n".join(file.read_text("utf-8") for file in included(requirements))
-    lines = (line for line in texts.splitlines() if line and not line.startswith(("#", "-r ")))
-    return re.split(r"[^\w.-]", next(lines), maxsplit=1)[0]
-
-
-def key_of(name: str, python: str) -> str:
-    """Return what the environment for ci/requirements/NAME.txt depends on."""
-    contents = b"".join(file.read_bytes() for file in included(REQUIREMENTS / f"{name}.txt"))
-    return hashlib.sha256(contents + f"{python} {sys.version}".encode()).hexdigest()
-
-
-def is_current(name: str, python: str) -> bool:
-    """Return whether `ensure` would change nothing."""
-    return stamped(CACHE / "envs" / name, key_of(name, python))
-
-
 def ensure(name: str, python: str | None = None) -> Path:
     """Return the interpreter of the environment for ci/requirements/NAME.txt; create or update it first."""
     python = os.path.realpath(python or sys.executable)  # one name for an interpreter and for its environments
-    folder, requirements = CACHE / "envs" / name, REQUIREMENTS / f"{name}.txt"
-    key = key_of(name, python)
+    folder, stamp = CACHE / "envs" / name, stamp_for(name, python)
     with exclusive(f"env-{name}"):
-        if not stamped(folder, key):
-            preflight.require_index(first_package(requirements))
+        if stamp_of(folder) != stamp:
             with step(f"installing the {name} environment"):
-                own = folder / "bin" / "python"
                 if not made_by(folder, python):
                     fresh_venv(folder, python)
-                (folder / STAMP).unlink(missing_ok=True)
-                install(own, f"install-{name}", "-r", requirements)
-            (folder / STAMP).write_text(key)
+                install(folder, stamp, "-r", REQUIREMENTS / f"{name}.txt")
     return folder / "bin" / "python"
+
+
+def fresh_venv(folder: Path, python: str) -> None:
+    """Create an empty virtual environment in `folder`, replacing its contents."""
+    shutil.rmtree(folder, ignore_errors=True)
+    run([python, "-m", "venv", folder], log=f"venv-{folder.name}")
+
+
+def install(folder: Path, stamp: str, *arguments: str | Path) -> None:
+    """Let pip install into an environment, which has `stamp` when it is complete."""
+    (folder / STAMP).unlink(missing_ok=True)
+    pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet"]
+    try:
+        run([*pip, *arguments], log=f"install-{folder.name}")
+    except Failure as failure:
+        raise Failure(f"{failure}\n{INDEX_HINT}") from failure
+    (folder / STAMP).write_text(stamp, "utf-8")

@@ -1,37 +1,54 @@
-"""The tiers of ci/test: each runs its tests and adds what it found to the totals."""
+"""The tiers of ci/test: each runs its tests and adds what it found to the totals.
+
+They are defined in the order in which they start: long ones first, and first of all one that builds the wheels.
+"""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from hami_build import headers, interpreters, project, sanitizers, zig
 from hami_build.steps import Failure, environment, run, step
 
-from . import (
-    core_wheel,
-    dist,
-    environments,
-    local_image,
-    old_systems,
-    plugin_wheels,
-    rebuilt,
-    sanitized_core,
-    static,
-    wheel_env,
-)
+from . import dist, environments, in_place, other_systems, wheel_env
 from .affected import SMOKE_FILES
 from .checkout import known_files
 from .paths import CACHE, DIST, REQUIREMENTS, ROOT
-from .runners import Options, doctest, pytest
-from .totals import Totals
+from .runners import Totals, doctest, pytest
 
-Tier = Callable[[Totals, Options], None]
+Work = Callable[[Totals, Sequence[str]], None]  # the totals, and arguments for pytest
 SERVING_S = 600  # limit for a test that starts another server
 OUTSIDE_S = 7200  # limit for a test that waits for downloads, or for another system that is made and compiles
+ALWAYS, WITH_ALL, ON_REQUEST = "*", "+", " "
+
+
+@dataclass(frozen=True)
+class Tier:
+    run: Work
+    when: str
+    doc: str
+
+
+TIERS: dict[str, Tier] = {}
+
+
+def tier(when: str) -> Callable[[Work], Work]:
+    """Register a function as the tier of its name."""
+
+    def register(work: Work) -> Work:
+        TIERS[work.__name__.replace("_", "-")] = Tier(work, when, work.__doc__ or "")
+        return work
+
+    return register
+
+
+# ---- what the tests run on ----
 
 
 def current_interpreter() -> interpreters.Interpreter:
@@ -48,9 +65,15 @@ def build_current() -> interpreters.Interpreter:
     return interpreter
 
 
+def own_requirements(plugin: Path) -> Path | None:
+    """Return the requirements file of a plugin that needs a download of hundreds of megabytes, such as an engine."""
+    path = REQUIREMENTS / f"{plugin.name}.txt"
+    return path if path.is_file() else None
+
+
 def test_environment(interpreter: interpreters.Interpreter) -> Path:
     """Return an environment with our wheels and what their tests need, without plugins that have their own."""
-    plugins = [f"{plugin.name}[test]" for plugin in plugin_wheels.folders() if not own_requirements(plugin)]
+    plugins = [f"{plugin.name}[test]" for plugin in dist.folders() if not own_requirements(plugin)]
     # gevent and others have no wheels for free-threaded CPython.
     files = ["tests.txt"] if interpreter.free_threaded else ["tests.txt", "event-loops.txt", "trust.txt", "web.txt"]
     others = [part for file in files for part in ("-r", str(REQUIREMENTS / file))]
@@ -65,152 +88,10 @@ def plugin_environment(plugin: Path, interpreter: interpreters.Interpreter) -> P
     return wheel_env.ensure(plugin.name, interpreter, [f"{plugin.name}[test]"], ["-r", str(requirements)])
 
 
-def own_requirements(plugin: Path) -> Path | None:
-    """Return the requirements file of a plugin that needs a download of hundreds of megabytes, such as an engine."""
-    path = REQUIREMENTS / f"{plugin.name}.txt"
-    return path if path.is_file() else None
-
-
-def lint(totals: Totals, options: Options) -> None:
-    """Linters, formatters, layers, spelling, prose, and the types of ci/ and the package."""
-    python = environments.ensure("check")
-    totals.check(static.run(python, files=known_files(ROOT)).returncode == 0, "lint: see above")
-
-
-def ci(totals: Totals, options: Options) -> None:
-    """The tests of the commands in ci/."""
-    zig.warm_up()
-    pytest(Path(sys.executable), [ROOT / "tests" / "ci"], "ci", totals, options)
-
-
-def cpp(totals: Totals, options: Options) -> None:
-    """The C++ unit tests, with the compiler and flags of the wheels."""
-    folder = core_wheel.build_target("hami_tests", "compiling the C++ tests")
-    doctest(folder / "tests" / "cpp" / "hami_tests", "cpp", totals)
-
-
-def wheels(totals: Totals, options: Options) -> None:
-    """The wheels for the running Python pass the audit and install in every way that the guides describe."""
-    interpreter = build_current()
-    for finding in dist.findings(wheel_env.usable(interpreter)):
-        if not finding.passed:
-            print(finding)
-        totals.check(finding.passed, f"wheels: {finding}")
-    folder = ROOT / "tests" / "wheels" / "matrix"
-    # The tier `pythons` may add wheels for other CPythons to dist/ while this runs.
-    env = environment(HAMI_TEST_TAGS=interpreter.tag)
-    pytest(Path(sys.executable), [folder], "wheels", totals, options, env, hangs_after_s=OUTSIDE_S)
-
-
-def python(totals: Totals, options: Options) -> None:
-    """The Python tests against the installed wheels."""
-    pytest(test_environment(build_current()), [ROOT / "tests" / "python"], "python", totals, options)
-
-
-def abi(totals: Totals, options: Options) -> None:
-    """Native plugins, built by g++ and by the compiler of the wheels, against the installed wheels."""
-    installed = test_environment(build_current())
-    zig.warm_up()
-    pytest(installed, [ROOT / "tests" / "abi"], "abi", totals, options, zig.build_environment())
-
-
-def installed(totals: Totals, options: Options) -> None:
-    """Small plugins, correct and faulty, built by pip and installed into temporary environments."""
-    installed = test_environment(build_current())
-    zig.warm_up()
-    pytest(installed, [ROOT / "tests" / "plugins"], "installed", totals, options, zig.build_environment())
-
-
-def plugins(totals: Totals, options: Options) -> None:
-    """The tests of each plugin against the installed wheels."""
-    interpreter = build_current()
-    for plugin in plugin_wheels.folders():
-        print(f"-- {plugin.name}", flush=True)
-        pytest(plugin_environment(plugin, interpreter), [plugin / "tests"], plugin.name, totals, options)
-
-
-def serving(totals: Totals, options: Options) -> None:
-    """hami-serve with Ray Serve and other systems; ci/requirements/serving-NAME.txt is the environment of each."""
-    interpreter = build_current()
-    tests = ROOT / "hami-plugins" / "hami-serve" / "tests" / "conformance"
-    env = environment(
-        RAY_USAGE_STATS_ENABLED="0",
-        RAY_AUTH_MODE="disabled",  # else Ray writes a token into the home folder
-        RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S="60",  # on a machine with other tiers
-        RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S="60",
-    )
-    for test in sorted(tests.glob("test_*.py")):
-        tier = f"serving-{test.stem.removeprefix('test_')}"
-        print(f"-- {tier}", flush=True)
-        python = wheel_env.ensure(tier, interpreter, ["hami-serve[test]"], ["-r", str(REQUIREMENTS / f"{tier}.txt")])
-        quiet = Options((*options.pytest, "-W", "ignore"))  # the other systems give warnings
-        pytest(python, [test], tier, totals, quiet, env, hangs_after_s=SERVING_S)
-        if tier == "serving-ray" and not options.pytest:
-            document = [ROOT / "tests" / "python" / "test_docs.py"]
-            quiet = Options((*quiet.pytest, "-k", "scale-out-with-ray"))
-            pytest(python, document, f"{tier} document", totals, quiet, env, hangs_after_s=SERVING_S)
-
-
-def pythons(totals: Totals, options: Options) -> None:
-    """The Python tests on the oldest and the newest CPython found, the smoke tests on those between."""
-    current = current_interpreter()
-    found, passed_over = interpreters.find()
-    for reason in passed_over:
-        totals.skip("pythons", reason)
-    others = [interpreter for interpreter in found if interpreter.tag != current.tag]
-    if not others:
-        totals.skip("pythons", f"no CPython except {current.tag} is found here; uv python install 3.10 3.12 3.13")
-    smoke = [ROOT / file for file in SMOKE_FILES]
-    for interpreter in others:
-        between = interpreter not in (found[0], found[-1])
-        print(f"-- {interpreter}{', smoke tests' if between else ''}", flush=True)
-        try:
-            dist.build([interpreter])
-        except headers.NoHeaders as reason:
-            totals.skip(f"pythons: {interpreter.tag}", str(reason))
-            continue
-        tests = smoke if between else [ROOT / "tests" / "python"]
-        pytest(test_environment(interpreter), tests, f"python {interpreter.tag}", totals, options)
-
-
-def systems(totals: Totals, options: Options) -> None:
-    """The wheels on an older Debian and on an emulated aarch64."""
-    build_current()
-    pythons, _ = interpreters.select([old_systems.PYTHON])
-    if pythons:
-        dist.build(pythons, zig.ARCHITECTURES, [])
-    folder = ROOT / "tests" / "wheels" / "systems"
-    pytest(Path(sys.executable), [folder], "systems", totals, options, hangs_after_s=OUTSIDE_S)
-
-
-def again(totals: Totals, options: Options) -> None:
-    """Every wheel and source distribution, built again in another folder, has the same bytes."""
-    interpreter = current_interpreter()
-    dist.build([interpreter], with_sdists=True)
-    for second in rebuilt.in_another_folder(interpreter):
-        first = DIST / second.name
-        same = first.is_file() and first.read_bytes() == second.read_bytes()
-        totals.check(same, f"again: {second} is not the same as {first}")
-
-
-def containers(totals: Totals, options: Options) -> None:
-    """cibuildwheel in a local image, for the core and for a project of `hami new-plugin`; a runtime image."""
-    dist.build(local_image.newest_two(interpreters.find()[0]) or [current_interpreter()])
-    folder = ROOT / "tests" / "wheels" / "containers"
-    pytest(Path(sys.executable), [folder], "containers", totals, options, hangs_after_s=OUTSIDE_S)
-
-
-def edges(totals: Totals, options: Options) -> None:
-    """The tests of plugins with the oldest and the newest version of their library, if `plugins` has another."""
-    interpreter = build_current()
-    for plugin in plugin_wheels.folders():
-        script = plugin / "tests" / "edges.py"
-        if not script.is_file():
-            continue
-        print(f"-- {plugin.name}", flush=True)
-        command = [plugin_environment(plugin, interpreter), script, "--tested-here", "--find-links", DIST]
-        result = subprocess.run(list(map(str, command)), env=environment(), check=False)
-        totals.check(result.returncode == 0, f"edges: {plugin.name}, see above")
+def suite(name: str, folder: str, totals: Totals, options: Sequence[str]) -> None:
+    """Run tests against the installed wheels; those that compile something use the compiler of the wheels."""
+    env = environment() if name == "python" else zig.build_environment()
+    pytest(test_environment(build_current()), [ROOT / folder], name, totals, options, env)
 
 
 def links(compiler: str, sanitizer: str) -> bool:
@@ -220,17 +101,6 @@ def links(compiler: str, sanitizer: str) -> bool:
     flags = [f"-fsanitize={sanitizer}"] if sanitizer else []
     command = [compiler, "-x", "c++", "-", "-o", "/dev/null", *flags]
     return subprocess.run(command, input=b"int main() {}", capture_output=True, check=False).returncode == 0
-
-
-def preset(name: str, compiler: str, sanitizer: str, packages: str, totals: Totals) -> None:
-    """Run the C++ tests of a preset."""
-    if not links(compiler, sanitizer):
-        totals.skip(
-            name, f"{compiler} is missing or cannot link such a program (Debian, Ubuntu: apt install {packages})"
-        )
-        return
-    folder = build_preset(name, "hami_tests")
-    doctest(folder / "tests" / "cpp" / "hami_tests", name, totals)
 
 
 def build_preset(name: str, target: str) -> Path:
@@ -246,78 +116,211 @@ def build_preset(name: str, target: str) -> Path:
     return folder
 
 
-def dev(totals: Totals, options: Options) -> None:
-    """The C++ tests with the system's compiler and assertions."""
-    preset("dev", "c++", "", "g++", totals)
+def preset(name: str, compiler: str, sanitizer: str, packages: str, totals: Totals, options: Sequence[str]) -> None:
+    """Run the C++ tests of a preset."""
+    if not links(compiler, sanitizer):
+        reason = f"{compiler} is missing or cannot link such a program (Debian, Ubuntu: apt install {packages})"
+        totals.skip(name, reason)
+        return
+    doctest(build_preset(name, "hami_tests") / "tests" / "cpp" / "hami_tests", name, totals)
 
 
-def asan(totals: Totals, options: Options) -> None:
-    """The C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer (zig links neither)."""
-    preset("asan", "clang++", "address,undefined", "clang libclang-rt-14-dev", totals)
+def stress(name: str, sanitizer: in_place.Sanitizer, totals: Totals, options: Sequence[str]) -> None:
+    """Run the stress test in Python under a sanitizer."""
+    if not links(in_place.SANITIZED_BY, sanitizer.flags):
+        totals.skip(name, "g++ is missing or cannot link such a program (Debian, Ubuntu: apt install g++)")
+        return
+    python = environments.ensure("check")
+    env = in_place.sanitized_environment(sanitizer, python)
+    if reason := in_place.why_unusable(python, env):
+        totals.skip(name, f"Python does not start under the sanitizer: {reason}")
+        return
+    reports = (*options, "--capture=sys")  # the sanitizer writes to the standard error
+    pytest(python, [ROOT / "tests" / "python" / "test_stress.py"], name, totals, reports, env)
 
 
-def plugins_asan(totals: Totals, options: Options) -> None:
+# ---- the tiers ----
+
+
+@tier(ALWAYS)
+def plugins(totals: Totals, options: Sequence[str]) -> None:
+    """The tests of each plugin against the installed wheels."""
+    interpreter = build_current()
+    for plugin in dist.folders():
+        print(f"-- {plugin.name}", flush=True)
+        pytest(plugin_environment(plugin, interpreter), [plugin / "tests"], plugin.name, totals, options)
+
+
+CLANG = "clang libclang-rt-14-dev"
+TIERS["asan"] = Tier(
+    partial(preset, "asan", "clang++", "address,undefined", CLANG),
+    WITH_ALL,
+    "The C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer (zig links neither).",
+)
+TIERS["tsan"] = Tier(
+    partial(preset, "tsan", "clang++", "thread", CLANG), WITH_ALL, "The C++ tests under ThreadSanitizer."
+)
+
+
+@tier(WITH_ALL)
+def pythons(totals: Totals, options: Sequence[str]) -> None:
+    """The Python tests on the oldest and the newest CPython found, the smoke tests on those between."""
+    current = current_interpreter()
+    found, passed_over = interpreters.find()
+    for reason in passed_over:
+        totals.skip("pythons", reason)
+    others = [interpreter for interpreter in found if interpreter.tag != current.tag]
+    if not others:
+        totals.skip("pythons", f"no CPython except {current.tag} is found here; uv python install 3.10 3.12 3.13")
+    for interpreter in others:
+        between = interpreter not in (found[0], found[-1])
+        print(f"-- {interpreter}{', smoke tests' if between else ''}", flush=True)
+        try:
+            dist.build([interpreter])
+        except headers.NoHeaders as reason:
+            totals.skip(f"pythons: {interpreter.tag}", str(reason))
+            continue
+        tests = [ROOT / file for file in SMOKE_FILES] if between else [ROOT / "tests" / "python"]
+        pytest(test_environment(interpreter), tests, f"python {interpreter.tag}", totals, options)
+
+
+@tier(WITH_ALL)
+def serving(totals: Totals, options: Sequence[str]) -> None:
+    """hami-serve with Ray Serve and other systems; ci/requirements/serving-NAME.txt is the environment of each."""
+    interpreter = build_current()
+    env = environment(
+        RAY_USAGE_STATS_ENABLED="0",
+        RAY_AUTH_MODE="disabled",  # else Ray writes a token into the home folder
+        RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S="60",  # on a machine with other tiers
+        RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S="60",
+    )
+    quiet = (*options, "-W", "ignore")  # the other systems give warnings
+    for test in sorted((ROOT / "hami-plugins/hami-serve/tests/conformance").glob("test_*.py")):
+        name = f"serving-{test.stem.removeprefix('test_')}"
+        print(f"-- {name}", flush=True)
+        python = wheel_env.ensure(name, interpreter, ["hami-serve[test]"], ["-r", str(REQUIREMENTS / f"{name}.txt")])
+        pytest(python, [test], name, totals, quiet, env, hangs_after_s=SERVING_S)
+        if name == "serving-ray" and not options:
+            document, chosen = ROOT / "tests" / "python" / "test_docs.py", ("-k", "scale-out-with-ray")
+            pytest(python, [document], f"{name} document", totals, (*quiet, *chosen), env, hangs_after_s=SERVING_S)
+
+
+@tier(ALWAYS)
+def wheels(totals: Totals, options: Sequence[str]) -> None:
+    """The wheels for the running Python pass the audit and install in every way that the guides describe."""
+    from . import audit
+
+    interpreter = build_current()
+    for finding in audit.findings(wheel_env.usable(interpreter)):
+        if not finding.passed:
+            print(finding)
+        totals.check(finding.passed, f"wheels: {finding}")
+    # The tier `pythons` may add wheels for other CPythons to dist/ while this runs.
+    env = environment(HAMI_TEST_TAGS=interpreter.tag)
+    folder = ROOT / "tests" / "wheels" / "matrix"
+    pytest(Path(sys.executable), [folder], "wheels", totals, options, env, hangs_after_s=OUTSIDE_S)
+
+
+TIERS["python"] = Tier(
+    partial(suite, "python", "tests/python"), ALWAYS, "The Python tests against the installed wheels."
+)
+
+
+@tier(WITH_ALL)
+def systems(totals: Totals, options: Sequence[str]) -> None:
+    """The wheels on an older Debian and on an emulated aarch64."""
+    build_current()
+    pythons, _ = interpreters.select([other_systems.PYTHON])
+    if pythons:
+        dist.build(pythons, zig.ARCHITECTURES, [])
+    folder = ROOT / "tests" / "wheels" / "systems"
+    pytest(Path(sys.executable), [folder], "systems", totals, options, hangs_after_s=OUTSIDE_S)
+
+
+@tier(WITH_ALL)
+def again(totals: Totals, options: Sequence[str]) -> None:
+    """Every wheel and source distribution, built again in another folder, has the same bytes."""
+    interpreter = current_interpreter()
+    dist.build([interpreter], with_sdists=True)
+    for second in dist.in_another_folder(interpreter):
+        first = DIST / second.name
+        same = first.is_file() and first.read_bytes() == second.read_bytes()
+        totals.check(same, f"again: {second} is not the same as {first}")
+
+
+TIERS["abi"] = Tier(
+    partial(suite, "abi", "tests/abi"),
+    ALWAYS,
+    "Native plugins, built by g++ and by the compiler of the wheels, against the installed wheels.",
+)
+
+
+@tier(ALWAYS)
+def ci(totals: Totals, options: Sequence[str]) -> None:
+    """The tests of the commands in ci/."""
+    zig.warm_up()
+    pytest(Path(sys.executable), [ROOT / "tests" / "ci"], "ci", totals, options)
+
+
+TIERS["installed"] = Tier(
+    partial(suite, "installed", "tests/plugins"),
+    ALWAYS,
+    "Small plugins, correct and faulty, built by pip and installed into temporary environments.",
+)
+
+
+@tier(WITH_ALL)
+def plugins_asan(totals: Totals, options: Sequence[str]) -> None:
     """The tests of native plugins, compiled under AddressSanitizer and UndefinedBehaviorSanitizer."""
     sanitizer = sanitizers.find()
     if sanitizer is None:
         totals.skip("plugins-asan", f"no runtime of AddressSanitizer; install {sanitizers.PACKAGES}")
         return
     interpreter = build_current()
-    reports = Options((*options.pytest, "--capture=sys"))  # the sanitizer writes to the standard error and ends all
-    for plugin in filter(plugin_wheels.is_native, plugin_wheels.folders()):
+    reports = (*options, "--capture=sys")  # the sanitizer writes to the standard error and ends all
+    for plugin in filter(dist.is_native, dist.folders()):
         print(f"-- {plugin.name}", flush=True)
         work = CACHE / "build" / f"asan-{plugin.name}"
         with step(f"compiling {plugin.name} under AddressSanitizer"):
-            site = sanitizers.build(project.read(plugin), work, plugin_wheels.CMAKE_PACKAGE, sanitizer)
+            site = sanitizers.build(project.read(plugin), work, dist.CMAKE_PACKAGE, sanitizer)
         env = environment(PYTHONPATH=str(site), **sanitizer.variables())
         tests = [plugin / "tests"]
         pytest(plugin_environment(plugin, interpreter), tests, f"{plugin.name} asan", totals, reports, env)
 
 
-def python_asan(totals: Totals, options: Options) -> None:
-    """The stress test in Python, with the core compiled under AddressSanitizer and UndefinedBehaviorSanitizer."""
-    stress("python-asan", sanitized_core.ADDRESS, totals, options)
+for name, each in (("python-tsan", in_place.THREAD), ("python-asan", in_place.ADDRESS)):
+    doc = f"The stress test in Python, with the core compiled with -fsanitize={each.flags}."
+    TIERS[name] = Tier(partial(stress, name, each), WITH_ALL, doc)
 
 
-def python_tsan(totals: Totals, options: Options) -> None:
-    """The stress test in Python, with the core compiled under ThreadSanitizer."""
-    stress("python-tsan", sanitized_core.THREAD, totals, options)
+@tier(WITH_ALL)
+def edges(totals: Totals, options: Sequence[str]) -> None:
+    """The tests of plugins with the oldest and the newest version of their library, if `plugins` has another."""
+    interpreter = build_current()
+    for plugin in dist.folders():
+        script = plugin / "tests" / "edges.py"
+        if not script.is_file():
+            continue
+        print(f"-- {plugin.name}", flush=True)
+        command = [plugin_environment(plugin, interpreter), script, "--tested-here", "--find-links", DIST]
+        result = subprocess.run(list(map(str, command)), env=environment(), check=False)
+        totals.check(result.returncode == 0, f"edges: {plugin.name}, see above")
 
 
-def stress(name: str, sanitizer: sanitized_core.Sanitizer, totals: Totals, options: Options) -> None:
-    """Run the stress test in Python under a sanitizer."""
-    if not links(sanitized_core.COMPILER, sanitizer.flags):
-        totals.skip(name, "g++ is missing or cannot link such a program (Debian, Ubuntu: apt install g++)")
-        return
-    python = environments.ensure("check")
-    env = sanitized_core.test_environment(sanitizer, sanitized_core.build(sanitizer, python))
-    if reason := sanitized_core.why_unusable(python, env):
-        totals.skip(name, f"Python does not start under the sanitizer: {reason}")
-        return
-    reports = Options((*options.pytest, "--capture=sys"))  # the sanitizer writes to the standard error
-    pytest(python, [sanitized_core.STRESS], name, totals, reports, env)
+@tier(ALWAYS)
+def cpp(totals: Totals, options: Sequence[str]) -> None:
+    """The C++ unit tests, with the compiler and flags of the wheels."""
+    folder = dist.build_target("hami_tests", "compiling the C++ tests")
+    doctest(folder / "tests" / "cpp" / "hami_tests", "cpp", totals)
 
 
-def tsan(totals: Totals, options: Options) -> None:
-    """The C++ tests under ThreadSanitizer."""
-    preset("tsan", "clang++", "thread", "clang libclang-rt-14-dev", totals)
+TIERS["dev"] = Tier(
+    partial(preset, "dev", "c++", "", "g++"), WITH_ALL, "The C++ tests with the system's compiler and assertions."
+)
 
 
-def thread_safety(totals: Totals, options: Options) -> None:
-    """The thread-safety annotations of the core hold: clang with -Wthread-safety, every warning an error."""
-    if not shutil.which("clang++"):
-        totals.skip("thread-safety", "clang++ is missing (Debian, Ubuntu: apt install clang)")
-        return
-    try:
-        build_preset("thread-safety", "hami_core")
-    except Failure as failure:
-        print(failure, flush=True)
-        totals.check(False, "thread-safety: see above")
-        return
-    totals.check(True, "thread-safety")
-
-
-def types(totals: Totals, options: Options) -> None:
+@tier(ALWAYS)
+def types(totals: Totals, options: Sequence[str]) -> None:
     """mypy and pyright over core, plugins, what `hami new-plugin` writes, and the Python blocks of the documents."""
     from . import type_checks
 
@@ -325,34 +328,43 @@ def types(totals: Totals, options: Options) -> None:
         totals.check(passed, f"types: {name}, see above")
 
 
-def docs(totals: Totals, options: Options) -> None:
+@tier(WITH_ALL)
+def thread_safety(totals: Totals, options: Sequence[str]) -> None:
+    """The thread-safety annotations of the core hold: clang with -Wthread-safety, every warning an error."""
+    if not shutil.which("clang++"):
+        totals.skip("thread-safety", "clang++ is missing (Debian, Ubuntu: apt install clang)")
+        return
+    build_preset("thread-safety", "hami_core")
+    totals.check(True, "thread-safety")
+
+
+@tier(WITH_ALL)
+def docs(totals: Totals, options: Sequence[str]) -> None:
     """The documentation site builds without a warning, and loads nothing from other hosts."""
     from .site import build
 
     build.check(totals)
 
 
-def coverage(totals: Totals, options: Options) -> None:
+@tier(ALWAYS)
+def lint(totals: Totals, options: Sequence[str]) -> None:
+    """Linters, formatters, layers, spelling, prose, and the types of ci/ and the package."""
+    from .check_steps import hooks
+
+    totals.check(hooks(environments.ensure("check"), files=known_files(ROOT))[0], "lint: see above")
+
+
+@tier(ON_REQUEST)
+def containers(totals: Totals, options: Sequence[str]) -> None:
+    """cibuildwheel in a local image, for the core and for a project of `hami new-plugin`; a runtime image."""
+    dist.build(other_systems.newest_two(interpreters.find()[0]) or [current_interpreter()])
+    folder = ROOT / "tests" / "wheels" / "containers"
+    pytest(Path(sys.executable), [folder], "containers", totals, options, hangs_after_s=OUTSIDE_S)
+
+
+@tier(ON_REQUEST)
+def coverage(totals: Totals, options: Sequence[str]) -> None:
     """Line coverage of the core, the package and the plugins, written to tests/coverage.md."""
     from . import coverage_report
 
     coverage_report.measure(totals)
-
-
-ALWAYS = (lint, types, ci, cpp, wheels, python, abi, installed, plugins)
-WITH_ALL = (
-    *(dev, asan, plugins_asan, python_asan, tsan, python_tsan, thread_safety, docs, pythons, systems, edges, again),
-    serving,
-)
-ON_REQUEST = (containers, coverage)
-# Long tiers start first. The first one builds the wheels, which most tiers need.
-START_ORDER = (
-    *(plugins, asan, tsan, pythons, serving, wheels, python, systems, again, abi, ci, installed, plugins_asan),
-    *(python_tsan, python_asan, edges, cpp),
-    *(dev, types, thread_safety, docs, lint, containers, coverage),
-)
-
-
-def name_of(tier: Tier) -> str:
-    """The name of a tier on the command line."""
-    return tier.__name__.replace("_", "-")

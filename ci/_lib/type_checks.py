@@ -17,7 +17,7 @@ from pathlib import Path
 
 from hami_build.steps import environment
 
-from . import plugin_wheels, project_templates
+from . import dist, project_templates
 from .checkout import known_files
 from .paths import CACHE, ROOT
 
@@ -35,7 +35,7 @@ def run_all(python: Path) -> dict[str, bool]:
     """Run both checkers over everything and print their findings; whether each part passed."""
     shutil.rmtree(WORK, ignore_errors=True)
     pages = write_pages(WORK / "pages", documents())
-    sources = [CORE, *map(package, plugin_wheels.folders()), *write_projects(WORK / "written")]
+    sources = [CORE, *map(package, dist.folders()), *write_projects(WORK / "written")]
     names = {module: document for document, modules in pages.items() for module in modules}
     found = {
         "mypy --strict": mypy(python, sources),
@@ -53,7 +53,7 @@ def package(plugin: Path) -> Path:
 
 
 def import_paths() -> list[Path]:
-    return [CORE.parent, *(package(folder).parent for folder in plugin_wheels.folders())]
+    return [CORE.parent, *(package(folder).parent for folder in dist.folders())]
 
 
 def mypy(python: Path, sources: Sequence[Path], *options: str) -> subprocess.CompletedProcess[str]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from hami_build import zig
 from hami_build.interpreters import Interpreter
-from hami_build.steps import exclusive, step
+from hami_build.steps import Failure, exclusive, run, step
 
-from . import environments, preflight
+from . import environments
 from .paths import CACHE, DIST
 
 
@@ -22,12 +23,6 @@ def usable(interpreter: Interpreter) -> list[Path]:
     names = ((wheel, wheel.stem.split("-")) for wheel in sorted(DIST.glob("*.whl")))
     here = ("any", zig.HOST)
     return [wheel for wheel, parts in names if parts[-3] in tags and parts[-2] in abis and parts[-1].endswith(here)]
-
-
-def pins(wheels: Sequence[Path]) -> dict[str, str]:
-    """Return the version of each distribution: pip must use our wheels even if an index has a newer version."""
-    parts = (wheel.name.split("-") for wheel in wheels)
-    return {name.replace("_", "-"): version for name, version, *_ in parts}
 
 
 def requirements_of(wheel: Path) -> str:
@@ -44,32 +39,56 @@ def ensure(name: str, interpreter: Interpreter, wanted: Sequence[str], others: S
     Changed wheels replace the installed ones; changed requirements or versions make a new environment.
     """
     folder = CACHE / "envs" / f"{name}-{interpreter.tag}"
-    with exclusive(f"env-{folder.name}"):
-        return _ensure(folder, interpreter, wanted, others)
-
-
-def _ensure(folder: Path, interpreter: Interpreter, wanted: Sequence[str], others: Sequence[str]) -> Path:
     wheels = usable(interpreter)
     files = [Path(other).read_text("utf-8") for other in others if other.endswith(".txt")]
     outer = "\n".join([str(interpreter), *wanted, *others, *files, *map(requirements_of, wheels)])
-    inner = "".join(hashlib.sha256(wheel.read_bytes()).hexdigest() for wheel in wheels)
     key = hashlib.sha256(outer.encode()).hexdigest()
-    python = folder / "bin" / "python"
-    if environments.stamped(folder, f"{key}\n{inner}"):
-        return python
-    if environments.stamp_of(folder).startswith(key):
-        site = next(folder.glob("lib/python*/site-packages"))
-        ours = [wheel for wheel in wheels if list(site.glob(f"{wheel.name.partition('-')[0]}-*.dist-info"))]
-        with step(f"installing our new wheels into the environment {folder.name}"):
-            environments.install(python, f"install-{folder.name}", "--force-reinstall", "--no-deps", *ours)
-    else:
-        preflight.require_index("pluggy")
-        with step(f"installing {' '.join(wanted)} into a clean environment"):
-            environments.fresh_venv(folder, str(interpreter.executable))
-            constraints = folder / "constraints.txt"
-            constraints.write_text("".join(f"{name}=={version}\n" for name, version in pins(wheels).items()))
-            environments.install(
-                python, f"install-{folder.name}", "--find-links", DIST, "--constraint", constraints, *wanted, *others
-            )
-    (folder / environments.STAMP).write_text(f"{key}\n{inner}")
-    return python
+    stamp = "\n".join([key, *(hashlib.sha256(wheel.read_bytes()).hexdigest() for wheel in wheels)])
+    with exclusive(f"env-{folder.name}"):
+        found = environments.stamp_of(folder)
+        if found and found.split("\n")[0] == key and found != stamp:
+            site = next(folder.glob("lib/python*/site-packages"))
+            ours = [wheel for wheel in wheels if list(site.glob(f"{wheel.name.partition('-')[0]}-*.dist-info"))]
+            with step(f"installing our new wheels into the environment {folder.name}"):
+                environments.install(folder, stamp, "--force-reinstall", "--no-deps", *ours)
+        elif found != stamp:
+            with step(f"installing {' '.join(wanted)} into a clean environment"):
+                environments.fresh_venv(folder, str(interpreter.executable))
+                pins = folder / "constraints.txt"  # our wheels, even if an index has a newer version
+                names = (wheel.name.split("-")[:2] for wheel in wheels)
+                pins.write_text("".join(f"{ours.replace('_', '-')}=={version}\n" for ours, version in names))
+                environments.install(folder, stamp, "--find-links", DIST, "--constraint", pins, *wanted, *others)
+    return folder / "bin" / "python"
+
+
+# ---- what install tests need, so that they need no network ----
+
+
+def third_party(wheels: Sequence[Path]) -> list[str]:
+    """Return the requirements of `wheels` that are not packages of ours, without extras."""
+    from packaging.requirements import Requirement  # of the tools' environment
+    from packaging.utils import canonicalize_name
+
+    from .dist import folders
+
+    ours = {"hami-core", *(plugin.name for plugin in folders())}
+    lines = [line for wheel in wheels for line in requirements_of(wheel).splitlines() if "extra ==" not in line]
+    asked = {line.removeprefix("Requires-Dist:").strip() for line in lines if line.startswith("Requires-Dist:")}
+    return sorted(text for text in asked if canonicalize_name(Requirement(text).name) not in ours)
+
+
+def download(interpreter: Interpreter, wanted: Sequence[str]) -> list[Path]:
+    """Return wheels of `wanted` and their requirements for `interpreter`, downloaded now or by an earlier run."""
+    text = "".join(f"{requirement}\n" for requirement in wanted)
+    folder = CACHE / "wheelhouse" / f"{interpreter.tag}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    with exclusive(f"wheelhouse-{folder.name}"):
+        if not (folder / environments.STAMP).is_file():
+            pip = [environments.ensure("installers"), "-m", "pip", "--python", interpreter.executable]
+            shutil.rmtree(folder, ignore_errors=True)
+            with step(f"fetching {', '.join(wanted)} for {interpreter.tag}"):
+                try:
+                    run([*pip, "wheel", "--wheel-dir", folder, *wanted], log=f"wheelhouse-{interpreter.tag}")
+                except Failure as failure:
+                    raise Failure(f"{failure}\n{environments.INDEX_HINT}") from failure
+            (folder / environments.STAMP).write_text(text)
+    return sorted(folder.glob("*.whl"))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "ci"))
 
-from _lib import core_wheel, plugin_wheels
+from _lib import dist
 from hami_build import cache, wheel_file
 from hami_build.steps import guarded
 
@@ -21,7 +21,7 @@ STEP = 30_000  # bytes
 
 
 def build() -> int:
-    wheel = plugin_wheels.build(plugin_wheels.PLUGINS / "hami-onnx", plugin_wheels.PURE)
+    wheel = dist.build_plugin(dist.PLUGINS / "hami-onnx", dist.PURE)
     print("built", wheel_file.metadata(wheel_file.read(wheel))["Name"], flush=True)
     return 0
 
@@ -45,7 +45,7 @@ def fill(folder: Path) -> int:
 
 def main(folder: Path, how: str = "") -> int:
     cache.use(folder)
-    plugin_wheels.CACHE, core_wheel.WHEELS = folder, folder / "wheels"
+    dist.CACHE, dist.FINISHED = folder, folder / "wheels"
     if how == "full":
         return fill(folder)
     if how == "wait":

@@ -11,11 +11,11 @@ from email.parser import Parser
 from pathlib import Path
 
 import pytest
-from _lib import audit, core_wheel
-from hami_build import interpreters, sbom, wheel_file, zig
+from _lib import audit
+from hami_build import interpreters, platforms, sbom, wheel_file, zig
 from hami_build.interpreters import Interpreter
 
-PLATFORM = ".".join(core_wheel.platform_tags(zig.HOST))
+PLATFORM = ".".join(platforms.parse(f"manylinux2014_{zig.HOST}").tags)
 METADATA = """\
 Metadata-Version: 2.4
 Name: {name}
@@ -95,7 +95,7 @@ def plugin(folder: Path, files: dict[str, bytes] | None = None, tag: str = "any"
 
 def failed(file: Path) -> dict[str, str]:
     """The checks that this file fails, and what they found."""
-    return {finding.check: finding.detail for finding in audit.audit_all([file]) if not finding.passed}
+    return {finding.check: finding.detail for finding in audit.findings([file]) if not finding.passed}
 
 
 def test_right_wheel_of_the_core_passes(tmp_path: Path, compiled: Compile) -> None:
@@ -117,7 +117,7 @@ __attribute__((visibility("hidden"))) void *sum_of(const double *x, int n, float
 @pytest.mark.skipif(zig.HOST != "x86_64", reason="AVX is of x86-64")
 @pytest.mark.parametrize(("cpu", "warned"), [("baseline", False), ("x86_64_v3", True)])
 def test_code_that_needs_avx_is_a_warning(tmp_path: Path, compiled: Compile, cpu: str, warned: bool) -> None:
-    found = {each.check: each for each in audit.audit_all([core(tmp_path, compiled(SUMS, cpu=cpu))])}["instructions"]
+    found = {each.check: each for each in audit.findings([core(tmp_path, compiled(SUMS, cpu=cpu))])}["instructions"]
     assert found.passed
     assert str(found).startswith("warn  " if warned else "ok    ")
     assert ("_core.so needs AVX" in found.detail) == warned
@@ -151,7 +151,7 @@ def test_second_binary_is_found(tmp_path: Path, compiled: Compile) -> None:
 
 
 def test_missing_platform_tag_is_found(tmp_path: Path, compiled: Compile) -> None:
-    tag = core_wheel.platform_tags(zig.HOST)[-1]
+    tag = platforms.parse(f"manylinux2014_{zig.HOST}").tags[-1]
     assert failed(core(tmp_path, compiled(MODULE), tag)) == {"platform": tag}
 
 

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from _lib import core_wheel, dist, plugin_wheels, sdists
+from _lib import dist
 from _lib.checkout import tracked
 from _lib.paths import ROOT
 from hami_build import pep517, sdist, wheel_file, wheels
@@ -18,14 +18,14 @@ from hami_build.parallel import in_parallel
 from hami_build.project import read
 from hami_build.steps import Failure
 
-PLUGIN = plugin_wheels.PLUGINS / "hami-onnx"
+PLUGIN = dist.PLUGINS / "hami-onnx"
 
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache of finished files."""
-    monkeypatch.setattr(plugin_wheels, "CACHE", tmp_path / "cache")
-    monkeypatch.setattr(core_wheel, "WHEELS", tmp_path / "cache" / "wheels")
+    monkeypatch.setattr(dist, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(dist, "FINISHED", tmp_path / "cache" / "wheels")
     return tmp_path / "cache"
 
 
@@ -47,10 +47,10 @@ def test_two_folders_build_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_leftovers_of_an_interrupted_build_are_ignored(cache: Path) -> None:
-    left = cache / "build" / "hami-onnx-any-work"
+    left = cache / "build" / f"{dist.key_of(PLUGIN)}-any-work"
     (left / "raw").mkdir(parents=True)
     (left / "raw" / "hami_onnx-0.0.0-py3-none-any.whl").write_bytes(b"half of it")
-    wheel = plugin_wheels.build(PLUGIN, plugin_wheels.PURE)
+    wheel = dist.build_plugin(PLUGIN, dist.PURE)
     assert wheel_file.metadata(wheel_file.read(wheel))["Name"] == "hami-onnx"
     assert not left.exists()
 
@@ -61,19 +61,19 @@ def test_failed_build_leaves_nothing_that_looks_finished(cache: Path, monkeypatc
 
     monkeypatch.setattr(wheel_file, "finish", full)
     with pytest.raises(OSError, match="no space left"):
-        plugin_wheels.build(PLUGIN, plugin_wheels.PURE)
-    assert not plugin_wheels.finished(PLUGIN, plugin_wheels.PURE).exists()
+        dist.build_plugin(PLUGIN, dist.PURE)
+    assert not (cache / "wheels").exists()
 
 
 def test_finished_wheel_is_not_built_again(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = plugin_wheels.build(PLUGIN, plugin_wheels.PURE)
+    first = dist.build_plugin(PLUGIN, dist.PURE)
     monkeypatch.setattr(wheels, "build", None)
-    assert plugin_wheels.build(PLUGIN, plugin_wheels.PURE) == first
+    assert dist.build_plugin(PLUGIN, dist.PURE) == first
 
 
 def test_unknown_plugin_is_reported_with_the_known_ones() -> None:
     with pytest.raises(Failure, match='unknown plugin "hami-nonsense"; hami-plugins/ contains hami-accel, hami-'):
-        plugin_wheels.folders(["hami-nonsense"])
+        dist.folders(["hami-nonsense"])
 
 
 def test_jobs_run_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,31 +99,31 @@ def names_in(sdist: Path) -> set[str]:
 @pytest.mark.parametrize("project", [ROOT, PLUGIN], ids=["hami-core", PLUGIN.name])
 def test_source_distribution_contains_the_files_of_its_cache_key(project: Path) -> None:
     """Any change of these files makes a new one."""
-    known = {str(file.relative_to(project)) for file in sdists.sources(project)}
-    assert names_in(sdists.build(project)) <= {*known, "PKG-INFO"}
+    known = {str(file.relative_to(project)) for file in dist.sources(project)}
+    assert names_in(dist.build_sdist(project)) <= {*known, "PKG-INFO"}
 
 
 @pytest.fixture
 def checkout(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A separate checkout with the files for the source distribution of the core."""
     root = tmp_path / "checkout"
-    for file in sdists.sources(ROOT):
+    for file in dist.sources(ROOT):
         copy = root / file.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, copy)
     for command in ("init", "--quiet"), ("add", "--all"):
         subprocess.run(["git", *command], cwd=root, check=True)
-    for name, value in {"ROOT": root, "CACHE": cache, "SDISTS": cache / "sdists"}.items():
-        monkeypatch.setattr(sdists, name, value)
+    for name, value in {"ROOT": root, "CACHE": cache}.items():
+        monkeypatch.setattr(dist, name, value)
     return root
 
 
 def test_source_distribution_contains_only_tracked_files(checkout: Path) -> None:
-    before = names_in(sdists.build(checkout))
-    shutil.rmtree(sdists.SDISTS)
+    before = names_in(dist.build_sdist(checkout))
+    shutil.rmtree(dist.FINISHED)
     for stray in "notes.txt", "hami-core/notes.txt", "hami-core/python/hami/_notes.py":
         (checkout / stray).write_text("mine alone")
-    assert names_in(sdists.build(checkout)) == before
+    assert names_in(dist.build_sdist(checkout)) == before
     assert {"PKG-INFO", "CMakeLists.txt", "hami-core/python/hami/__init__.py"} <= before
 
 
@@ -132,7 +132,7 @@ def test_build_backend_leaves_out_files_beside_the_core(checkout: Path) -> None:
     for stray in "notes.txt", "notes/notes.txt":
         (checkout / stray).write_text("mine alone")
     made = names_in(pep517.build("build_sdist", read(ROOT).backend, checkout, checkout.parent / "made", "sdist-beside"))
-    assert made == names_in(sdists.build(checkout))
+    assert made == names_in(dist.build_sdist(checkout))
 
 
 def test_without_git_every_file_is_a_source(tmp_path: Path) -> None:

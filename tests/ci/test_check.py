@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from _lib import affected, checkout, environments, in_place, plugin_wheels, runners
+from _lib import affected, checkout, dist, environments, in_place, runners
 from _lib.affected import Selection
 from _lib.paths import REQUIREMENTS, ROOT, pyproject
-from _lib.totals import Totals
+from _lib.runners import Totals
+from _lib.tiers import TIERS
 from hami_build.steps import Failure
 
 # Files in the root folder that no test reads; the static checks look at them.
@@ -38,15 +39,14 @@ def test_every_file_has_a_row() -> None:
 
 
 def test_every_file_in_the_root_folder_has_a_row_of_its_own() -> None:
-    last = affected.TABLE[-1]
-    loose = {name for name in checkout.known_files(ROOT) if affected.row_of(name) == last}
+    loose = {name for name in checkout.known_files(ROOT) if affected.row_of(name) == "[!/]*"}
     assert loose <= UNTESTED
 
 
 def test_every_row_is_the_first_that_matches_some_file() -> None:
     names = checkout.known_files(ROOT)
-    used = {row[0] for name in names if (row := affected.row_of(name)) is not None}
-    assert [pattern for pattern, _ in affected.TABLE if pattern not in used] == []
+    used = {affected.row_of(name) for name in names}
+    assert [pattern for pattern in affected.TABLE if pattern not in used] == []
 
 
 def test_a_file_in_an_unknown_folder_has_no_row() -> None:
@@ -54,10 +54,12 @@ def test_a_file_in_an_unknown_folder_has_no_row() -> None:
 
 
 def test_every_test_that_the_table_names_exists() -> None:
-    named = {
-        file for name in checkout.known_files(ROOT) for row in [affected.row_of(name)] if row for file in chosen(name)
-    }
-    assert [file for file in (*affected.SMOKE_FILES, *named) if file != "C++" and not (ROOT / file).exists()] == []
+    named = {word for row in affected.TABLE.values() for word in row.split() if word.startswith(("tests/", "hami-"))}
+    assert [file for file in (*affected.SMOKE_FILES, *named) if not (ROOT / file).exists()] == []
+
+
+def test_every_tier_that_the_table_names_exists() -> None:
+    assert {tier for row in affected.ELSEWHERE.values() for tier in row.split()} <= TIERS.keys()
 
 
 def test_a_source_of_the_core_runs_the_unit_tests_and_the_smoke_tests() -> None:
@@ -99,7 +101,7 @@ def package(root: Path, **tests: str) -> Path:
 @pytest.mark.parametrize(
     ("module", "found"),
     [
-        ("hami/_typed_dict.py", ["named"]),
+        ("hami/_loose_dict.py", ["named"]),
         ("hami/config/values.py", ["a", "b"]),
         ("hami/config/__init__.py", ["a", "b"]),
         ("hami/other.py", []),
@@ -109,18 +111,18 @@ def test_a_module_runs_the_tests_that_import_it_or_have_its_name(tmp_path: Path,
     texts = {
         "test_a": "from hami.config import values\n",
         "test_b": "import hami.config.values\n",
-        "test_typed_dict": "",
+        "test_loose_dict": "",
         "test_c": "import hami\n",
     }
-    names = {"named": "test_typed_dict", "a": "test_a", "b": "test_b"}
+    names = {"named": "test_loose_dict", "a": "test_a", "b": "test_b"}
     root = package(tmp_path, **texts)
-    files = affected.module(root, f"hami-core/python/{module}").files
+    files = affected.affected(root, [f"hami-core/python/{module}"]).files
     assert sorted(files) == sorted(f"tests/python/{names[each]}.py" for each in found)
 
 
 def test_everything_is_every_suite_of_a_development_build() -> None:
     found = affected.everything(ROOT)
-    plugins = {f"hami-plugins/{folder.name}/tests" for folder in plugin_wheels.folders()}
+    plugins = {f"hami-plugins/{folder.name}/tests" for folder in dist.folders()}
     assert found.cpp
     assert found.files == {"tests/python", "tests/abi", "tests/ci", *plugins}
 
@@ -248,7 +250,7 @@ def test_the_environment_has_what_the_plugins_need() -> None:
     """Plugins with a requirements file of their own need more than an inner loop should install."""
     files = environments.included(REQUIREMENTS / "check.txt")
     lines = "\n".join(file.read_text("utf-8") for file in files).splitlines()
-    plugins = (folder for folder in plugin_wheels.folders() if not (REQUIREMENTS / f"{folder.name}.txt").is_file())
+    plugins = (folder for folder in dist.folders() if not (REQUIREMENTS / f"{folder.name}.txt").is_file())
     for folder in plugins:
         project = pyproject(folder)["project"]
         wanted = [*project["dependencies"], *project["optional-dependencies"]["test"]]
@@ -260,7 +262,6 @@ def test_included_requirements_change_the_key(tmp_path: Path) -> None:
     (tmp_path / "all.txt").write_text("# comment\n-r some.txt\nb==1\n")
     (tmp_path / "some.txt").write_text("a==1\n")
     assert environments.included(tmp_path / "all.txt") == [tmp_path / "all.txt", tmp_path / "some.txt"]
-    assert environments.first_package(tmp_path / "all.txt") == "b"
 
 
 def test_git_is_told_from_a_folder_without_it(tmp_path: Path) -> None:

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import catalog
 import pytest
-from _lib import compatibility, environments, plugin_wheels, project_templates, tiers
+from _lib import dist, environments, project_templates, releases
 from _lib.paths import ROOT, pyproject
+from _lib.tiers import ALWAYS, TIERS, WITH_ALL
 from hami_build.steps import environment
 
-PROJECTS = list(compatibility.projects(ROOT).values())
-NATIVE = [folder for folder in plugin_wheels.folders() if plugin_wheels.is_native(folder)]
+PROJECTS = list(releases.projects(ROOT).values())
+NATIVE = [folder for folder in dist.folders() if dist.is_native(folder)]
 
 Tool = Callable[..., str]
 
@@ -73,7 +74,7 @@ def test_pull_requests_run_the_tiers_of_the_full_run() -> None:
             *re.findall(r"^ +- ([a-z][a-z -]+)$", text, re.MULTILINE),
         ]
     )
-    assert sorted(named.split()) == sorted(map(tiers.name_of, (*tiers.ALWAYS, *tiers.WITH_ALL)))
+    assert sorted(named.split()) == sorted(name for name, tier in TIERS.items() if tier.when in (ALWAYS, WITH_ALL))
 
 
 def test_commits_are_checked_by_the_tools_of_ci_check() -> None:
@@ -142,7 +143,7 @@ def test_workflow_builds_every_native_plugin() -> None:
 
 def test_images_install_packages_that_are_here() -> None:
     """The packages of ours that their defaults name have a folder, or a decided name."""
-    ours = {*compatibility.projects(ROOT), *catalog.PLANNED}
+    ours = {*releases.projects(ROOT), *catalog.PLANNED}
     for dockerfile in (ROOT / "docker").glob("*/Dockerfile"):
         names = set(re.findall(r"\bhami-[a-z]+\b", "".join(re.findall(r"ARG PACKAGES=(.*)", dockerfile.read_text()))))
         assert names <= ours, dockerfile

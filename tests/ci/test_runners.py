@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from _lib import runners, sanitized_core, tiers
-from _lib.totals import Totals
+from _lib import in_place, runners, tiers
+from _lib.runners import Totals
 
 # What doctest prints, and what the subset of it in tests/cpp/fallback prints.
 SAYS = (
@@ -43,7 +43,7 @@ def test_a_test_that_hangs_is_ended_with_its_stack(tmp_path: Path, capfd: pytest
     folder.mkdir()
     (folder / "test_x.py").write_text("import threading\ndef test_waits(): threading.Event().wait()\n")
     totals = Totals()
-    runners.pytest(Path(sys.executable), [folder], "x", totals, runners.Options(), hangs_after_s=1)
+    runners.pytest(Path(sys.executable), [folder], "x", totals, hangs_after_s=1)
     assert totals.failed == [f"x: pytest ended with 1 after 0 tests of {folder}"]
     assert 'test_x.py", line 2 in test_waits' in capfd.readouterr().err
 
@@ -52,20 +52,20 @@ def test_without_another_python_its_tests_are_skipped_aloud(monkeypatch: pytest.
     here = tiers.current_interpreter()
     monkeypatch.setattr(tiers.interpreters, "find", lambda: ([here], []))
     totals = Totals()
-    tiers.pythons(totals, runners.Options())
+    tiers.pythons(totals, ())
     reason = f"no CPython except {here.tag} is found here; uv python install 3.10 3.12 3.13"
     assert totals.skipped == [("pythons", reason)]
 
 
-@pytest.mark.parametrize("tier", [tiers.python_asan, tiers.python_tsan])
+@pytest.mark.parametrize("tier", ["python-asan", "python-tsan"])
 def test_without_a_compiler_with_sanitizers_the_stress_in_python_is_skipped_aloud(
-    monkeypatch: pytest.MonkeyPatch, tier: tiers.Tier
+    monkeypatch: pytest.MonkeyPatch, tier: str
 ) -> None:
     monkeypatch.setattr(tiers, "links", lambda compiler, sanitizer: False)
     totals = Totals()
-    tier(totals, runners.Options())
+    tiers.TIERS[tier].run(totals, ())
     reason = "g++ is missing or cannot link such a program (Debian, Ubuntu: apt install g++)"
-    assert totals.skipped == [(tiers.name_of(tier), reason)]
+    assert totals.skipped == [(tier, reason)]
 
 
 def test_a_python_that_does_not_start_under_a_sanitizer_gives_the_reason(tmp_path: Path) -> None:
@@ -73,8 +73,8 @@ def test_a_python_that_does_not_start_under_a_sanitizer_gives_the_reason(tmp_pat
     says = "FATAL: ThreadSanitizer: unexpected memory mapping 0x1-0x2"
     program.write_text(f"#!/bin/sh\necho '{says}' >&2\nexit 66\n")
     program.chmod(0o755)
-    assert sanitized_core.why_unusable(program, {}) == says
-    assert sanitized_core.why_unusable(Path(sys.executable), {}) == ""
+    assert in_place.why_unusable(program, {}) == says
+    assert in_place.why_unusable(Path(sys.executable), {}) == ""
 
 
 def test_skips_are_grouped_by_reason_and_the_slowest_tests_are_named() -> None:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from _lib import side_by_side, tiers
-from _lib.totals import Totals
+from _lib import runners
+from _lib.paths import ROOT
+from _lib.runners import Totals
 from hami_build.steps import Failure
 
 # Prints in two pieces, between which the other tier has printed: two named pipes, and each waits for the other.
 MEETING = """
-import json, sys
+import pickle, sys
+from _lib.runners import Totals
 name, own, other = sys.argv[1:4]
 report = sys.argv[sys.argv.index("--report") + 1]
 print(name, "begins", flush=True)
@@ -23,12 +23,14 @@ files = [open(own, "wb"), open(other, "rb")] if name == "a" else [open(other, "r
 out, back = sorted(files, key=lambda file: file.mode, reverse=True)
 out.write(b"x"); out.flush(); back.read(1)
 print(name, "ends", *sys.argv[sys.argv.index("--") + 1:], flush=True)
-found = dict(passed=1, failed=[], skipped=[[name, "a reason"]], durations=[], tiers={name: [1, 1]}, started=0)
-json.dump(found, open(report, "w"))
+pickle.dump(Totals(passed=1, skipped=[(name, "a reason")], tiers={name: (1, 1)}), open(report, "wb"))
 """
 
 
-def test_output_is_not_mixed_and_results_are_added(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_output_is_not_mixed_and_results_are_added(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "ci"))
     pipes = [str(tmp_path / name) for name in ("one", "two")]
     for pipe in pipes:
         os.mkfifo(pipe)
@@ -37,7 +39,7 @@ def test_output_is_not_mixed_and_results_are_added(tmp_path: Path, capfd: pytest
         "b": [sys.executable, "-c", MEETING, "b", *reversed(pipes)],
     }
     totals = Totals()
-    side_by_side.run_all(commands, ["-k", "x"], totals, jobs=2)
+    runners.run_side_by_side(commands, ["-k", "x"], totals, jobs=2)
     shown = [line for line in capfd.readouterr().out.splitlines() if not line.startswith("--")]
     assert {tuple(shown[:2]), tuple(shown[2:])} == {("a begins", "a ends -k x"), ("b begins", "b ends -k x")}
     assert (totals.passed, totals.failed) == (2, [])
@@ -53,7 +55,7 @@ def test_a_tier_that_ends_badly_is_a_failure(
     code: str, status: int, shown: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     totals = Totals()
-    side_by_side.run_all({"x": [sys.executable, "-c", code]}, [], totals, jobs=2)
+    runners.run_side_by_side({"x": [sys.executable, "-c", code]}, [], totals, jobs=2)
     assert (totals.passed, totals.failed) == (0, [f"x: ended without a result, status {status}"])
     assert shown in capfd.readouterr().out
 
@@ -63,17 +65,6 @@ def test_a_tier_that_cannot_run_is_a_failure_with_its_reason(capsys: pytest.Capt
         raise Failure("it cannot run")
 
     totals = Totals()
-    side_by_side.run_one("x", fails, totals)
+    runners.run_tier("x", fails, totals)
     assert totals.failed == ["x: could not be run, see above"]
     assert capsys.readouterr().out == "== x\nit cannot run\n"
-
-
-def test_every_tier_has_a_place_in_the_order() -> None:
-    assert sorted(map(tiers.name_of, tiers.START_ORDER)) == sorted(
-        map(tiers.name_of, (*tiers.ALWAYS, *tiers.WITH_ALL, *tiers.ON_REQUEST))
-    )
-
-
-def test_totals_survive_a_file() -> None:
-    totals = Totals(passed=1, failed=["x"], skipped=[("a: b", "why")], durations=[(0.5, "t")], tiers={"a": (2.0, 1.0)})
-    assert Totals.from_dict(json.loads(json.dumps(asdict(totals)))) == totals

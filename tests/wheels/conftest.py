@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "plugins"))
 
 import tiny_wheels
-from _lib import environments, plugin_wheels, project_templates, wheel_env, wheelhouse
+from _lib import dist, environments, project_templates, wheel_env
 from _lib.paths import CACHE, DIST, ROOT, pyproject
 from author import build_wheels
 from hami_build import index, index_server, interpreters, zig
@@ -31,7 +31,7 @@ from machine import Machine, write_prefix
 OLDER, NEWER = "0.0.9", "9.0.0"  # versions of the core other than that in dist/
 CURRENT = pyproject(ROOT)["project"]["version"]
 FOUND, PASSED_OVER = interpreters.find()
-PLUGINS = [folder.name for folder in plugin_wheels.folders()]
+PLUGINS = [folder.name for folder in dist.folders()]
 EXTRAS = pyproject(ROOT / "hami-plugins" / "hami-build")["project"]["optional-dependencies"]
 NVRTC = project_templates.values_of("cuda")["BUILD_TOOLS"].strip()
 
@@ -99,9 +99,9 @@ def current(serve: Serve) -> Callable[..., str]:
         if key not in made:
             core = core_wheel(interpreter)
             assert core
-            wanted = wheelhouse.requirements([core, *map(plugin_wheel, with_needed(plugin))])
+            wanted = wheel_env.third_party([core, *map(plugin_wheel, with_needed(plugin))])
             ours = [core, *map(plugin_wheel, PLUGINS)]
-            made[key] = serve(key, [*ours, *wheelhouse.fetch(interpreter, wanted)])
+            made[key] = serve(key, [*ours, *wheel_env.download(interpreter, wanted)])
         return made[key]
 
     return address
@@ -113,9 +113,9 @@ def authors_index(serve: Serve, interpreter: Interpreter) -> str:
     core = core_wheel(interpreter)
     assert core
     ours = [core, *map(plugin_wheel, ("hami-build", "hami-tools", "hami-tensor"))]
-    needed = wheelhouse.requirements(ours)
+    needed = wheel_env.third_party(ours)
     others = ["pip", "pytest>=8", "numpy>=1.26", "pybind11>=3.1", NVRTC, *EXTRAS["check"], *EXTRAS["wheel"]]
-    wheels = wheelhouse.fetch(interpreter, [*needed, *others])
+    wheels = wheel_env.download(interpreter, [*needed, *others])
     return serve("authors", [*ours, *wheels])
 
 
@@ -132,8 +132,8 @@ def history(serve: Serve, interpreter: Interpreter, tmp_path_factory: pytest.Tem
         tiny_wheels.plugin(folder, "acme-future", "1.0.0", requires="hami-core>=99"),
         tiny_wheels.plugin(folder, "acme-clash", "1.0.0", package="acme_one"),
     ]
-    wanted = wheelhouse.requirements([core])
-    return serve("history", [*cores, *plugins, *wheelhouse.fetch(interpreter, wanted)])
+    wanted = wheel_env.third_party([core])
+    return serve("history", [*cores, *plugins, *wheel_env.download(interpreter, wanted)])
 
 
 @pytest.fixture(scope="session")

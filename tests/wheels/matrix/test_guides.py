@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from _lib import wheelhouse
+from _lib import wheel_env
 from _lib.paths import ROOT
 from conftest import EXTRAS, PLUGINS, MakeMachine, Serve, core_wheel, plugin_wheel, share_compiler
 from hami_build import zig
@@ -48,8 +48,8 @@ def shelf(serve: Serve, interpreter: Interpreter) -> str:
     """Return the address of an index with all packages that the guides install."""
     core = core_wheel(interpreter)
     assert core
-    needed = wheelhouse.requirements([core, *map(plugin_wheel, ("hami-onnx", "hami-build", "hami-tools"))])
-    wheels = {wheel.name: wheel for wheel in wheelhouse.fetch(interpreter, [*needed, *THIRD_PARTIES])}
+    needed = wheel_env.third_party([core, *map(plugin_wheel, ("hami-onnx", "hami-build", "hami-tools"))])
+    wheels = {wheel.name: wheel for wheel in wheel_env.download(interpreter, [*needed, *THIRD_PARTIES])}
     return serve("guides", [core, *map(plugin_wheel, PLUGINS), *wheels.values()])
 
 

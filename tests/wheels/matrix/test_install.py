@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import tiny_wheels
-from _lib import wheelhouse
+from _lib import wheel_env
 from conftest import CURRENT, INTERPRETERS, PLUGINS, MakeMachine, Serve, core_wheel, plugin_wheel, with_needed
 from hami_build.interpreters import Interpreter
 from machine import Machine
@@ -70,7 +70,7 @@ def with_tensorrt(serve: Serve, interpreter: Interpreter, tmp_path_factory: pyte
     assert core
     ours = [core, *map(plugin_wheel, with_needed("hami-trt"))]
     libraries = [tiny_wheels.empty(folder, *each) for packages in TENSORRT.values() for each in packages.items()]
-    return serve("tensorrt", [*ours, *libraries, *wheelhouse.fetch(interpreter, wheelhouse.requirements(ours))])
+    return serve("tensorrt", [*ours, *libraries, *wheel_env.download(interpreter, wheel_env.third_party(ours))])
 
 
 @pytest.mark.parametrize("extra", ["", *TENSORRT])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from _lib import sdists, wheelhouse
+from _lib import dist, wheel_env
 from _lib.paths import ROOT, pyproject
 from conftest import MakeMachine, Serve, core_wheel
 from hami_build import headers
@@ -24,8 +24,8 @@ def test_the_core_compiles_from_its_source_distribution(
     core = core_wheel(interpreter)
     assert core
     build = pyproject(ROOT)["build-system"]["requires"]
-    needed = wheelhouse.fetch(interpreter, [*wheelhouse.requirements([core]), *build, "cmake>=3.21", "ninja>=1.5"])
-    machine = make_machine(serve("source", [sdists.build(ROOT), *needed]))
+    needed = wheel_env.download(interpreter, [*wheel_env.third_party([core]), *build, "cmake>=3.21", "ninja>=1.5"])
+    machine = make_machine(serve("source", [dist.build_sdist(ROOT), *needed]))
     include = machine.prefix / "include" / "python{}.{}".format(*interpreter.version)
     include.parent.mkdir()
     include.symlink_to(headers.include_folder(interpreter))  # as on a system with python3-dev

@@ -10,12 +10,12 @@ from pathlib import Path
 import author
 import pytest
 import tiny_wheels
-from _lib import environments, old_systems, wheelhouse
+from _lib import environments, other_systems, wheel_env
 from _lib.paths import DIST
 from conftest import INTERPRETERS, Serve
 
 Run = Callable[..., str]
-TAG = f"cp{old_systems.PYTHON.replace('.', '')}"
+TAG = f"cp{other_systems.PYTHON.replace('.', '')}"
 
 
 @pytest.fixture(scope="session")
@@ -23,15 +23,15 @@ def core() -> Path:
     for wheel in DIST.glob(f"hami_core-*-{TAG}-*_aarch64.whl"):
         return wheel
     pytest.skip(
-        f"dist/ has no wheel of hami-core for aarch64: ci/wheels --platform aarch64 --python {old_systems.PYTHON}"
+        f"dist/ has no wheel of hami-core for aarch64: ci/wheels --platform aarch64 --python {other_systems.PYTHON}"
     )
 
 
 @pytest.fixture(scope="session")
 def python() -> list[str | Path]:
     try:
-        return old_systems.foreign_python()
-    except old_systems.Missing as reason:
+        return other_systems.foreign_python()
+    except other_systems.Missing as reason:
         pytest.skip(str(reason))
 
 
@@ -40,11 +40,11 @@ def install(core: Path, python: list[str | Path], serve: Serve, tmp_path: Path) 
     """Return a function that installs the core and a plugin, and returns one that runs Python for aarch64 with them."""
 
     def install(plugin: Path) -> Run:
-        needed = wheelhouse.fetch(INTERPRETERS[0], wheelhouse.requirements([core]))
+        needed = wheel_env.download(INTERPRETERS[0], wheel_env.third_party([core]))
         address = serve(f"aarch64-{plugin.stem}", [core, plugin, *needed])
         target = tmp_path / "site"
         options = ["--platform", "manylinux_2_28_aarch64", "--platform", "manylinux2014_aarch64"]
-        options += ["--python-version", old_systems.PYTHON, "--only-binary=:all:", "--target", str(target)]
+        options += ["--python-version", other_systems.PYTHON, "--only-binary=:all:", "--target", str(target)]
         subprocess.run(
             [environments.ensure("installers"), "-m", "pip", "install", *options, "hami-core", plugin],
             env={**os.environ, "PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": address, "PIP_FIND_LINKS": ""},

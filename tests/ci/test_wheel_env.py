@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
-from _lib import wheelhouse
+from _lib import wheel_env
 
 
 def write_wheel(folder: Path, name: str, *requires: str) -> Path:
@@ -21,7 +21,7 @@ def test_requirements_of_others_are_kept_with_their_markers(tmp_path: Path) -> N
         tmp_path, "hami_core", "pluggy>=1.2", 'tomli>=2; python_version < "3.11"', 'rich; extra == "rich"'
     )
     plugin = write_wheel(tmp_path, "hami_onnx", "hami-core>=0.1", "numpy>=1.26", "pluggy>=1.2")
-    assert wheelhouse.requirements([core, plugin]) == [
+    assert wheel_env.third_party([core, plugin]) == [
         "numpy>=1.26",
         "pluggy>=1.2",
         'tomli>=2; python_version < "3.11"',
@@ -30,4 +30,4 @@ def test_requirements_of_others_are_kept_with_their_markers(tmp_path: Path) -> N
 
 def test_names_are_compared_as_indexes_do(tmp_path: Path) -> None:
     wheel = write_wheel(tmp_path, "hami_ocr", "Hami_ONNX>=0.1", "hami-onnx-tools")
-    assert wheelhouse.requirements([wheel]) == ["hami-onnx-tools"]
+    assert wheel_env.third_party([wheel]) == ["hami-onnx-tools"]

@@ -1,12 +1,16 @@
-"""The compatibility table: versions and requirements of the packages of this checkout and of every release."""
+"""Releases of the packages: the compatibility table, and what `hami_build.release` does for one package of many."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from hami_build import release
+from hami_build.steps import Failure
 
 from .paths import pyproject, read_toml
 
@@ -14,6 +18,7 @@ PAGE = Path("hami-core", "docs", "reference", "compatibility.md")
 RELEASES = Path("ci", "releases.toml")
 ABI_SOURCE = Path("hami-core", "src", "plugin", "host_table.hpp")
 HEADER = Path("hami-core", "include", "hami", "abi.h")
+MAJOR, MINOR = r"#define HAMI_ABI_MAJOR (\d+)", r"kAbiMinor = (\d+)"
 TOP = """\
 # Compatibility
 
@@ -62,29 +67,22 @@ def row(root: Path, package: str, released: str = "") -> Row:
 
 def served(root: Path) -> str:
     """Return the version of the plugin ABI that the core serves."""
-    minor = number(r"kAbiMinor = (\d+)", root / ABI_SOURCE)
-    return f"{major(root)}.{minor}"
+    return f"{numbers(MAJOR, root / HEADER)[0]}.{numbers(MINOR, root / ABI_SOURCE)[0]}"
 
 
 def needed(plugin: Path, root: Path) -> str:
     """Return the version of the plugin ABI that a native plugin needs; "" for a plugin in Python."""
-    sources = sorted((plugin / "src").rglob("*.[ch]pp")) if (plugin / "CMakeLists.txt").is_file() else []
+    cmake = plugin / "CMakeLists.txt"
+    sources = sorted((plugin / "src").rglob("*.[ch]pp")) if cmake.is_file() else []
     if not sources:
         return ""
-    text = "".join(path.read_text("utf-8") for path in [plugin / "CMakeLists.txt", *sources])
-    minors = [int(minor) for minor in re.findall(r"HAMI_ABI_(?:USE_MINOR|TARGET)[ =](\d+)", text)]
-    return f"needs {major(root)}.{max(minors, default=0)}"
+    minors = numbers(r"HAMI_ABI_(?:USE_MINOR|TARGET)[ =](\d+)", cmake, *sources)
+    return f"needs {numbers(MAJOR, root / HEADER)[0]}.{max(minors, default=0)}"
 
 
-def major(root: Path) -> int:
-    return number(r"#define HAMI_ABI_MAJOR (\d+)", root / HEADER)
-
-
-def number(pattern: str, file: Path) -> int:
-    found = re.search(pattern, file.read_text("utf-8"))
-    if not found:
-        raise ValueError(f"{file} has no {pattern}")
-    return int(found.group(1))
+def numbers(pattern: str, *files: Path) -> list[int]:
+    """Return the numbers that the group of the pattern matches in these files."""
+    return [int(number) for file in files for number in re.findall(pattern, file.read_text("utf-8"))]
 
 
 def released(root: Path) -> list[Row]:
@@ -101,6 +99,46 @@ def page(root: Path) -> str:
     return TOP + "".join(entry.line() for entry in rows)
 
 
-def entry(new: Row) -> str:
-    """Return a release as an entry of ci/releases.toml."""
-    return "\n[[release]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in asdict(new).items())
+# ---- a new release ----
+
+
+def require_ready(root: Path, package: str, version: str) -> None:
+    """Fail if `package` cannot be released as `version`; this changes nothing."""
+    if package not in projects(root):
+        raise Failure(f'unknown package "{package}"; this checkout contains {", ".join(projects(root))}')
+    past = [entry.version for entry in released(root) if entry.package == package]
+    release.require_ready(projects(root)[package], version, past)
+
+
+@contextmanager
+def bumped(root: Path, package: str, version: str, day: str) -> Iterator[list[Path]]:
+    """Write the new version everywhere; if the block raises, restore the files."""
+
+    def listed() -> str:
+        entry = "".join(f"{key} = {json.dumps(value)}\n" for key, value in asdict(row(root, package, day)).items())
+        return f"{(root / RELEASES).read_text('utf-8')}\n[[release]]\n{entry}"
+
+    others = {root / RELEASES: listed, root / PAGE: lambda: page(root)}
+    with release.bumped(projects(root)[package], version, day, others) as files:
+        yield files
+
+
+def problems(root: Path, package: str, version: str) -> list[str]:
+    """Return the reasons why this checkout is not the release `version` of `package`."""
+    known = {(entry.package, entry.version) for entry in released(root)}
+    found = {
+        f"{RELEASES} does not have {package} {version}": (package, version) not in known,
+        f"{PAGE} is stale": (root / PAGE).read_text("utf-8") != page(root),
+    }
+    own = release.problems(projects(root)[package], version)
+    return [*own, *(problem for problem, there in found.items() if there)]
+
+
+def tag(package: str, version: str) -> str:
+    """Return the tag that starts the release workflow."""
+    return f"{package}-v{version}"
+
+
+def of_package(files: Sequence[Path], package: str) -> list[Path]:
+    """Return the files that belong to `package`."""
+    return [file for file in files if file.name.startswith(f"{package.replace('-', '_')}-")]
