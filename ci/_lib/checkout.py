@@ -8,19 +8,6 @@ from pathlib import Path
 from hami_build.git import git
 from hami_build.steps import Failure
 
-from .paths import source_files
-
-
-def tracked(root: Path, paths: Sequence[Path]) -> list[Path]:
-    """Return the existing files in `paths` that git tracks; every file if `root` is not a checkout.
-
-    This also works in a container where the checkout belongs to another user, as git is asked only for names.
-    """
-    if not (root / ".git").exists():
-        return source_files(paths)
-    names = git(root, "-c", "safe.directory=*", "ls-files", "-z", "--", *map(str, paths)).split("\0")
-    return [root / name for name in names if name and (root / name).is_file()]
-
 
 def known_files(root: Path, paths: Sequence[Path] = ()) -> list[str]:
     """Return the files that git tracks or would add, relative to `root`, optionally only those in `paths`."""

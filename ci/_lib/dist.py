@@ -14,12 +14,11 @@ from pathlib import Path
 from hami_build import build_requirements, headers, platforms, sbom, sdist, wheel_file, wheels, zig
 from hami_build.interpreters import Interpreter, running
 from hami_build.parallel import in_parallel
-from hami_build.project import read
+from hami_build.project import NOT_SOURCE, read
 from hami_build.steps import Failure, environment, exclusive, run, step
 
-from .checkout import tracked
 from .environments import require_room
-from .paths import CACHE, DIST, NOT_SOURCE_FOLDERS, PACKAGING, REQUIREMENTS, ROOT, content_key, pinned, pyproject
+from .paths import CACHE, DIST, PACKAGING, REQUIREMENTS, ROOT, content_key, pinned, pyproject
 
 FINISHED = CACHE / "wheels"
 PLUGINS = ROOT / "hami-plugins"
@@ -60,9 +59,10 @@ def sources(project: Path) -> list[Path]:
     Only files that git tracks: other files in the release manager's folder must not be published.
     """
     if project != ROOT:
-        return tracked(ROOT, [project])
+        return sdist.tracked(project)
     rules = pyproject(ROOT)["tool"]["scikit-build"]["sdist"]["exclude"]
-    return tracked(ROOT, [ROOT / rule.removeprefix("!/") for rule in rules if rule.startswith("!/")])
+    included = [ROOT / rule.removeprefix("!/") for rule in rules if rule.startswith("!/")]
+    return [file for file in sdist.tracked(ROOT) if any(map(file.is_relative_to, included))]
 
 
 @cache
@@ -242,7 +242,8 @@ def in_another_folder(interpreter: Interpreter) -> list[Path]:
     place = CACHE / "another" / "place"
     shutil.rmtree(place.parent, ignore_errors=True)
     checkout, second = place / "checkout", place / "cache"
-    shutil.copytree(ROOT, checkout, ignore=shutil.ignore_patterns(".cache", "wheelhouse", *NOT_SOURCE_FOLDERS))
+    ignored = [pattern for pattern in NOT_SOURCE if pattern != ".git"]
+    shutil.copytree(ROOT, checkout, ignore=shutil.ignore_patterns("wheelhouse", *ignored))
     for shared in ("envs/tools", f"zig/{zig.TARGET}"):  # compilers, which are not built from the checkout
         (second / shared).parent.mkdir(parents=True, exist_ok=True)
         (second / shared).symlink_to(CACHE / shared)

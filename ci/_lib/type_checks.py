@@ -19,10 +19,10 @@ from hami_build.steps import environment
 
 from . import dist, project_templates
 from .checkout import known_files
+from .in_place import PACKAGE, package_of
 from .paths import CACHE, ROOT
 
 WORK = CACHE / "types"
-CORE = ROOT / "hami-core" / "python" / "hami"
 Pages = dict[Path, list[Path]]  # by document: its program, and the files that it shows
 # Examples have no annotations where none are needed to understand them.
 PAGE_OPTIONS = (
@@ -35,12 +35,9 @@ def run_all(python: Path) -> dict[str, bool]:
     """Run both checkers over everything and print their findings; whether each part passed."""
     shutil.rmtree(WORK, ignore_errors=True)
     pages = write_pages(WORK / "pages", documents())
-    sources = [CORE, *map(package, dist.folders()), *write_projects(WORK / "written")]
+    sources = [PACKAGE, *map(package_of, dist.folders()), *write_projects(WORK / "written")]
     names = {module: document for document, modules in pages.items() for module in modules}
-    found = {
-        "mypy --strict": mypy(python, sources),
-        "pyright": pyright(python, [*sources, *names]),
-    }
+    found = {"mypy --strict": mypy(python, sources), "pyright": pyright(python, [*sources, *names])}
     for number, group in enumerate(groups(pages)):
         found[f"mypy, documents, part {number + 1}"] = mypy(python, group, *PAGE_OPTIONS)
     for name, done in found.items():
@@ -48,12 +45,8 @@ def run_all(python: Path) -> dict[str, bool]:
     return {name: done.returncode == 0 for name, done in found.items()}
 
 
-def package(plugin: Path) -> Path:
-    return plugin / "python" / plugin.name.replace("-", "_")
-
-
 def import_paths() -> list[Path]:
-    return [CORE.parent, *(package(folder).parent for folder in dist.folders())]
+    return [PACKAGE.parent, *(package_of(folder).parent for folder in dist.folders())]
 
 
 def mypy(python: Path, sources: Sequence[Path], *options: str) -> subprocess.CompletedProcess[str]:
@@ -74,8 +67,7 @@ def pyright(python: Path, sources: Sequence[Path]) -> subprocess.CompletedProces
     }
     file = WORK / "pyrightconfig.json"
     file.write_text(json.dumps(settings, indent=1), "utf-8")
-    program = python.with_name("pyright")
-    return checker([program, "--pythonpath", python, "--project", file], environment())
+    return checker([python.with_name("pyright"), "--pythonpath", python, "--project", file], environment())
 
 
 def checker(command: Sequence[object], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -85,14 +77,10 @@ def checker(command: Sequence[object], env: dict[str, str]) -> subprocess.Comple
 
 def translated(output: str, names: dict[Path, Path]) -> str:
     """The findings with each written file replaced by its document, and paths relative to the checkout."""
-    output = output.replace(f"{ROOT}/", "")
     for module, document in names.items():
-        spelled = str(module).replace(f"{ROOT}/", "")
-        output = output.replace(f"{spelled}:", f"{str(document).replace(f'{ROOT}/', '')}:")
-    return output
-
-
-# ---- documents ----
+        output = output.replace(f"{module}:", f"{document}:")
+        output = output.replace(f"{str(module).replace(f'{ROOT}/', '')}:", f"{document}:")
+    return output.replace(f"{ROOT}/", "")
 
 
 def documents() -> list[Path]:
@@ -130,17 +118,13 @@ def groups(pages: Pages) -> list[list[Path]]:
         names = {module.stem for module in modules}
         place = next((each for each in lists if not names & {module.stem for module in each}), None)
         if place is None:
-            lists.append(list(modules))
-        else:
-            place += modules
+            lists.append(place := [])
+        place += modules
     return lists
 
 
-# ---- what `hami new-plugin` writes ----
-
-
 def write_projects(folder: Path) -> list[Path]:
-    """Write each kind of project; returns the Python packages, whose names differ: mypy allows no two of one name."""
+    """Write each kind of project of `hami new-plugin`; returns their packages, each with a name of its own."""
     made = []
     for kind in project_templates.kinds():
         project = folder / f"new-{kind}"  # a folder named "torch" would be the package torch for pyright

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from _lib import dist
-from _lib.checkout import tracked
 from _lib.paths import ROOT
 from hami_build import pep517, sdist, wheel_file, wheels
 from hami_build.parallel import in_parallel
@@ -137,7 +136,7 @@ def test_build_backend_leaves_out_files_beside_the_core(checkout: Path) -> None:
 
 def test_without_git_every_file_is_a_source(tmp_path: Path) -> None:
     (tmp_path / "one.py").write_text("")
-    assert tracked(tmp_path, [tmp_path]) == [tmp_path / "one.py"]
+    assert dist.sources(tmp_path) == [tmp_path / "one.py"]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from _lib.gpu_report import grouped
 
 SCRIPT = Path(__file__).parents[2] / "ci" / "gpu"
 
@@ -135,9 +134,9 @@ def test_tests_are_counted_by_outcome(gpu, tmp_path):
     assert gpu.counted(tmp_path / "none.xml")[0] == {"passed": 0, "failed": 0, "skipped": 0}
 
 
-def test_tests_that_were_skipped_for_one_reason_are_one_line():
+def test_tests_that_were_skipped_for_one_reason_are_one_line(gpu):
     skipped = [("a::one", "no GPU"), ("a::two", "no wheel"), ("a::three", "no GPU")]
-    assert grouped(skipped) == ["  * skipped: 2 tests: no GPU", "  * skipped: a::two: no wheel"]
+    assert gpu.grouped(skipped) == ["  * skipped: 2 tests: no GPU", "  * skipped: a::two: no wheel"]
 
 
 def test_a_folder_without_wheels_is_rejected(gpu, tmp_path):
