@@ -10,6 +10,7 @@ import re
 import tarfile
 import urllib.request
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -179,11 +180,37 @@ def test_metadata_of_another_project_than_the_file_name_are_refused(
     assert sorted(each.name for each in tmp_path.iterdir()) == [file]
 
 
-def test_a_file_name_is_no_markup_in_the_pages(tmp_path: Path) -> None:
-    path = write_wheel(tmp_path / "dist", "acme").rename(tmp_path / "dist" / 'acme-1.0-py3-none-"><b>any.whl')
-    index.write([path], tmp_path / "index")
-    for page in (tmp_path / "index").rglob("*.html"):
-        assert "<b>" not in page.read_text()
+@pytest.mark.parametrize("text", ['"><b>any', "any\x1b[31m", "any\n", "any\u202e", "a ny", "any%2e%2e", "1\x1b-any"])
+def test_a_file_name_with_other_characters_than_names_and_tags_have_is_refused(tmp_path: Path, text: str) -> None:
+    path = write_wheel(tmp_path / "dist", "acme").rename(tmp_path / "dist" / f"acme-1.0-py3-none-{text}.whl")
+    with pytest.raises(Failure, match=r"is not what its name says: .* has other characters than letters, digits and"):
+        index.write([path], tmp_path / "index")
+    assert not (tmp_path / "index").exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [">=3.10\x1b[31m", ">=3.10\n  more", "===\x1b[31m", "===\u202e3.10", "banana", ">=3.10\0", ">=3.*", ">=3.10\xff"],
+)
+@pytest.mark.parametrize("write", [write_wheel, write_source])
+def test_a_python_that_is_not_a_specifier_is_refused(
+    tmp_path: Path, write: Callable[..., Path], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "METADATA", METADATA.replace(">=3.10", text))
+    path = write(tmp_path, "acme")
+    with pytest.raises(Failure, match="is not what its name says: its metadata say Requires-Python: "):
+        index.write([path], tmp_path / "index")
+    assert not (tmp_path / "index").exists()
+
+
+@pytest.mark.parametrize("field", ["Name: hami-onnx", "Version: 2.0", "Requires-Python: <3"])
+def test_a_field_that_two_readers_could_read_in_two_ways_is_refused(
+    tmp_path: Path, field: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "METADATA", f"{METADATA}{field}\n")
+    path = write_wheel(tmp_path, "acme")
+    with pytest.raises(Failure, match=f"its metadata have {field.partition(':')[0]} more than once"):
+        index.write([path], tmp_path / "index")
 
 
 @pytest.mark.parametrize("kind", ["whl", "tar.gz"])

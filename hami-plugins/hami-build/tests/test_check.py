@@ -65,6 +65,10 @@ def test_an_exemption_shows_its_reason(make: Make, finding: Find) -> None:
         ("[samples]\nAcmeInc = 1\n", "samples.AcmeInc must be a table with params and request"),
         ("[sample]\n", 'has "sample"; expected the tables samples and exempt'),
         ("[", "is not valid TOML"),
+        (f"x = {'[' * 50_000}", "is not valid TOML"),
+        ("samples = 3\n", "samples must be a table, got 3"),
+        ("exempt = [1]\n", "exempt must be a table, got [1]"),
+        ("[samples.AcmeInc]\nrequest = 4\n", "samples.AcmeInc.request must be a table, got 4"),
     ],
 )
 def test_a_wrong_quality_file_is_an_error(

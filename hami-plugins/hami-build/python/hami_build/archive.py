@@ -112,7 +112,7 @@ def defines(files: Mapping[str, bytes], module: str, attribute: str) -> bool:
     if source is None:
         return False
     names = set()
-    for statement in ast.parse(source).body:
+    for statement in ast.parse(source, f"{path}.py").body:
         if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
             names.add(statement.name)
         elif isinstance(statement, (ast.Import, ast.ImportFrom)):

@@ -9,13 +9,13 @@ import re
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hami_build import archive, changelog, elf, integrity, platforms, tools, wheel_file, zig
 from hami_build.binary import ENTRY, shared_objects, without_python
-from hami_build.errors import Failure
+from hami_build.errors import Failure, reason
 
 Check = tuple[str, bool, str]
 IN_EVERY_SDIST = {"pyproject.toml", "PKG-INFO", "LICENSE", "README.md", "CHANGELOG.md"}
@@ -72,14 +72,24 @@ def wheel(file: Path, rules: Rules) -> Iterator[Check]:
         objects = shared_objects(file)
         yield "pure Python", not objects, ", ".join(objects) or "no binary"
     else:
-        yield from binaries(file, rules.entry)
+        yield from attempt("binaries", lambda: binaries(file, rules.entry))
     yield archive.file_name(file, files)
     yield archive.top_level_names(files, rules.package)
     yield archive.licences(files)
-    yield archive.bill_of_materials(files)
-    yield entry_points(files)
+    yield from attempt("bill of materials", lambda: [archive.bill_of_materials(files)])
+    yield from attempt("entry points", lambda: [entry_points(files)])
     yield versions(file, files, rules.changelog)
     yield "check-wheel-contents", *tools.contents(file, *rules.ignored)
+
+
+def attempt(name: str, found: Callable[[], Iterable[Check]]) -> Iterator[Check]:
+    """Yield the results of checks. What a damaged or hostile file makes them raise is a result too."""
+    try:
+        yield from found()
+    except Failure:  # a tool is not installed
+        raise
+    except Exception as error:
+        yield name, False, reason(error)
 
 
 def tag_of_python(python: str, abi: str) -> str:

@@ -1,6 +1,7 @@
-"""Runs the code of a wheel in a process of its own, which may crash: python child.py TASK FOLDER ARGUMENTS as JSON.
+"""Runs the code of a wheel in a process of its own, which may crash: python child.py TASK FOLDER ARGUMENTS RESULT.
 
-The last line of the output is the result as JSON. Only the standard library is imported before the plugin.
+ARGUMENTS are JSON, and RESULT is the file into which the result is written as JSON. Only the standard library is
+imported before the plugin.
 """
 
 from __future__ import annotations
@@ -116,9 +117,11 @@ TASKS: dict[str, Callable[[Any], Any]] = {
 
 def main() -> None:
     """Run the task that the arguments name."""
-    task, folder, argument = sys.argv[1:]
+    task, folder, argument, result = sys.argv[1:]
     sys.path[0] = folder  # in place of the folder of this file
-    print(json.dumps(TASKS[task](json.loads(argument))))
+    text = json.dumps(TASKS[task](json.loads(argument)))
+    with open(result, "w", encoding="utf-8") as file:
+        file.write(text)
 
 
 if __name__ == "__main__":

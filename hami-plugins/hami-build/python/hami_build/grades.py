@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hami_build import checks, integrity
-from hami_build.errors import Failure
+from hami_build.errors import Failure, reason
 from hami_build.unpacked import Skipped, Wheel, Wrong
 
 GRADES = ("none", *checks.CHECKS)
@@ -91,12 +91,13 @@ def finding(wheel: Wheel, level: str, name: str, check: checks.Check) -> Finding
     """Run one check."""
     try:
         return Finding(level, name, "passed", check(wheel))
-    except Skipped as reason:
-        return Finding(level, name, "skipped", str(reason))
-    except (Wrong, Failure) as reason:
+    except Skipped as why:
+        return Finding(level, name, "skipped", str(why))
+    except Exception as error:
+        wrong = str(error) if isinstance(error, (Wrong, Failure)) else reason(error)
         if name in wheel.quality.exempt:
-            return Finding(level, name, "exempt", f"{wheel.quality.exempt[name]} ({reason})")
-        return Finding(level, name, "failed", str(reason))
+            return Finding(level, name, "exempt", f"{wheel.quality.exempt[name]} ({wrong})")
+        return Finding(level, name, "failed", wrong)
 
 
 def grade_of(found: Sequence[Finding]) -> str:

@@ -56,7 +56,9 @@ def read(path: Path) -> Archive:
     if not path.is_file():
         raise Failure(f"{path} is not a regular file; give the path of a wheel or a source distribution")
     try:
-        metadata = _metadata_of_wheel(path) if wheel else _metadata_of_source(path)
+        metadata = _metadata_of_wheel(path) if wheel else metadata_of_source(path)
+        if not metadata:
+            raise ValueError("no metadata")
     except Failure:
         raise
     except Exception as error:  # zipfile and tarfile raise many kinds for a damaged archive
@@ -85,9 +87,13 @@ def _metadata_of_wheel(path: Path) -> bytes:
             return _bounded(member, path)
 
 
-def _metadata_of_source(path: Path) -> bytes:
+def metadata_of_source(path: Path) -> bytes:
+    """Return PKG-INFO of a source distribution; empty if it has none."""
     with tarfile.open(path) as archive:
-        member = archive.extractfile(f"{path.name.removesuffix('.tar.gz')}/PKG-INFO")
+        try:
+            member = archive.extractfile(f"{path.name.removesuffix('.tar.gz')}/PKG-INFO")
+        except KeyError:
+            return b""
         return _bounded(member, path) if member else b""
 
 

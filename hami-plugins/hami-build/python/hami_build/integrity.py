@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import email
 import tarfile
 from pathlib import Path
 
-from hami_build import archive, wheel_file
+from hami_build import archive, index, wheel_file
 
 Check = tuple[str, bool, str]
 LISTED = ("METADATA", "WHEEL", "RECORD")
@@ -50,4 +51,5 @@ def problem_of_sdist(sdist: Path) -> str:
     with tarfile.open(sdist) as opened:
         for _ in opened:  # to the end
             pass
-    return ""
+    text = index.metadata_of_source(sdist)
+    return wheel_file.contradiction(sdist, email.message_from_bytes(text)) if text else ""

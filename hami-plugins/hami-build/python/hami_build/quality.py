@@ -27,14 +27,19 @@ def parse(text: str, place: str) -> Quality:
         import tomli as tomllib
     try:
         table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise Failure(f"{place} is not valid TOML: {error}; correct it and build the wheel again") from error
     unknown = sorted(set(table) - {"samples", "exempt"})
     if unknown:
         raise Failure(f'{place} has "{unknown[0]}"; expected the tables samples and exempt')
     samples, exempt = table.get("samples", {}), table.get("exempt", {})
+    for name, value in (("samples", samples), ("exempt", exempt)):
+        if not isinstance(value, dict):
+            raise Failure(f"{place}: {name} must be a table, got {value!r}; correct it and build the wheel again")
     for name, sample in samples.items():
         if isinstance(sample, dict) and set(sample) <= {"params", "request"}:
+            if wrong := [key for key, value in sample.items() if not isinstance(value, dict)]:
+                raise Failure(f"{place}: samples.{name}.{wrong[0]} must be a table, got {sample[wrong[0]]!r}")
             continue
         if not (isinstance(sample, str) and ":" in sample):
             raise Failure(f'{place}: samples.{name} must be a table with params and request, or "module:function"')

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -89,25 +90,32 @@ class Wheel:
             raise Skipped(f"the wheel is for {self.platforms[0]}, this machine is {next(platform_tags())}")
         folders = [str(folder) for folder in (first, self.folder) if folder]
         path = os.pathsep.join([*folders, *filter(None, [os.environ.get("PYTHONPATH")])])
-        try:
-            done = subprocess.run(
-                [sys.executable, str(CHILD), task, folders[0], json.dumps(argument)],
-                env={**os.environ, "PYTHONPATH": path, **(variables or {})},
-                capture_output=True,
-                text=True,
-                timeout=CHILD_TIMEOUT_S,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise Wrong(f"its code did not end within {CHILD_TIMEOUT_S} s") from None
-        if found := SANITIZER.search(done.stderr):
-            raise Wrong(f"{found[0].strip()}; correct the code, and see the report of hami-build check --source")
-        if done.returncode < 0:
-            raise Wrong(f"its code ended the process with signal {-done.returncode}")
-        if done.returncode:
-            said = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            raise Wrong(f"{said}; install what the wheel requires into this environment, or correct the code")
-        return json.loads(done.stdout.splitlines()[-1])
+        with tempfile.TemporaryDirectory() as work, Path(work, "stderr").open("w+b") as stderr:
+            result = Path(work, "result")  # not the output, into which the code of the wheel writes too
+            try:
+                done = subprocess.run(
+                    [sys.executable, str(CHILD), task, folders[0], json.dumps(argument), str(result)],
+                    env={**os.environ, "PYTHONPATH": path, **(variables or {})},
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=stderr,
+                    timeout=CHILD_TIMEOUT_S,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                raise Wrong(f"its code did not end within {CHILD_TIMEOUT_S} s") from None
+            stderr.seek(0)
+            said = stderr.read().decode("utf-8", "replace")
+            if found := SANITIZER.search(said):
+                raise Wrong(f"{found[0].strip()}; correct the code, and see the report of hami-build check --source")
+            if done.returncode < 0:
+                raise Wrong(f"its code ended the process with signal {-done.returncode}")
+            if done.returncode:
+                last = (said.strip().splitlines() or ["no message"])[-1]
+                raise Wrong(f"{last}; install what the wheel requires into this environment, or correct the code")
+            if not result.is_file():
+                raise Wrong("its code ended the process, with status 0; correct the code")
+            return json.loads(result.read_bytes())
 
 
 def unpack(path: Path, folder: Path, cores: Sequence[str] = (), source: Path | None = None) -> Wheel:

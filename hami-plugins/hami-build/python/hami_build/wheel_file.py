@@ -13,6 +13,7 @@ from email.message import Message
 from email.parser import Parser
 from pathlib import Path
 
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import (
     InvalidSdistFilename,
     InvalidWheelFilename,
@@ -27,6 +28,8 @@ from hami_build import sbom
 DATE = (2020, 1, 1, 0, 0, 0)
 MAX_BYTES = 2 << 30  # of all files, which are read into memory; far above any plugin
 PROJECT = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")  # a canonical name, which is also the name of a folder in an index
+FILE = re.compile(r"[A-Za-z0-9._+!-]+")  # of names, versions and tags; a terminal and a page show it as it is
+ONCE = ("Name", "Version", "Requires-Python")  # fields that one reader would take first and another one last
 
 
 def read(wheel: Path) -> dict[str, bytes]:
@@ -51,7 +54,12 @@ def contradiction(file: Path, fields: Message) -> str:
     """Return how the metadata of a file contradict its name; "" if they agree.
 
     Installers ask an index by the name in the metadata and take the file by its name, so both must mean one project.
+    The pages of an index repeat the name of the file and Requires-Python.
     """
+    if not FILE.fullmatch(file.name):
+        return f"{file.name!r} has other characters than letters, digits and . _ + ! -"
+    if twice := [field for field in ONCE if len(fields.get_all(field, [])) > 1]:
+        return f"its metadata have {twice[0]} more than once"
     parse = parse_wheel_filename if file.suffix == ".whl" else parse_sdist_filename
     try:
         name, version = parse(file.name)[:2]
@@ -66,7 +74,18 @@ def contradiction(file: Path, fields: Message) -> str:
         same = Version(said_version) == version
     except InvalidVersion:
         same = False
-    return "" if same else f"its metadata say Version: {said_version!r}, its file name says {version}"
+    if not same:
+        return f"its metadata say Version: {said_version!r}, its file name says {version}"
+    python = str(fields.get("Requires-Python", ""))
+    return "" if _is_specifier(python) else f"its metadata say Requires-Python: {python!r}, expected such as >=3.10"
+
+
+def _is_specifier(text: str) -> bool:
+    try:
+        SpecifierSet(text)
+    except InvalidSpecifier:
+        return False
+    return text.isascii() and text.isprintable()  # ===TEXT accepts any text
 
 
 def finish(wheel: Path, destination: Path, platforms: Sequence[str], contains: Sequence[sbom.Part] = ()) -> Path:
