@@ -48,18 +48,18 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
 def test_small_arrays_are_printed_with_their_values(run: Any) -> None:
     assert run("TestArrays", "--data", "[1, 3]") == "[[0, 1, 2]]\n"
     assert run("TestArrays(as_dict=true)", "--data", "[3]") == "scores: [0, 1, 2]\nlabel: cat\n"
-    assert run("TestArrays", "--data", "[33]") == "float32 array, shape 33\n"
-    assert run("TestArrays", "--data", "[4]", "--max-values", "3") == "float32 array, shape 4\n"
+    assert run("TestArrays", "--data", "[33]") == "float32 array, shape 33: 0, 1, 2, 3, 4, 5, 6, 7, …\n"
+    assert run("TestArrays", "--data", "[4]", "--max-values", "3") == "float32 array, shape 4: 0, 1, 2, 3\n"
     assert run("TestArrays", "--data", "[33]", "--max-values", "33").startswith("[0, 1, 2, 3,")
 
 
 def test_json_has_the_values_of_arrays_up_to_the_limit(run: Any) -> None:
     assert json.loads(run("TestArrays", "--json", "--data", "[2, 2]"))["result"] == [[0, 1], [2, 3]]
-    assert len(json.loads(run("TestArrays", "--json", "--data", "[1000]"))["result"]) == 1000
-    described = {"dtype": "float32", "shape": [7, 143]}
-    assert json.loads(run("TestArrays", "--json", "--data", "[7, 143]"))["result"] == described
+    assert len(json.loads(run("TestArrays", "--json", "--data", "[100000]"))["result"]) == 100_000
+    described = {"dtype": "float32", "shape": [100, 1001], "first": [0, 1, 2, 3, 4, 5, 6, 7]}
+    assert json.loads(run("TestArrays", "--json", "--data", "[100, 1001]"))["result"] == described
     result = json.loads(run("TestArrays(as_dict=true)", "--json", "--data", "[3]", "--max-values", "2"))["result"]
-    assert result == {"scores": {"dtype": "float32", "shape": [3]}, "label": "cat"}
+    assert result == {"scores": {"dtype": "float32", "shape": [3], "first": [0, 1, 2]}, "label": "cat"}
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int64", "float16", "float32", "float64", "complex64"])
@@ -136,3 +136,29 @@ def test_wrong_options_are_refused(capsys: pytest.CaptureFixture[str], tmp_path:
     with pytest.raises(SystemExit):
         main(["run", "Identity", "--data", "1", "--max-values", "few"])
     assert capsys.readouterr().err.endswith("argument --max-values: expected a number from 0 on, got 'few'\n")
+
+
+def test_npy_and_npz_files_are_arrays(run: Any, tmp_path: Path) -> None:
+    np.save(tmp_path / "rows.npy", np.float32([[1, 2, 3]]))
+    np.savez(tmp_path / "two.npz", a=np.int64([3]), b=np.array(["text"]))
+    assert run("Identity", str(tmp_path / "rows.npy")) == "[[1, 2, 3]]\n"
+    assert run("Identity", str(tmp_path / "two.npz")) == "a: [3]\nb: [text]\n"
+
+
+@pytest.mark.parametrize("name", ["junk.npy", "junk.npz", "objects.npy"])
+def test_a_file_without_arrays_is_an_error_of_its_request(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_bytes(b"junk")
+    if name == "objects.npy":
+        np.save(tmp_path / name, np.array([{}], object), allow_pickle=True)
+    np.save(tmp_path / "z.npy", np.float32([1]))
+    assert main(["run", "Identity", str(tmp_path)]) == 1
+    found = capsys.readouterr()
+    assert f"{name}: is not a {Path(name).suffix} file with arrays of numbers or text" in found.err
+    assert found.out.endswith("z.npy:\n  [1]\n")
+
+
+def test_a_number_of_json_out_of_range_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "Identity", "--data", "[1e400]"]) == 1
+    assert "1e400 is outside of the range of float64" in capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import hami
 import pytest
 from hami._cli.show import aligned, json_of, lines_of
 
@@ -73,11 +74,27 @@ def test_json_contains_arrays_bytes_and_other_objects() -> None:
     }
 
 
+def test_a_result_becomes_what_a_web_framework_can_return() -> None:
+    numpy = pytest.importorskip("numpy", reason="makes arrays")
+    with hami.pipe("Identity") as pipe:
+        request = pipe({"data": {"boxes": numpy.float32([[1, 2.5]]), "label": numpy.int64(3), "raw": b"ab"}})
+    result = hami.to_json(request["result"])
+    assert json.loads(json.dumps(result, allow_nan=False)) == {
+        "boxes": [[1.0, 2.5]],
+        "label": 3,
+        "raw": {"base64": "YWI="},
+    }
+    scores = numpy.float32([numpy.nan, numpy.inf, -numpy.inf])
+    assert hami.to_json(scores) == [None, "Infinity", "-Infinity"]
+    responses = pytest.importorskip("fastapi.responses", reason="returns it from a handler")
+    assert json.loads(responses.JSONResponse(hami.to_json(request)).body)["result"]["boxes"] == [[1.0, 2.5]]
+
+
 def test_json_contains_neither_nan_nor_keys_that_are_not_text() -> None:
     values = {(1, 2): float("nan"), 3: [float("inf"), 0.5], None: ("a", {float("nan"): True}), b"k": {1j: b""}}
     assert json.loads(json_of(values)) == {
         "(1, 2)": None,
-        "3": [None, 0.5],
+        "3": ["Infinity", 0.5],
         "null": ["a", {"nan": True}],
         "b'k'": {"1j": {"base64": ""}},
     }

@@ -48,6 +48,7 @@ from hami._runtime.libraries import allow_library, check_library
 from hami._runtime.pipe import Pipe, pipe
 from hami._runtime.tensors import to_like, to_numpy
 from hami._runtime.typed_dict import TypedDict
+from hami._to_json import to_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ __all__ = [
     "register_plugin",
     "scatter",
     "scattered",
+    "to_json",
     "to_like",
     "to_numpy",
 ]

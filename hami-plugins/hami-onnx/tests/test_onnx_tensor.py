@@ -213,21 +213,41 @@ def test_types_are_converted_without_loss(pipe, models, dtype):
     assert result.tolist() == [[2, 4]]
 
 
-def test_a_lossy_conversion_is_refused(pipe, models):
+def test_the_key_cast_says_which_conversions_are_allowed(pipe, models):
+    model = str(models.double())
+    for value in ([[1.0, 2.0]], np.array([[1.0, 2.0]]), np.int64([[1, 2]]), [[1, 2]]):
+        assert pipe(model=model)({"data": value})["result"].tolist() == [[2, 4]]
     with pytest.raises(hami.DataTypeError) as error:
-        pipe(model=str(models.double()))({"data": np.array([[1.0, 2.0]])})
-    assert message(error) == (
+        pipe(model=model, cast="safe")({"data": np.array([[1.0, 2.0]])})
+    assert message(error).startswith(
         'OnnxTensor: input "x" expects float32, got float64, which cannot be converted without loss; '
-        "convert it with .astype('float32') if the loss is acceptable"
+        'convert it with .astype("float32")'
     )
+    with pytest.raises(hami.DataTypeError, match="expects float32, got uint8"):
+        pipe(model=model, cast="false")({"data": np.uint8([[1, 2]])})
+    with pytest.raises(hami.ConfigError, match='"cast" is "exact", "safe" or false'):
+        pipe(model=model, cast="often")
+
+
+def test_a_list_is_rows_and_a_flat_list_is_one_row(pipe, models):
+    running = pipe(model=str(models.double(width=2)))
+    assert running({"data": [[1, 2]]})["result"].tolist() == [[2, 4]]
+    assert running({"data": [[1, 2], [3, 4.5]]})["result"].tolist() == [[2, 4], [6, 9]]
+    assert running({"data": [1, 2]})["result"].tolist() == [2, 4]
+    assert running({"data": {"x": [[1, 2]]}})["result"].tolist() == [[2, 4]]
+    assert running({"data": [np.float32([[1, 2]])]})["result"].tolist() == [[2, 4]]  # a list of inputs, as ever
+    for wrong in ([[1, 2], [3]], [["a", "b"]], [[float("nan"), None]]):
+        with pytest.raises(hami.DataTypeError, match='input "x"'):
+            running({"data": wrong})
+    assert running({"data": [[1, 2]]})["result"].tolist() == [[2, 4]]
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.uint64])
-def test_64_bit_integers_are_not_converted_to_floats(pipe, models, dtype):
+def test_64_bit_integers_are_not_rounded_to_floats(pipe, models, dtype):
     with pytest.raises(hami.DataTypeError) as error:
         pipe(model=str(models.double(kind=TensorProto.DOUBLE)))({"data": np.array([[2**53 + 1]], dtype)})
     assert message(error).startswith(
-        f'OnnxTensor: input "x" expects float64, got {np.dtype(dtype)}, which cannot be converted'
+        f'OnnxTensor: input "x" expects float64, got {np.dtype(dtype)} with the value 9007199254740993'
     )
 
 
@@ -309,7 +329,7 @@ def test_a_dlpack_struct_without_a_shape_is_a_data_type_error(pipe, models):
 @pytest.mark.parametrize(
     ("data", "kind", "text"),
     [
-        (b"bytes", hami.DataTypeError, 'OnnxTensor: input "x" must be an array (float32 [?, 2]), got bytes'),
+        (b"bytes", hami.DataTypeError, 'OnnxTensor: input "x" (float32 [?, 2]) expects float32, got bytes'),
         (
             np.zeros((1, 3), np.float32),
             hami.RequestError,

@@ -41,15 +41,17 @@ def test_small_floats_go_in_and_come_out_as_arrays_of_ml_dtypes(pipe, models, ki
     assert [request["result"].astype(float).tolist() for request in requests] == [[[i, i / 2]] for i in range(4)] + [[]]
 
 
-def test_float32_is_not_rounded_to_bfloat16(pipe, tmp_path):
+def test_float32_is_not_rounded_to_bfloat16_where_cast_is_safe(pipe, tmp_path):
     port = (TensorProto.BFLOAT16, ["n"])
     path = save(tmp_path / "b.onnx", [helper.make_node("Identity", ["x"], ["y"])], {"x": port}, {"y": port})
     with pytest.raises(hami.DataTypeError) as error:
-        pipe(model=str(path))({"data": np.float32([1.1])})
-    assert str(error.value).splitlines()[0] == (
-        'OnnxTensor: input "x" expects bfloat16, got float32, which cannot be converted without loss; convert it with '
-        ".astype(ml_dtypes.bfloat16) if the loss is acceptable"
+        pipe(model=str(path), cast="safe")({"data": np.float32([1.1])})
+    assert (
+        str(error.value)
+        .splitlines()[0]
+        .startswith('OnnxTensor: input "x" expects bfloat16, got float32, which cannot be converted without loss')
     )
+    assert pipe(model=str(path))({"data": [1.1]})["result"].astype(float).tolist() == [1.1015625]
 
 
 def test_big_endian_arrays_are_converted(pipe, models):

@@ -14,6 +14,8 @@ from typing import Any
 from hami._cli.show import is_array, short
 from hami._errors import ConfigError, DataTypeError
 
+FIRST = 8  # values of a larger array that are printed
+
 # Codes of the module `struct`, which the buffer protocol uses, and their names in .npy files.
 _NPY_TYPES = {
     "?": "|b1",
@@ -67,7 +69,11 @@ class ArrayWriter:
         facts = {"dtype": str(value.dtype).removeprefix("torch."), "shape": shape}
         text = f"{facts['dtype']} array, shape {'x'.join(map(str, shape))}"
         if self._folder is None:
-            return facts if json else text
+            first = _first(value)
+            if json:
+                return {**facts, "first": first}
+            more = ", …" if len(first) < count else ""
+            return f"{text}: {', '.join(map(short, first))}{more}" if first else text
         code, shape, content = _content(value)
         image = _png(shape, content, swap_colors=swap_colors) if code == "B" else None
         if image is not None:
@@ -84,6 +90,17 @@ class ArrayWriter:
         self._written.add(path)
         path.write_bytes(content)
         return {**facts, "file": str(path)} if json else f"{text}: {path}"
+
+
+def _first(value: Any) -> list[Any]:
+    """Return the first values of an array in row-major order; none if its package cannot say them."""
+    try:
+        if hasattr(value, "reshape"):
+            return list(value.reshape(-1)[:FIRST].tolist())
+        view = memoryview(value)
+        return view.cast("B").cast(view.format)[:FIRST].tolist()  # type: ignore[call-overload, no-any-return]
+    except Exception:  # an array of a package that does it in another way
+        return []
 
 
 def _map(value: Any, function: Callable[[Any, str], Any], name: str) -> Any:

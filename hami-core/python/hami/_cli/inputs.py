@@ -25,10 +25,37 @@ class Input:
         """Read the file, if any, and return the request."""
         if self._path is None:
             return {"data": self._data}
+        if self._path.suffix in (".npy", ".npz"):
+            return {"data": _arrays_of(self._path)}
         try:
             return {"data": self._path.read_bytes()}
         except OSError as error:
             raise RequestError(f"cannot be read: {error.strerror}") from error
+
+
+def _arrays_of(path: Path) -> Any:
+    """Return the array of an .npy file, or a dict of the arrays of an .npz file. Python objects are not unpickled."""
+    try:
+        import numpy
+    except ModuleNotFoundError:
+        raise RequestError(f"reading a {path.suffix} file needs NumPy: pip install numpy") from None
+    try:
+        found = numpy.load(path, allow_pickle=False)
+        if isinstance(found, numpy.ndarray):
+            return found
+        with found:
+            return dict(found)
+    except OSError as error:
+        raise RequestError(f"cannot be read: {error.strerror or error}") from error
+    except Exception as error:  # damaged files raise errors of several modules
+        raise RequestError(f"is not a {path.suffix} file with arrays of numbers or text: {error}") from error
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if value in (float("inf"), float("-inf")):
+        raise ValueError(f"{text} is outside of the range of float64")
+    return value
 
 
 def inputs_of(arguments: argparse.Namespace) -> Iterator[Input]:
@@ -37,7 +64,7 @@ def inputs_of(arguments: argparse.Namespace) -> Iterator[Input]:
         yield Input("--text", text)
     for data in arguments.data:
         try:
-            yield Input("--data", json.loads(data))
+            yield Input("--data", json.loads(data, parse_float=_number))
         except ValueError as error:
             raise ConfigError(f"--data takes a JSON value: {error}; for plain text use --text") from None
     for name in arguments.inputs:

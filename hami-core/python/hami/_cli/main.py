@@ -137,7 +137,7 @@ def _parser() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[argpa
     parser.set_defaults(run=lambda parsed: _without_command(parser, parsed), traceback=False)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
 
-    run = _add(commands, "run", "hami._cli.run:run", "run a pipeline on files, text or JSON")
+    run = _add(commands, "run", "hami._cli.run:run", "run a pipeline on files, text, JSON or arrays")
     add_source(run)
     run.add_argument(
         "inputs", nargs="*", default=[], metavar="INPUT", help="file, folder of files, or - for standard input"
@@ -147,7 +147,7 @@ def _parser() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[argpa
         "--max-values",
         type=count,
         metavar="N",
-        help="print the values of arrays of at most N elements; default: 32, with --json 1000",
+        help="print all values of arrays of at most N elements; default: 32, with --json 100,000",
     )
     run.add_argument(
         "--output", metavar="DIR", help="write larger arrays to this folder, as .npy or, if they are images, as .png"

@@ -27,7 +27,7 @@ from hami.progress import Progress
 
 MAX_OUTSTANDING = 4 * (os.cpu_count() or 1)  # keeps every instance busy with few files in memory
 MIN_TOTAL = 4  # inputs; fewer need no progress bar
-SMALL_IN_JSON = 1000  # elements of an array; the default of --max-values with --json
+SMALL_IN_JSON = 100_000  # elements of an array; the default of --max-values with --json
 
 
 class Sigterm:

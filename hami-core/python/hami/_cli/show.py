@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any
+
+from hami._to_json import to_json
 
 SMALL = 32  # elements; larger arrays are shown by type and shape
 
@@ -99,33 +100,4 @@ def aligned(rows: Iterable[Sequence[str]]) -> list[str]:
 
 def json_of(value: Any, indent: int | None = None) -> str:
     """Return a value as JSON that every parser accepts."""
-    try:
-        return json.dumps(value, default=_for_json, allow_nan=False, indent=indent)
-    except (TypeError, ValueError):  # rare: a key that is not text, or a number that JSON cannot represent
-        return json.dumps(_plain(value), indent=indent)
-
-
-def _plain(value: Any) -> Any:
-    """Return a value with text as keys, and None for NaN and infinities."""
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key if key is None or isinstance(key, int) else str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return _plain(_for_json(value))
-
-
-def _for_json(value: Any) -> Any:
-    """Return the replacement of a value that JSON cannot represent."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        import base64
-
-        return {"base64": base64.b64encode(value).decode("ascii")}
-    if isinstance(value, (set, frozenset)):
-        return sorted(value, key=str)
-    return str(value)
+    return json.dumps(to_json(value), indent=indent)

@@ -1,4 +1,4 @@
-"""Feed: the input arrays of one request, read from its `data`, validated, and converted only without loss."""
+"""Feed: the input arrays of one request, read from its `data`, validated, and converted to what the model declares."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import hami
 import numpy as np
+from hami_tensor.values import Cast, as_declared, is_plain
 from numpy.typing import NDArray
 
 from hami_onnx._model import Model
@@ -30,7 +31,7 @@ def read_feed(item: Any, model: Model, backend: str) -> Feed:
     if "data" not in item:
         raise hami.RequestError(f'{backend}: the request has no key "data"; its keys are {sorted(item.keys())}')
     values, given = _values(item["data"], model, backend)
-    arrays = [_input(value, spec, backend) for spec, value in zip(model.inputs, values, strict=True)]
+    arrays = [_input(value, spec, backend, model.cast) for spec, value in zip(model.inputs, values, strict=True)]
     extra = _extra(given, model, backend) if model.optional else _NOTHING
     rows = model.rows
     without_batch_axis = _is_without_batch_axis(arrays, model)
@@ -56,7 +57,7 @@ def read_feed(item: Any, model: Model, backend: str) -> Feed:
 def _extra(given: Mapping[str, Any], model: Model, backend: str) -> dict[str, Any]:
     """Return the inputs that the request has although it might leave them out."""
     return {
-        spec.name: None if given[spec.name] is None else _input(given[spec.name], spec, backend)
+        spec.name: None if given[spec.name] is None else _input(given[spec.name], spec, backend, model.cast)
         for spec in model.optional
         if spec.name in given
     }
@@ -131,6 +132,8 @@ def _values(data: Any, model: Model, backend: str) -> tuple[list[Any], Mapping[s
         return [data[name] for name in names], data
     if len(names) == 1 and model.inputs[0].is_sequence and not _is_wrapped_sequence(data):
         return [data], {}
+    if len(names) == 1 and isinstance(data, (list, tuple)) and data and all(map(is_plain, data)):
+        return [data[0] if model.inputs[0].is_sequence else data], {}  # without arrays, the rows themselves
     if isinstance(data, (list, tuple)):
         if len(data) != len(names):
             raise hami.RequestError(f"{backend}: the model has the inputs {names}, got a list of length {len(data)}")
@@ -146,23 +149,25 @@ def _is_wrapped_sequence(data: Any) -> bool:
     return isinstance(data, (list, tuple)) and len(data) == 1 and isinstance(data[0], (list, tuple))
 
 
-def _input(value: Any, spec: TensorSpec, backend: str) -> Any:
+def _input(value: Any, spec: TensorSpec, backend: str, cast: Cast) -> Any:
     """Return the value of an input: an array, or a list of arrays for a sequence."""
     if not spec.is_sequence:
-        return _array(value, spec, backend)
+        return _array(value, spec, backend, cast)
     if not isinstance(value, (list, tuple)):
         raise hami.DataTypeError(
             f'{backend}: input "{spec.name}" must be a list of arrays ({spec}), got {type(value).__name__}'
         )
-    return [_array(each, spec, backend) for each in value]
+    return [_array(each, spec, backend, cast) for each in value]
 
 
-def _array(value: Any, spec: TensorSpec, backend: str) -> NDArray[Any]:
+def _array(value: Any, spec: TensorSpec, backend: str, cast: Cast) -> NDArray[Any]:
     """Return a value as a contiguous array of the dtype that the input takes."""
-    if isinstance(value, (str, bytes)) and spec.dtype is not None and spec.dtype.hasobject:
-        value = np.full((1,) * len(spec.shape), value, np.object_)  # a tensor of one string
+    if is_plain(value) and spec.dtype is not None:
+        if not spec.dtype.hasobject:
+            return as_declared(value, spec.dtype, f'{backend}: input "{spec.name}" ({spec})', cast)
+        value = _texts(value, spec)
     if not isinstance(value, (np.ndarray, np.generic)):
-        if isinstance(value, (str, bytes)) or not hasattr(value, "__dlpack__"):
+        if not hasattr(value, "__dlpack__"):
             raise hami.DataTypeError(
                 f'{backend}: input "{spec.name}" must be an array ({spec}), got {type(value).__name__}'
             )
@@ -178,26 +183,15 @@ def _array(value: Any, spec: TensorSpec, backend: str) -> NDArray[Any]:
         return _strings(array, spec, backend)
     if spec.dtype is None or array.dtype == spec.dtype:
         return np.asarray(array, order="C")
-    if not _converts_without_loss(array.dtype, spec.dtype):
-        raise hami.DataTypeError(
-            f'{backend}: input "{spec.name}" expects {spec.dtype}, got {array.dtype}, which cannot be converted '
-            f"without loss; convert it with .astype({_name_for_astype(spec)}) if the loss is acceptable"
-        )
-    return array.astype(spec.dtype, order="C")
+    return as_declared(array, spec.dtype, f'{backend}: input "{spec.name}"', cast)
 
 
-def _name_for_astype(spec: TensorSpec) -> str:
-    assert spec.dtype is not None
-    return f"ml_dtypes.{spec.dtype.name}" if spec.onnx_type else repr(spec.dtype.name)
-
-
-def _converts_without_loss(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
-    """Return whether `target` can hold every value of `source`.
-
-    NumPy calls the cast from 64-bit integers to float64 "safe", although float64 has only 53 bits of precision.
-    """
-    rounds = source.kind in "iu" and source.itemsize == 8 and target.kind == "f"
-    return np.can_cast(source, target, "safe") and not rounds
+def _texts(value: Any, spec: TensorSpec) -> NDArray[np.object_]:
+    """Return one text, or a list of texts, as an array; a list is one row for each text if a row is one text."""
+    array = np.asarray(value, np.object_)
+    if array.ndim == 0:
+        return array.reshape((1,) * len(spec.shape))
+    return array[:, None] if array.ndim == 1 and len(spec.shape) == 2 and spec.shape[1] == 1 else array
 
 
 def _strings(array: NDArray[Any], spec: TensorSpec, backend: str) -> NDArray[np.object_]:

@@ -10,6 +10,8 @@ import onnxruntime
 from hami_model_check.joining import Joining
 from hami_model_check.row_watch import RowWatch
 
+from hami_tensor.values import Cast
+
 from hami_onnx._ort_values import run_with_values
 from hami_onnx._rows import Rows
 from hami_onnx._specs import TensorSpec, specs_of
@@ -26,6 +28,7 @@ class Model:
         optional: the inputs that a request may leave out: optional types, and initializers that are also inputs.
         rows: the axes of the rows, and whether requests may be joined along them.
         joining: how that is known.
+        cast: which conversions of inputs are allowed.
         watch: compares a row of some joined batches with the row alone; None: nothing is joined, or nothing is unknown.
     """
 
@@ -35,6 +38,7 @@ class Model:
         self.rows = Rows.none(self.inputs, self.outputs)
         self.joining = Joining(False, "none", "unknown")
         self.watch: RowWatch | None = None
+        self.cast: Cast = "exact"
         self._output_names = [spec.name for spec in self.outputs]
         self._needs_values = any(spec.onnx_type for spec in (*self.inputs, *self.optional, *self.outputs))
 

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 from hami import FilePath
 from hami_model_check.onnx import OnnxLimits
 
+from hami_tensor.values import checked_cast
+
 from hami_onnx._joining import join_rows, prove_ahead
 from hami_onnx._model import Model
 from hami_onnx.session import open_session
@@ -34,6 +36,7 @@ class OnnxModelBackend(OnnxLimits):
     batch_axes: Annotated[
         list[str], "the axis of the rows, each written as name=axis or name=none; default: found"
     ] = []  # noqa: RUF012
+    cast: Annotated[str, "conversion of inputs: exact (values that the model's type has), safe, or false"] = "exact"
     isolate_load: Annotated[bool, "load the model in a child process first, which must succeed"] = False
 
     def open_model(self, options: Any) -> Model:
@@ -60,6 +63,7 @@ class OnnxModelBackend(OnnxLimits):
             ),
         )
         model = Model(session, backend)
+        model.cast = checked_cast(self.cast, backend)
         join_rows(
             model,
             session,
