@@ -127,19 +127,23 @@ hami::Value TensorItems::with(const std::vector<hami::Value>& values) const {
 TensorItems read_tensors(const hami::Dict& item, const std::string& taker) {
   const std::optional<hami::Value> data = item.find(kData);
   if (!data) throw hami::Error(HAMI_REQUEST, "the request has no `data`; " + taker + " takes a tensor");
+  return read_tensors(*data, taker);
+}
+
+TensorItems read_tensors(const hami::Value& data, const std::string& taker) {
   TensorItems items;
   std::vector<hami::Value> values;
-  if (data->kind() == HAMI_LIST) {
-    values = data->as_list();
+  if (data.kind() == HAMI_LIST) {
+    values = data.as_list();
     items.form = HAMI_LIST;
-  } else if (data->kind() == HAMI_DICT) {
-    for (auto& [key, value] : data->as_dict()) {
+  } else if (data.kind() == HAMI_DICT) {
+    for (auto& [key, value] : data.as_dict()) {
       items.keys.push_back(key);
       values.push_back(std::move(value));
     }
     items.form = HAMI_DICT;
   } else {
-    values.push_back(*data);
+    values.push_back(data);
   }
   for (std::size_t i = 0; i < values.size(); ++i) items.tensors.push_back(tensor_in(values[i], items.name(i), taker));
   return items;

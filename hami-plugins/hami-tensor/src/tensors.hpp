@@ -55,6 +55,7 @@ struct TensorItems {
 
 // `taker` is the backend's label, for messages. Error(HAMI_REQUEST) without `data`, Error(HAMI_DATA_TYPE) for other types.
 TensorItems read_tensors(const hami::Dict& item, const std::string& taker);
+TensorItems read_tensors(const hami::Value& data, const std::string& taker);
 
 // Base class of the backends. Data in device memory goes to the implementation of the same name for the device.
 class TensorBackend : public hami::Backend {

@@ -1,0 +1,292 @@
+"""Pad: requests of unequal length run together where that pays, and get the result that they get alone."""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import Any
+
+import hami
+import pytest
+
+np = pytest.importorskip("numpy", reason="numpy is not installed")
+
+MANY = 10_000  # positions that a run costs: padding always pays
+
+runs: list[tuple[int, int]] = []  # requests and padded length of each run
+
+
+class Engine(hami.Backend):
+    """Runs requests of one shape together. Its result is a vector for each position, and their mean by the mask."""
+
+    max = "auto"
+
+    def forward(self, batch: list[Any]) -> None:
+        groups: dict[tuple[int, ...], list[Any]] = {}
+        for item in batch:
+            groups.setdefault(hami.to_numpy(item["data"]["input_ids"]).shape, []).append(item)
+        for shape, items in groups.items():
+            runs.append((len(items), shape[-1]))
+            self.run(items)
+
+    def run(self, items: list[Any]) -> None:
+        for item in items:
+            data = item["data"]
+            ids, mask = (hami.to_numpy(data[name]) for name in ("input_ids", "attention_mask"))
+            item["result"] = self.compute(ids.astype(np.float32), mask)
+
+    def compute(self, ids: Any, mask: Any) -> Any:
+        if -1 in ids:
+            raise ValueError("a token below 0")
+        hidden = np.stack([ids, 2 * ids], -1) * mask[..., None]
+        return {"hidden": hidden, "mean": hidden.sum(1) / mask.sum(1, keepdims=True)}
+
+
+@hami.register("TestMasked")
+class Masked(Engine):
+    pass
+
+
+@hami.register("TestUnmasked")
+class Unmasked(Engine):
+    """A model that looks at the padding, such as one that is quantized dynamically."""
+
+    def compute(self, ids: Any, mask: Any) -> Any:
+        return super().compute(ids + np.float32(0.02) * ids.shape[1], mask)
+
+
+@hami.register("TestFlat")
+class Flat(Engine):
+    """A model whose result has another number of axes if it is padded."""
+
+    def compute(self, ids: Any, mask: Any) -> Any:
+        return ids if mask.all() else ids[0]
+
+
+@hami.register("TestOneByOne")
+class OneByOne(Engine):
+    max = 1
+
+
+@hami.register("TestFailsTogether")
+class FailsTogether(Engine):
+    def run(self, items: list[Any]) -> None:
+        if len(items) > 1:
+            raise MemoryError("too large")
+        super().run(items)
+
+
+@pytest.fixture(autouse=True)
+def _no_runs():
+    runs.clear()
+
+
+def request(length: int, first: int = 1, rows: int = 1) -> dict[str, Any]:
+    ids = np.arange(first, first + length)[None].repeat(rows, 0)
+    return {"data": {"input_ids": ids, "attention_mask": np.ones_like(ids)}}
+
+
+def expected(engine: type[Engine], given: dict[str, Any]) -> Any:
+    return engine().compute(given["data"]["input_ids"].astype(np.float32), given["data"]["attention_mask"])
+
+
+def check(engine: type[Engine], given: list[dict[str, Any]], found: list[dict[str, Any]]) -> None:
+    for one, answer in zip(given, found, strict=True):
+        wanted = expected(engine, one)
+        for name, array in wanted.items():
+            np.testing.assert_allclose(hami.to_numpy(answer["result"][name]), array, rtol=1e-6)
+        assert {key: value.shape for key, value in answer["data"].items()} == {
+            key: value.shape for key, value in one["data"].items()
+        }
+
+
+def padding(backend: str, **config: Any) -> hami.Pipe:
+    return hami.pipe({"backend": backend, "max": 64, "batching": "greedy", **config})
+
+
+LENGTHS = [3, 9, 5, 5, 1, 30, 9, 0]
+
+
+def test_requests_of_unequal_length_run_together_and_get_their_own_results():
+    with padding(f"Pad(run_cost={MANY})[TestMasked]") as pipe:
+        for _ in range(8):
+            given = [request(length) for length in LENGTHS if length]
+            check(Masked, given, pipe(given))
+        counters = pipe.stats()["default"].counters
+    assert runs[0] == (7, 30)
+    assert counters["runs"] == 8
+    assert counters["padding"] == 8 * (7 * 30 - sum(LENGTHS))
+    assert counters["positions"] == 8 * sum(LENGTHS)
+    assert "padding_differences" not in counters
+
+
+def test_without_a_gain_only_equal_lengths_run_together():
+    with padding("Pad(run_cost=0)[TestMasked]") as pipe:
+        given = [request(length) for length in (3, 9, 3, 5)]
+        check(Masked, given, pipe(given))
+        assert "padding" not in pipe.stats()["default"].counters
+    assert sorted(runs) == [(1, 5), (1, 9), (2, 3)] or sorted(runs) == [(1, 3), (1, 3), (1, 5), (1, 9)]
+
+
+def test_a_division_takes_the_least_time():
+    """One more run costs as much as 5 positions: 9 and 10 are joined, 1 and 10 are not, nor 10 and 200."""
+    with padding("Pad(run_cost=5)[TestMasked]") as pipe:
+        given = [request(length) for length in (1, 9, 10, 200, 199)]
+        check(Masked, given, pipe(given))
+    assert sorted(set(runs)) == [(1, 1), (1, 9), (1, 199), (2, 10), (2, 200)]  # 9 and 199 run alone to be compared
+
+
+@pytest.mark.parametrize("engine", [Unmasked, Flat])
+def test_padding_that_changes_a_result_ends_and_no_request_gets_such_a_result(engine, caplog):
+    with padding(f"Pad(run_cost={MANY})[Test{engine.__name__}]") as pipe:
+        for _ in range(3):
+            given = [request(length) for length in (3, 9, 5)]
+            for one, answer in zip(given, pipe(given), strict=True):
+                wanted, result = expected(engine, one), answer["result"]
+                pairs = [(wanted, result)] if engine is Flat else [(wanted[name], result[name]) for name in wanted]
+                for array, found in pairs:
+                    np.testing.assert_array_equal(hami.to_numpy(found), array)
+        assert pipe.stats()["default"].counters["padding_differences"] == 1
+    assert "does not pad any more" in caplog.text
+    assert runs[0] == (3, 9)
+    assert all(count == 1 for count, _ in runs[1:])
+
+
+def test_an_engine_that_does_not_join_requests_gets_no_padding():
+    with padding(f"Pad(run_cost={MANY})[TestOneByOne]") as pipe:
+        given = [request(length) for length in (3, 9)]
+        check(OneByOne, given, pipe(given))
+    assert sorted(runs) == [(1, 3), (1, 9)]
+
+
+def test_a_request_that_fails_does_not_fail_those_beside_it():
+    with padding(f"Pad(run_cost={MANY})[TestMasked]") as pipe:
+        pending = [pipe.submit(each) for each in (request(3), request(4, first=-1), request(9))]
+        errors = [each.exception(30) for each in pending]
+        assert [error is None for error in errors] == [True, False, True]
+        assert "a token below 0" in str(errors[1])
+
+
+def test_a_run_that_fails_as_a_whole_is_repeated_one_by_one():
+    with padding(f"Pad(run_cost={MANY})[TestFailsTogether]") as pipe:
+        given = [request(length) for length in (3, 9, 5)]
+        check(FailsTogether, given, pipe(given))
+
+
+def test_runs_have_at_most_max_positions():
+    with padding(f"Pad(run_cost={MANY},max_positions=40)[TestMasked]") as pipe:
+        given = [request(length) for length in (10, 9, 10, 8, 10, 100)]
+        check(Masked, given, pipe(given))
+    assert all(count * length <= 40 or count == 1 for count, length in runs)
+    assert (1, 100) in runs
+
+
+def test_the_length_is_a_multiple():
+    with padding("Pad(multiple=8)[TestMasked]") as pipe:
+        given = [request(length) for length in (3, 9, 16)]
+        check(Masked, given, pipe(given))
+    assert {length for _, length in runs} == {8, 16, 3, 9}  # 3 and 9 run alone to be compared
+
+
+def test_several_rows_and_a_tensor_alone():
+    with padding(f"Pad(run_cost={MANY})[TestMasked]") as pipe:
+        given = [request(3, rows=2), request(9, rows=3)]
+        check(Masked, given, pipe(given))
+
+
+@hami.register("TestFirst")
+class First(hami.Backend):
+    max = "auto"
+
+    def forward(self, batch: list[Any]) -> None:
+        for item in batch:
+            item["result"] = hami.to_numpy(item["data"])
+
+
+def test_the_value_of_the_padding():
+    seen = []
+
+    @hami.register("TestSees")
+    class Sees(Engine):
+        def compute(self, ids: Any, mask: Any) -> Any:
+            seen.append((ids.tolist(), mask.tolist()))
+            return super().compute(ids, mask)
+
+    with padding(f"Pad(run_cost={MANY},values='input_ids=7')[TestSees]") as pipe:
+        pipe([request(1), request(3)])
+    assert ([[1, 7, 7]], [[1, 0, 0]]) in seen
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_an_axis(axis):
+    with padding(f"Pad(run_cost={MANY},axis={axis})[TestFirst]") as pipe:
+        given = [{"data": np.arange(6.0).reshape(2, 3)}, {"data": np.arange(20.0).reshape(4, 5)}]
+        for one, answer in zip(given, pipe(given), strict=True):
+            np.testing.assert_array_equal(hami.to_numpy(answer["result"]), one["data"])
+
+
+@pytest.mark.parametrize(
+    ("backend", "data", "message"),
+    [
+        ("Pad", {"a": np.ones((1, 2)), "b": np.ones((1, 3))}, "all tensors must have the same length along axis -1"),
+        ("Pad(axis=2)", np.ones((1, 2)), "Pad works along axis 2, which float64 [1, 2] does not have"),
+        ("Pad(values='data=300')", np.ones((1, 2), np.uint8), "`data` is uint8, which the padding 300"),
+        ("Pad(values='data=0.5')", np.ones((1, 2), np.int64), "`data` is int64, which the padding 0.5"),
+        ("Pad", "a text", "takes a tensor"),
+    ],
+)
+def test_a_request_that_cannot_be_padded(backend, data, message):
+    with padding(f"{backend}[TestFirst]") as pipe:
+        with pytest.raises(hami.Error, match=re.escape(message)):
+            pipe({"data": data})
+        # The next request is answered.
+        assert hami.to_numpy(pipe({"data": np.zeros((1, 2, 3, 4), np.float32)})["result"]).shape == (1, 2, 3, 4)
+
+
+@pytest.mark.parametrize("values", ["x", "=1", "x=one"])
+def test_values_of_another_form(values):
+    with pytest.raises(hami.ConfigError, match='"values" of Pad takes entries such as "input_ids=1"'):
+        padding(f"Pad(values='{values}')[TestFirst]")
+
+
+def test_the_cost_of_runs_is_learned():
+    """A run takes as long for any number of positions: after some batches, all requests of a batch run together."""
+
+    @hami.register("TestFixedCost")
+    class FixedCost(Engine):
+        def run(self, items: list[Any]) -> None:
+            threading.Event().wait(0.002)
+            super().run(items)
+
+    given = [request(length) for length in (1, 20, 40, 60, 80)]
+    with padding("Pad[TestFixedCost]") as pipe:
+        pipe(given)
+        assert max(count for count, _ in runs) == 1  # nothing is known yet
+        for _ in range(1000):
+            runs.clear()
+            check(FixedCost, given, pipe(given))
+            if runs[0] == (5, 80):
+                break
+    assert runs[0] == (5, 80)
+
+
+def test_many_callers_at_once():
+    failures = []
+    with padding(f"Pad(run_cost={MANY})[TestMasked]", instance_num=3) as pipe:
+
+        def call(seed: int) -> None:
+            random = np.random.default_rng(seed)
+            for _ in range(50):
+                given = request(int(random.integers(1, 40)), first=int(random.integers(1, 1000)))
+                try:
+                    check(Masked, [given], [pipe(given)])
+                except BaseException as error:
+                    failures.append(error)
+
+        threads = [threading.Thread(target=call, args=(seed,)) for seed in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(120)
+    assert not failures
+    assert max(count for count, _ in runs) > 1
