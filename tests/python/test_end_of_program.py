@@ -34,6 +34,26 @@ def test_the_interpreter_exits_even_if_a_backend_does_not_return() -> None:
     assert done.stdout == ""
 
 
+def test_pipes_that_hang_share_the_time_that_the_exit_waits() -> None:
+    script = """
+        import hami._runtime.at_exit
+        hami._runtime.at_exit.GRACE_PERIOD_S = 0.1
+        close = hami.Pipe.close
+
+        def show(pipe, timeout):
+            print("time left" if timeout else "no time left", flush=True)
+            close(pipe, timeout)
+
+        hami.Pipe.close = show
+        pipes = [hami.pipe("Slow") for _ in range(3)]
+        for pipe in pipes:
+            pipe.submit({"data": 1})
+    """
+    done = run_script(slow(3600, script))
+    assert (done.returncode, done.stdout) == (0, "time left\n" + "no time left\n" * 2)
+    assert "these backends did not return within 0.1 s and were abandoned: Slow of node" in done.stderr
+
+
 def test_ctrl_c_during_exit_closes_all_pipes_immediately() -> None:
     script = """
         pipes = [hami.pipe("Slow"), hami.pipe("Slow")]

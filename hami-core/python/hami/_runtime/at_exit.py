@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         def close(self, timeout: float | None = ...) -> None: ...
 
 
-GRACE_PERIOD_S = 10.0  # for requests and inits that are still running when the program exits
+GRACE_PERIOD_S = 10.0  # for all requests and inits together that are still running when the program exits
 
 _open_pipes: weakref.WeakSet[Pipe] = weakref.WeakSet()
 _exiting = False
@@ -42,15 +42,21 @@ def close_at_exit(*pipes: Pipe) -> None:
 
 
 def _close_all() -> None:
+    import time
+
     global _exiting
     _exiting = True
-    timeout = GRACE_PERIOD_S
+    until = time.monotonic() + GRACE_PERIOD_S
+
+    def left() -> float:
+        return max(0.0, until - time.monotonic())
+
     interrupted = []
     for pipe in list(_open_pipes):
         try:
-            pipe.close(timeout)
+            pipe.close(left())  # the requests of the others continue meanwhile
         except KeyboardInterrupt:  # Ctrl-C: do not wait for the other pipes
-            timeout = 0.0
+            until = 0.0
             interrupted.append(pipe)
         except Exception:  # for example a warning that is configured as an error: close the other pipes too
             import traceback
@@ -61,7 +67,7 @@ def _close_all() -> None:
     with suppress(KeyboardInterrupt):
         for pipe in interrupted:
             pipe.close(GRACE_PERIOD_S)  # which continues in the background; it gives running backends one second
-        _core.wait_for_detached_inits(timeout)
+        _core.wait_for_detached_inits(left())
         _core.trace_stop()
 
 

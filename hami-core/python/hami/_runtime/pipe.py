@@ -498,7 +498,7 @@ def _warn_of_abandoned(backends: list[str], timeout: float | None) -> None:
         import warnings
 
         warnings.warn(
-            f"these backends did not return within {timeout} s and were abandoned: {', '.join(backends)}",
+            f"these backends did not return within {timeout:.3g} s and were abandoned: {', '.join(backends)}",
             RuntimeWarning,
             stacklevel=3,
         )
