@@ -58,6 +58,9 @@ class TestLoads(hami.Backend):
         if not held.opened.wait(LONG_S):
             LOADED.add(-1)
             raise TimeoutError("the test has not opened it")
+        if self.word == "broken":
+            LOADED.add(-1)
+            raise RuntimeError("the file of the model is damaged")
 
     def forward(self, batch):
         for item in batch:
@@ -145,6 +148,55 @@ def test_all_requests_for_a_model_that_loads_wait_for_the_same_load(start, load)
             assert [each.result(LONG_S) for each in waiting] == [(200, "a")] * 20
         assert LOADS["a"].count == 1
         assert in_flight(server) == {"a": 0, "b": 0}
+
+
+@pytest.mark.parametrize("before", ["unloaded", "failed", "new"])
+def test_requests_wait_for_a_load_that_a_client_has_asked_for(start, load, tmp_path, before):
+    """So a client that unloads and loads a model loses no request of others after its load has begun."""
+    load("a", opened=True)
+    file = tmp_path / "a.toml"
+    text = '[node]\nbackend = "TestLoads"\nload = "a"\n'
+    file.write_text(text if before == "unloaded" else '[node]\nbackend = "Identity"\n')
+    server = start(str(tmp_path), allow_control=True)
+    assert server.get("/v2/models/a/ready")[0] == 200
+    if before == "unloaded":
+        assert server.post("/v2/repository/models/a/unload", {}) == (200, {})
+        assert infer(server, "a") == (503, '"a" version "1" is unloaded; load it first')
+    elif before == "failed":
+        file.write_text('[node]\nbackend = "TestBroken"\n')
+        assert server.post("/v2/repository/models/a/unload", {})[0] == 200
+        assert server.post("/v2/repository/models/a/load", {})[0] == 500
+        assert infer(server, "a")[0] == 503
+    name = "b" if before == "new" else "a"
+    (tmp_path / f"{name}.toml").write_text(text)
+    LOADS["a"] = Load()
+    with ThreadPoolExecutor(5) as clients:
+        loading = clients.submit(server.post, f"/v2/repository/models/{name}/load", {})
+        assert LOADS["a"].begun.acquire(timeout=LONG_S)
+        waiting = [clients.submit(infer, server, name) for _ in range(4)]
+        until(lambda: in_flight(server)[name] == 4)
+        assert server.get(f"/v2/models/{name}/ready")[0] == 503
+        LOADS["a"].opened.set()
+        assert [each.result(LONG_S) for each in waiting] == [(200, "a")] * 4
+        assert loading.result(LONG_S) == (200, {})
+    assert in_flight(server)[name] == 0
+
+
+def test_requests_that_wait_for_a_load_that_fails_are_answered(start, load, tmp_path):
+    file = tmp_path / "a.toml"
+    file.write_text('[node]\nbackend = "Identity"\n')
+    server = start(str(tmp_path), allow_control=True)
+    assert server.post("/v2/repository/models/a/unload", {}) == (200, {})
+    load("a")
+    file.write_text('[node]\nbackend = "TestLoads"\nload = "a"\nword = "broken"\n')
+    with ThreadPoolExecutor(5) as clients:
+        loading = clients.submit(server.post, "/v2/repository/models/a/load", {})
+        assert LOADS["a"].begun.acquire(timeout=LONG_S)
+        waiting = [clients.submit(infer, server, "a") for _ in range(4)]
+        until(lambda: in_flight(server)["a"] == 4)
+        LOADS["a"].opened.set()
+        assert {each.result(LONG_S)[0] for each in waiting} == {503}
+        assert loading.result(LONG_S)[0] == 500
 
 
 def test_a_request_waits_for_a_load_no_longer_than_its_timeout(start, load):

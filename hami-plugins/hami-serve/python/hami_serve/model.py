@@ -7,8 +7,8 @@
 The registry guards every transition with its lock. A model that becomes ready makes the model that it replaces
 draining. A draining model receives no new request; its pipe is closed when the last request that had begun has ended.
 
-A model that has `on_demand` is loaded again, as a new generation, by the next request for it. This request and all that
-come while it loads are counted in `in_flight` at once, and wait for `loaded`.
+A model that has `on_demand` is loaded again, as a new generation, by the next request for it. Requests that come while
+a model loads, for any reason, are counted in `in_flight` at once, and wait for `loaded`.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Model:
 
     @property
     def is_loading(self) -> bool:
-        """Whether it is not built yet, by a change for which no request waits."""
+        """Whether it is not built yet, by a change that no request has started."""
         return self.state is State.LOADING and self.pipe is None and not self.on_demand
 
     def running_pipe(self) -> hami.Pipe:

@@ -59,7 +59,7 @@ class Registry:
 
         Raises:
             NotFound: There is no such component or version.
-            ModelUnavailable: The model is not ready, and is not loaded by a request.
+            ModelUnavailable: The model neither is ready nor loads, and a request does not load it.
         """
         with self._lock:
             if version is None and drawn is not None:
@@ -81,7 +81,7 @@ class Registry:
             before, model = model, self._next(model.handle.component, model.handle.version, model.version)
             model.on_demand, model.before = True, before
             self._models[model.handle.component][model.handle.version] = model
-        if model.state is not State.READY and not (model.state is State.LOADING and model.on_demand):
+        if model.state not in (State.READY, State.LOADING):
             raise unavailable(model)
         model.in_flight += 1
         self._ticks += 1
@@ -213,10 +213,7 @@ class Registry:
     # ---- changes ----
 
     def new(self, component: str, version: str, what: Version) -> Model:
-        """Return a new generation, and show it as loading if its place is free.
-
-        Requests wait for it if they would have loaded the model that is shown now.
-        """
+        """Return a new generation, and show it as loading if its place is free: requests then wait for it."""
         with self._lock:
             if self.closed:
                 raise hami.PipeClosed(CLOSED)
@@ -481,7 +478,6 @@ def unavailable(model: Model) -> ModelUnavailable:
         error = ModelUnavailable(f"{name} failed to load: {model.reason}")
         return with_text(error, f"{name} {load_failed(model.reason)}")
     what = {
-        State.LOADING: "is loading; try again later",
         State.DRAINING: "is being removed",
         State.UNLOADED: "is unloaded; load it first",
     }[model.state]
