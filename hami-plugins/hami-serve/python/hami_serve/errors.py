@@ -9,7 +9,7 @@ import hami
 
 
 class ModelUnavailable(hami.RequestError):
-    """The model is known and cannot run a request now: it is loading, was unloaded, or failed to load."""
+    """The model is known and cannot run a request now: it was unloaded, or failed to load."""
 
 
 class LoadFailed(hami.Error):
@@ -30,6 +30,14 @@ class ControlDisabled(hami.RequestError):
 
 class TooLarge(BadRequest):
     """A request is larger than the server accepts."""
+
+
+class UnknownContentCoding(BadRequest):
+    """The body of a request is compressed in a way that the server does not know."""
+
+
+class UnknownTransferCoding(BadRequest):
+    """A request came in a transfer coding that the server does not know."""
 
 
 class Overloaded(hami.RequestError):
@@ -57,6 +65,8 @@ class Status(NamedTuple):
 
 STATUSES: tuple[tuple[type[BaseException], Status], ...] = (  # the first class that fits counts
     (TooLarge, Status(413, "RESOURCE_EXHAUSTED")),
+    (UnknownContentCoding, Status(415, "INVALID_ARGUMENT")),
+    (UnknownTransferCoding, Status(501, "UNIMPLEMENTED")),
     (ControlDisabled, Status(403, "PERMISSION_DENIED")),
     (Overloaded, Status(503, "RESOURCE_EXHAUSTED")),
     (ModelUnavailable, Status(503, "UNAVAILABLE")),

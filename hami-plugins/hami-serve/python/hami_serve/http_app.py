@@ -21,7 +21,7 @@ from hami_serve import describing, openapi
 from hami_serve.access import Gate
 from hami_serve.budget import Lease
 from hami_serve.datatypes import array_of_bytes
-from hami_serve.errors import BadRequest, Overloaded, load_failed, short
+from hami_serve.errors import BadRequest, Overloaded, UnknownContentCoding, load_failed, short
 from hami_serve.failures import log_rejected, report
 from hami_serve.http_body import SHORT, ClientLeft, UntilClientLeaves, off_loop, read_body
 from hami_serve.http_generate import EventStream, event, parse_generate, render_generated
@@ -46,7 +46,10 @@ from hami_serve.serving import Serving
 MAX_BODY = 64 << 20  # bytes of a request, by default
 LEASE = "hami_serve.lease"  # a key of a scope: what the request has of the memory of open requests
 JSON_COST = 8  # bytes of objects for a byte of JSON while it is converted: a float of 4 characters has 32
-RETRY_AFTER = "1"  # seconds
+HEADERS: dict[type[BaseException], dict[str, str]] = {  # of answers to requests that fail
+    Overloaded: {"Retry-After": "1"},  # seconds
+    UnknownContentCoding: {"Accept-Encoding": "gzip, deflate"},
+}
 CLIENT_LEFT = 499  # only access logs show it
 REQUEST_ID = "hami_serve.id"  # in a scope: the id that a client has given to its request
 STOPPING = "the server is stopping, and the request did not end in time; send it to another server"
@@ -420,7 +423,7 @@ class Endpoint:
 
 def _error(error: BaseException, scope: Scope) -> Response:
     status, body = _report(error, scope)
-    headers = {"Retry-After": RETRY_AFTER} if isinstance(error, Overloaded) else None
+    headers = next((each for kind, each in HEADERS.items() if isinstance(error, kind)), None)
     return Response(body, status, headers, "application/json")
 
 

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from hami_serve.budget import Lease
-from hami_serve.errors import BadRequest, TooLarge, short
+from hami_serve.errors import BadRequest, TooLarge, UnknownContentCoding, UnknownTransferCoding, short
 
 T = TypeVar("T")
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -19,6 +19,8 @@ Headers = Mapping[bytes, bytes]  # names in lower case
 EXTENSION = "hami_serve"  # of ASGI: the server takes views as parts of an answer, and gives a large body under `body`
 SHORT = 1 << 14  # bytes of JSON that are parsed on the loop
 READ, EXPANDED = 1 << 14, 1 << 18  # bytes of a compressed body, and of what they become, of one step
+ENCODINGS = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "deflate"}
+MAX_MEMBERS = 1 << 16  # of a body of gzip, which may be empty: each costs a new decompressor
 THREADS = 2  # that expand and convert: others wait, so that few bodies are large in memory at a time
 WATCH_AFTER_S = 0.01  # most requests end before, and need no task that waits for the client to leave
 
@@ -39,6 +41,7 @@ async def read_body(
     scope: Scope, receive: Receive, headers: Headers, limit: int, lease: Lease
 ) -> bytes | bytearray | memoryview:
     """Return the body, expanded if it is compressed; at most `limit` bytes, which are charged to `lease` first."""
+    encoding = _encoding(scope)
     declared = headers.get(b"content-length", b"0")
     length = int(declared.lstrip(b"0")[:20] or b"0") if declared.isdigit() else limit + 1
     if length > limit:
@@ -60,11 +63,8 @@ async def read_body(
     if len(body) > limit:
         raise TooLarge(f"the body has more than the {limit} bytes that this server accepts")
     lease.resize(len(body))
-    encoding = headers.get(b"content-encoding", b"identity").strip().lower().decode("latin-1")
-    if encoding in ("identity", ""):
+    if encoding is None:
         return body
-    if encoding not in ("gzip", "deflate"):
-        raise BadRequest(f"the Content-Encoding is {short(encoding)}; this server accepts gzip and deflate")
     expanded = await off_loop(expand, body, encoding, limit, lease)
     lease.resize(len(expanded))
     return expanded
@@ -78,18 +78,55 @@ async def _part(receive: Receive) -> tuple[bytes | bytearray | memoryview, bool]
     return message.get("body", b""), message.get("more_body", False)
 
 
+def _encoding(scope: Scope) -> str | None:
+    """Return how the body is compressed.
+
+    Raises:
+        UnknownTransferCoding: It is also coded in a way that the server does not undo.
+        UnknownContentCoding: As above, by the client itself.
+    """
+    transfer = _listed(scope, b"transfer-encoding")
+    if transfer not in ([], ["chunked"]):
+        raise UnknownTransferCoding(
+            f"the Transfer-Encoding is {short(', '.join(transfer))}; this server accepts chunked; name the compression "
+            "of a body in Content-Encoding"
+        )
+    given = [each for each in _listed(scope, b"content-encoding") if each != "identity"]
+    if not given:
+        return None
+    if len(given) > 1 or given[0] not in ENCODINGS:
+        raise UnknownContentCoding(
+            f"the Content-Encoding is {short(', '.join(given))}; this server accepts one of gzip and deflate"
+        )
+    return ENCODINGS[given[0]]
+
+
+def _listed(scope: Scope, name: bytes) -> list[str]:
+    """Return the elements of a header, which may be in several fields."""
+    fields = b",".join(value for key, value in scope["headers"] if key == name).decode("latin-1").lower()
+    return [each for element in fields.split(",") if (each := element.strip(" \t"))] if fields else []
+
+
 def expand(body: bytes | bytearray | memoryview, encoding: str, limit: int, lease: Lease) -> bytearray:
     """Decompress in pieces, and stop as soon as the result exceeds the limit, or what the server has for it."""
-    expander = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16 if encoding == "gzip" else zlib.MAX_WBITS)
+    expander = _expander(encoding)
     expanded = bytearray()
+    members = 1
     for start in range(0, len(body), READ):
         rest: bytes | memoryview = memoryview(body)[start : start + READ]
-        while rest and not expander.eof:
+        while rest:
+            if expander.eof:
+                if encoding != "gzip":
+                    raise BadRequest(f"the body has bytes after the end of its {encoding}")
+                if members == MAX_MEMBERS:
+                    raise BadRequest(f"the body has more than {MAX_MEMBERS} members of gzip")
+                expander, members = _expander(encoding), members + 1
             try:
                 piece = expander.decompress(rest, EXPANDED)
             except zlib.error as error:
-                raise BadRequest(f"the body is not valid {encoding}: {error}") from None
-            rest = expander.unconsumed_tail
+                what = "the body is" if members == 1 else f"member {members} of the body is"
+                raise BadRequest(f"{what} not valid {encoding}: {error}") from None
+            rest = expander.unused_data if expander.eof else expander.unconsumed_tail
             if len(expanded) + len(piece) > limit:
                 raise TooLarge(f"the expanded body has more than the {limit} bytes that this server accepts")
             lease.add(len(piece))
@@ -97,6 +134,10 @@ def expand(body: bytes | bytearray | memoryview, encoding: str, limit: int, leas
     if not expander.eof:
         raise BadRequest(f"the body is truncated {encoding}")
     return expanded
+
+
+def _expander(encoding: str) -> zlib._Decompress:
+    return zlib.decompressobj(wbits=zlib.MAX_WBITS | 16 if encoding == "gzip" else zlib.MAX_WBITS)
 
 
 class UntilClientLeaves:

@@ -18,11 +18,13 @@ ERRORS = {
     "404": "There is no such model or version.",
     "408": "The rest of the body did not come in time.",
     "413": "The request is larger than this server accepts.",
+    "415": "The body has a content coding that this server does not know.",
     "429": "The queue of the model is full.",
+    "501": "The request came in a transfer coding that this server does not know.",
     "503": "The model or the server is not ready.",
     "504": "The timeout of the request has passed.",
 }
-BODY = ("400", "408", "413", "503")  # errors of every request with a body
+BODY = ("400", "408", "413", "415", "501", "503")  # errors of every request with a body
 VERSIONED = {"": ("name",), "/versions/{version}": ("name", "version")}
 
 
