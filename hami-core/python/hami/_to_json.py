@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 
 
 def to_json(value: Any) -> Any:
-    """Return a result as dicts, lists, text and numbers that JSON has, for `json.dumps` or the handler of a web framework.
+    """Return a result as what JSON has, for `json.dumps` or the handler of a web framework.
 
     >>> hami.to_json({"score": float("nan"), "box": (1, 2.5), "raw": b"ab"})
     {'score': None, 'box': [1, 2.5], 'raw': {'base64': 'YWI='}}
 
-    Arrays and tensors of any package become nested lists, and bytes their base64. JSON has no NaN and no infinities: NaN
-    is None, and infinities are the texts "Infinity" and "-Infinity". The keys of dicts become text, except None and
-    ints, and a set is a sorted list.
+    Arrays and tensors of any package become nested lists, and bytes their base64. JSON has no NaN and no infinities:
+    NaN is None, and infinities are the texts "Infinity" and "-Infinity". The keys of dicts become text, except None
+    and ints, and a set is a sorted list.
 
     Args:
         value: A request, its `result`, or any other value.

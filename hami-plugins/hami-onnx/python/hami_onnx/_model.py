@@ -9,7 +9,6 @@ import hami
 import onnxruntime
 from hami_model_check.joining import Joining
 from hami_model_check.row_watch import RowWatch
-
 from hami_tensor.values import Cast
 
 from hami_onnx._ort_values import run_with_values

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 from hami import FilePath
 from hami_model_check.onnx import OnnxLimits
-
 from hami_tensor.values import checked_cast
 
 from hami_onnx._joining import join_rows, prove_ahead
