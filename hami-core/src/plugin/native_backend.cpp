@@ -9,6 +9,7 @@
 #include "plugin/handles.hpp"
 #include "plugin/native_class.hpp"
 #include "plugin/plugin_call.hpp"
+#include "registry/by_device.hpp"
 #include "sync/blocking.hpp"
 
 namespace hami {
@@ -150,9 +151,10 @@ class NativeBackend final : public Backend {
     call("inject_dependency", [&] { return cls_.inject_dependency(self_, injected_.back().get()); });
   }
 
-  // The planner absorbs only classes of the same plugin.
+  // The planner absorbs only classes of the same plugin. No data moves to a device between two backends that are one.
   void absorb_(BackendPtr next) override {
-    auto* const native = dynamic_cast<NativeBackend*>(next.get());
+    const BackendPtr host = for_cpu_memory(next);
+    auto* const native = dynamic_cast<NativeBackend*>(host.get());
     if (!native || !cls_.absorb) return Backend::absorb_(std::move(next));
     {
       const GlobalLock lock = lock_language();

@@ -61,6 +61,7 @@ class ByDevice final : public Backend {
   ByDevice(DeviceChoice choice, BackendPtr host) : choice_(choice), host_(std::move(host)) {}
 
   bool acquires_gil() const noexcept override { return host_->acquires_gil(); }
+  const BackendPtr& host() const noexcept { return host_; }
 
  private:
   struct Built {
@@ -171,6 +172,11 @@ class ByDevice final : public Backend {
 BackendPtr choose_by_device(DeviceChoice choice, BackendPtr host) {
   if (choice == DeviceChoice::kNone) return host;
   return std::make_shared<ByDevice>(choice, std::move(host));
+}
+
+BackendPtr for_cpu_memory(BackendPtr backend) {
+  const auto* const by_device = dynamic_cast<const ByDevice*>(backend.get());
+  return by_device ? by_device->host() : backend;
 }
 
 }  // namespace hami

@@ -10,4 +10,7 @@ namespace hami {
 // It gets the parameters of `host`, and `device`, such as "cuda:0". For kNone, the result is `host` itself.
 BackendPtr choose_by_device(DeviceChoice choice, BackendPtr host);
 
+// The backend for CPU memory of one that choose_by_device made; any other backend is returned as it is.
+BackendPtr for_cpu_memory(BackendPtr backend);
+
 }  // namespace hami

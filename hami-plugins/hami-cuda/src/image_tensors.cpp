@@ -93,6 +93,8 @@ class CvtColorTensor final : public ImageBackend {
 // (data * scale - mean) / std is data * factor + offset with factor = scale / std and offset = -mean / std.
 class NormalizeTensor final : public ImageBackend {
  public:
+  static constexpr const char* kForDevice = "cuda";
+
   NormalizeTensor() : ImageBackend("NormalizeTensor") {}
 
  private:

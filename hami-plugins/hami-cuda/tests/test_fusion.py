@@ -108,3 +108,12 @@ def test_the_description_shows_what_is_fused():
     with hami.pipe({**config, "fuse": False}) as pipe:
         (chain,) = pipe.describe()["nodes"]["default"]["backends"]
         assert not any(each["absorbed"] for each in chain["children"])
+
+
+def test_the_normalization_of_images_in_cpu_memory_goes_to_the_device_where_the_data_is_there():
+    pytest.importorskip("hami_image", reason="hami-image is not installed")
+    normalize = "NormalizeTensor(mean='1,2,3',std=2,scale=3)"
+    (on_device,) = results(normalize, pictures((1, 3, 20, 30)))
+    with hami.pipe(normalize) as pipe:
+        on_cpu = hami.to_numpy(pipe(pictures((1, 3, 20, 30))[0])["result"])
+    np.testing.assert_allclose(on_device, on_cpu, rtol=1e-6)

@@ -27,13 +27,19 @@ def image() -> np.ndarray:
 
 @pytest.fixture
 def run():
-    """run("Backend", {parameters}, data=…, other_key=…) builds a pipe, sends one request and returns it."""
+    """run("Backend", {parameters}, data=…, other_key=…) builds a pipe, sends one request and returns it.
+
+    A `result` that is a hami.Tensor is returned as an array.
+    """
     pipes = []
 
     def run(backend: str, params: dict | None = None, **request):
         pipe = hami.pipe({"backend": backend, **(params or {})})
         pipes.append(pipe)
-        return pipe(request)
+        request = pipe(request)
+        if isinstance(request["result"], hami.Tensor):
+            request["result"] = hami.to_numpy(request["result"])
+        return request
 
     yield run
     for pipe in pipes:

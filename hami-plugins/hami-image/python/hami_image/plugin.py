@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pluggy
@@ -11,12 +12,11 @@ hookimpl = pluggy.HookimplMarker("hami")
 
 @hookimpl
 def hami_register(registry: Any) -> None:
+    registry.add_library(Path(__file__).with_name("image.so"))
     registry.add("CropMat", "hami_image.crop_mat:CropMat")
     registry.add("CvtColorMat", "hami_image.cvt_color_mat:CvtColorMat")
     registry.add("DecodeMat", "hami_image.decode_mat:DecodeMat")
     registry.add("LetterBoxMat", "hami_image.letter_box_mat:LetterBoxMat")
-    registry.add("Mat2Tensor", "hami_image.mat_to_tensor:Mat2Tensor")
-    registry.add("NormalizeTensor", "hami_image.normalize_tensor:NormalizeTensor")
     registry.add("ResizeMat", "hami_image.resize_mat:ResizeMat")
     registry.add("Tensor2Mat", "hami_image.tensor_to_mat:Tensor2Mat")
     registry.add("TopLeftResizeMat", "hami_image.top_left_resize_mat:TopLeftResizeMat")
