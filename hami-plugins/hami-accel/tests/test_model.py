@@ -349,9 +349,33 @@ def test_closing_ends_running_and_queued_tasks(gate):
         model.wait(tickets[0], 60)
 
 
+@pytest.mark.parametrize("wrong", ["1", [1], float("nan"), 1j], ids=repr)
+@pytest.mark.parametrize("clock", ["virtual", "real"])
+def test_a_time_that_is_not_a_number_is_named(wrong, clock):
+    with AccelModel(SimModel("net", [100]), 2, device=SimDevice(clock=clock)) as model:
+        ticket = model.start(x())
+        for call in (
+            lambda: model.infer(x(), timeout=wrong),
+            lambda: model.infer(x(), deadline=wrong),
+            lambda: model.start(x(), deadline=wrong),
+            lambda: ticket.wait(wrong),
+        ):
+            with pytest.raises(InputError, match=r"net: (timeout|deadline) must be a number of seconds, got"):
+                call()
+        ticket.wait(10**400)
+        model.infer(x(), deadline=10**400, timeout=10**400)
+        model.infer(x(), timeout=np.float32(60))
+        for cores in (3, [[0]]):
+            with pytest.raises(InputError, match="cores must be some of 0 to 0"):
+                model.set_scheduling(cores)
+        with pytest.raises(hami.ConfigError, match="max_time_per_fc must be microseconds"):
+            AccelModel(SimModel("net", [100]), device=SimDevice(), max_time_per_fc=wrong)
+        assert model.summary()["slots"] == ["idle", "idle"]
+
+
 def test_an_impossible_deadline_is_rejected_before_the_start(virtual):
     model = virtual(100, 200)
-    for deadline in (0, -1, 0.0002, float("nan")):
+    for deadline in (0, -1, 0.0002, -(10**400)):
         with pytest.raises(hami.DeadlineExceeded, match="cannot be met"):
             model.start(x(), deadline=deadline)
     assert model.device.history == []

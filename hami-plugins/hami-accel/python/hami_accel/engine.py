@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import logging
+import os
 import threading
 import time
 import weakref
@@ -34,6 +35,7 @@ class Engine(abc.ABC):
 
     def __init__(self, device: Device, *, ageing: float | None, call_timeout: float | None, preempt: bool) -> None:
         self.device = device
+        self.process = os.getpid()  # with the threads of its workers
         self.call_timeout = call_timeout
         self._abort = preempt and device.capabilities.abort
         self._lock = threading.Lock()
@@ -202,13 +204,16 @@ class ThreadEngine(Engine):
                 if at_once:
                     self._wake_napping(task)
             ended = self._take_ended()
-        notify(ended)
-        if first is not None:
-            self._drive(core, first, task)
+        if first is None:
+            notify(ended)
+        else:
+            self._drive(core, first, task, ended)
 
     def wait(self, task: Task, timeout: float | None) -> bool:
         if task.state is DONE:
             return True
+        for duty in _duties.of_thread:
+            duty.give_up()
         if task.deadline is None and timeout is None:
             self._help(task)
             return task.wait(None)
@@ -250,8 +255,7 @@ class ThreadEngine(Engine):
             else:
                 return
             first, ended = self._next_task(core, task), self._take_ended()
-        notify(ended)
-        self._drive(core, first, task)
+        self._drive(core, first, task, ended)
 
     def _wake_worker(self, core: int, at_once: bool) -> None:
         worker = self._workers[core]
@@ -261,14 +265,24 @@ class ThreadEngine(Engine):
             threading.Thread(target=worker.work, args=(weakref.ref(self), core), name=name, daemon=True).start()
         worker.wake(at_once)
 
-    def begin_work(self, worker: Worker, core: int) -> None:
-        """Drive a core on the thread of its worker, if it is still wanted."""
+    def begin_work(self, worker: Worker, core: int) -> bool:
+        """Drive a core on the thread of its worker, if it is still wanted. Return False if it is replaced for good."""
         with self._lock:
             if not worker.begin():
-                return
+                return True
             first, ended = self._next_task(core, None), self._take_ended()
-        notify(ended)
-        self._drive(core, first, None)
+        self._drive(core, first, None, ended)
+        return self._workers[core] is worker
+
+    def leave_core(self, core: int, drives: bool) -> None:
+        """Give a core to another thread, because this one will wait. `drives`: it has the next task of the core."""
+        with self._lock:
+            worker = self._workers[core]
+            if worker is not None and worker.thread == threading.get_ident():
+                self._workers[core] = None
+                drives = drives or worker.wanted
+            if drives:
+                self._wake_worker(core, at_once=True)
 
     def _next_task(self, core: int, until: Task | None) -> Task | None:
         """Return the task whose function-call this thread runs next; None: it leaves the core. The lock is held."""
@@ -282,18 +296,31 @@ class ThreadEngine(Engine):
             return None
         return task
 
-    def _drive(self, core: int, task: Task | None, until: Task | None) -> None:
-        """Run function-calls on a core, first that of `task`, until nothing is left to run, or `until` is done."""
+    def _drive(self, core: int, task: Task | None, until: Task | None, ended: list[Task]) -> None:
+        """Run function-calls on a core, first that of `task`, until nothing is left to run, or `until` is done.
+
+        `ended` are tasks whose callers do not know it yet.
+        """
+        duty = None
         try:
-            while task is not None:
+            while True:
+                if any(each.has_callbacks for each in ended):
+                    duty = _Duty(self, core, drives=task is not None)
+                    with duty:
+                        notify(ended)
+                    if duty.given_up:
+                        return
+                else:
+                    notify(ended)
+                if task is None:
+                    return
                 ended_call = self._run_call(task, core)
                 with self._lock:
                     self._settle(*ended_call)
                     task, ended = self._next_task(core, until), self._take_ended()
-                notify(ended)
         except BaseException:  # Ctrl-C in a caller: the worker goes on, also with the function-call that runs
             with self._lock:
-                if self._driven[core]:
+                if task is not None and self._driven[core] and not (duty and duty.given_up):
                     self._wake_worker(core, at_once=True)
             raise
 
@@ -320,6 +347,37 @@ class ThreadEngine(Engine):
                 raise
             error = raised if isinstance(raised, Exception) else _as_error(task, raised)
         return task, core, self.now() - task.began, answered, error
+
+
+class _Duty:
+    """A core that a thread drives, or is the worker of, while it runs callbacks.
+
+    A callback that waits for a task, also of another device, gives up the cores of its thread: that task, or one before
+    it, may need them.
+    """
+
+    def __init__(self, engine: ThreadEngine, core: int, *, drives: bool) -> None:
+        self._engine, self._core, self._drives = engine, core, drives
+        self.given_up = False
+
+    def __enter__(self) -> None:
+        _duties.of_thread.append(self)
+
+    def __exit__(self, *exception: object) -> None:
+        _duties.of_thread.remove(self)
+
+    def give_up(self) -> None:
+        if not self.given_up:
+            self.given_up = True
+            self._engine.leave_core(self._core, self._drives)
+
+
+class _Duties(threading.local):
+    def __init__(self) -> None:
+        self.of_thread: list[_Duty] = []
+
+
+_duties = _Duties()
 
 
 def _as_error(task: Task, raised: BaseException) -> DeviceError:

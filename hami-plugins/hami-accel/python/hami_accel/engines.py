@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 from hami_accel.device import Device
@@ -9,6 +10,14 @@ from hami_accel.engine import DEFAULT_AGEING, DEFAULT_CALL_TIMEOUT, Engine, Thre
 from hami_accel.virtual_engine import VirtualEngine
 
 _engines_lock = threading.Lock()
+
+
+def _reset_after_fork() -> None:
+    global _engines_lock
+    _engines_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 def engine_of(
@@ -20,6 +29,8 @@ def engine_of(
 ) -> Engine:
     """Return the engine of a device, which all its models share; the first call creates it with these settings.
 
+    A forked child has another one.
+
     Args:
         device: the device.
         ageing: seconds that a task of a lower level waits at most; None: as long as it takes.
@@ -28,7 +39,7 @@ def engine_of(
     """
     with _engines_lock:
         engine: Engine | None = device._engine
-        if engine is None:
+        if engine is None or engine.process != os.getpid():
             kind = ThreadEngine if device.clock is None else VirtualEngine
             engine = kind(device, ageing=ageing, call_timeout=call_timeout, preempt=preempt)
             device._engine = engine

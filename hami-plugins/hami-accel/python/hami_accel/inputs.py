@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -33,6 +34,21 @@ def write_inputs(inputs: Any, specs: Sequence[TensorSpec], buffers: Buffers, mod
             target[...] = array
         else:  # unchecked: the same number of bytes
             np.copyto(target.reshape(-1).view(np.uint8), array.reshape(-1).view(np.uint8))
+
+
+def seconds(value: Any, name: str, model: str) -> float | None:
+    """Return a time that a caller gives; None for none and for an infinite one. Raises InputError for other objects."""
+    if value is None:
+        return None
+    try:
+        found = math.nan if isinstance(value, str) else float(value)
+    except OverflowError:  # an integer beyond any float
+        found = math.inf if value > 0 else -math.inf
+    except (TypeError, ValueError):
+        found = math.nan
+    if math.isnan(found):
+        raise InputError(f"{model}: {name} must be a number of seconds, got {value!r}")
+    return None if found == math.inf else found
 
 
 def as_array(value: Any, name: str, model: str) -> NDArray[Any]:

@@ -15,7 +15,7 @@ import hami
 from hami_accel.device import Device, LoadOptions
 from hami_accel.engines import engine_of
 from hami_accel.errors import InputError, ModelClosed, WaitTimeout
-from hami_accel.inputs import as_array, write_inputs
+from hami_accel.inputs import as_array, seconds, write_inputs
 from hami_accel.packed import PackedModel, is_packed, open_packed
 from hami_accel.platform import Platform
 from hami_accel.report import durations_text, print_summary
@@ -70,7 +70,7 @@ class AccelModel:
         self._slots.close()
         if not isinstance(n_task, int) or not 1 <= n_task <= 4096:
             raise hami.ConfigError(f"n_task must be a number of slots from 1 to 4096, got {n_task!r}")
-        if not 0 <= max_time_per_fc < math.inf:
+        if not isinstance(max_time_per_fc, (int, float)) or not 0 <= max_time_per_fc < math.inf:
             raise hami.ConfigError(f"max_time_per_fc must be microseconds, or 0 to not split, got {max_time_per_fc!r}")
         self.device = device if isinstance(device, Device) else Platform().device(device)
         self.file = os.fspath(source) if isinstance(source, (str, os.PathLike)) else type(source).__name__
@@ -156,6 +156,7 @@ class AccelModel:
             SlotError: nothing was started in the slot, or another caller waits or has waited for the task.
             hami.DeadlineExceeded, concurrent.futures.CancelledError, DeviceError, SlotLost, ModelClosed: how it ended.
         """
+        timeout = seconds(timeout, "timeout", self.name)
         if not isinstance(ticket, Ticket):
             ticket = self._slots.running(self._slot(ticket))
         self._slots.claim(ticket, self)
@@ -180,6 +181,7 @@ class AccelModel:
         the call raises before the task has ended, as after `timeout`, the task is cancelled. Its slot is idle again
         when the task has ended.
         """
+        timeout = seconds(timeout, "timeout", self.name)
         ticket = self._prepare(inputs, None, priority, deadline)
         try:
             self._engine.submit(ticket._task, inline=timeout is None)
@@ -241,8 +243,11 @@ class AccelModel:
             InputError: a core or the priority does not exist.
             SlotError: the slot does not exist.
         """
-        allowed = None if cores is None else frozenset(cores)
         count = self.device.capabilities.cores
+        try:
+            allowed = None if cores is None else frozenset(cores)
+        except TypeError:  # not iterable, or of lists
+            allowed = frozenset()
         if allowed is not None and not (allowed and allowed <= frozenset(range(count))):
             raise InputError(f"{self.name}: cores must be some of 0 to {count - 1} of {self.device.name}, got {cores}")
         if priority is not None:
@@ -346,7 +351,7 @@ class AccelModel:
         """Check a call, occupy a slot and fill its buffers. If it raises, the slot is idle."""
         if priority is not None:
             self._check_priority(priority)
-        if deadline is not None:
+        if (deadline := seconds(deadline, "deadline", self.name)) is not None:
             self._check_deadline(deadline)
         target = self._slots.occupy(slot)
         try:
@@ -367,6 +372,7 @@ class AccelModel:
             raise
 
     def _slot(self, number: int) -> Slot:
+        self._slots.require_process()
         if self._slots.closed:
             raise ModelClosed(f"{self.name}: the model is closed; create another AccelModel")
         return self._slots.get(number)

@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import enum
 import operator
+import os
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import CancelledError
@@ -99,6 +100,7 @@ class Ticket:
 
         A task that runs ends at the next border between function-calls, or at once if the device can abort.
         """
+        self._model._slots.require_process()
         return self._model._engine.cancel(self._task)
 
     def wait(self, timeout: float | None = None) -> Any:
@@ -106,7 +108,14 @@ class Ticket:
         return self._model.wait(self, timeout)
 
     def add_done_callback(self, callback: Callable[[Ticket], object]) -> None:
-        """Call `callback(ticket)` when the task has ended, on the thread that ends it; now if it has ended."""
+        """Call `callback(ticket)` when the task has ended, on the thread that ends it; now if it has ended.
+
+        Raises:
+            TypeError: `callback` cannot be called.
+        """
+        if not callable(callback):
+            raise TypeError(f"{self._model.name}: a done-callback is called, got {type(callback).__name__}")
+        self._model._slots.require_process()
         self._model._engine.add_callback(self._task, lambda _: callback(self))
 
     def __await__(self) -> Generator[Any, None, Any]:
@@ -159,6 +168,7 @@ class SlotTable:
         self.name = name  # of the model, for messages
         self.closed = False
         self._slots = slots
+        self._process = os.getpid()
         self._next = 0  # the slot after that of the last start
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)  # a slot of a closed table has changed
@@ -168,6 +178,14 @@ class SlotTable:
 
     def __len__(self) -> int:
         return len(self._slots)
+
+    def require_process(self) -> None:
+        """Raise ModelClosed in a forked child: it has neither the threads nor the device of its parent."""
+        if os.getpid() != self._process:
+            raise ModelClosed(
+                f"{self.name}: the model is of process {self._process}, which has forked this one; create another "
+                "AccelModel after the fork"
+            )
 
     def get(self, number: int) -> Slot:
         """Return a slot by its number."""
@@ -182,6 +200,7 @@ class SlotTable:
     def occupy(self, number: int | None) -> Slot:
         """Make an idle slot FILLING and return it; None: any idle one, those with bound buffers last."""
         target = None if number is None else self.get(number)
+        self.require_process()
         with self._lock:
             if self.closed:
                 raise self._is_closed()
@@ -229,6 +248,7 @@ class SlotTable:
         slot = ticket._slot
         if ticket._model is not model:
             raise SlotError(f"{self.name}: the ticket is of the model {ticket._model.name}; wait there")
+        self.require_process()
         with self._lock:
             if ticket._waited or slot.ticket is not ticket or slot.state is not RUNNING:
                 raise SlotError(f"{self.name}: another caller waits or has waited for this task of slot {ticket.slot}")
@@ -269,7 +289,12 @@ class SlotTable:
             self._changed.notify_all()
 
     def close(self) -> list[Task] | None:
-        """Let no caller occupy a slot any more. Return the tasks that have not ended; None: it is closed already."""
+        """Let no caller occupy a slot any more. Return the tasks that have not ended; None: it is closed already.
+
+        A forked child closes nothing: its parent uses the model.
+        """
+        if os.getpid() != self._process:
+            return None
         with self._lock:
             if self.closed:
                 return None

@@ -122,6 +122,10 @@ class Task:
         assert self.state is not DONE, "a task ends once"
         self.error, self.state, self.call = error, DONE, None
 
+    @property
+    def has_callbacks(self) -> bool:
+        return bool(self._callbacks)
+
     def notify(self) -> KeyboardInterrupt | None:
         """Wake waiting threads and run the callbacks. Return Ctrl-C, if it came meanwhile."""
         callbacks, self._callbacks = self._callbacks, []

@@ -17,9 +17,10 @@ class Worker:
     sleep until it is woken, but for a short time, and then looks itself whether it is wanted.
     """
 
-    __slots__ = ("_baton", "napping", "replaced", "wanted", "woken")
+    __slots__ = ("_baton", "napping", "replaced", "thread", "wanted", "woken")
 
     def __init__(self) -> None:
+        self.thread = 0  # number of its thread, once that runs
         self.wanted = False  # it shall drive the core; a waiting caller can do that instead, and unset this
         self.replaced = False  # a waiting caller did that since the worker last looked
         self.napping = False  # it looks again after _NAP_S
@@ -42,17 +43,19 @@ class Worker:
         return wanted
 
     def work(self, reference: weakref.ref[Driver], core: int) -> None:
-        """Drive the core whenever it is wanted, until the engine was freed."""
+        """Drive the core whenever it is wanted, until the engine was freed or has another worker for the core."""
+        self.thread = threading.get_ident()
         while True:
             self._baton.acquire(timeout=_NAP_S if self.napping else _SLEEP_S)
             engine = reference()
             if engine is None:
                 return
-            engine.begin_work(self, core)
+            if not engine.begin_work(self, core):
+                return
             del engine  # a worker that waits does not keep it alive
 
 
 class Driver(Protocol):
     """The engine, for its workers."""
 
-    def begin_work(self, worker: Worker, core: int) -> None: ...
+    def begin_work(self, worker: Worker, core: int) -> bool: ...
