@@ -259,12 +259,15 @@ def test_sigterm_does_not_wait_for_a_load_that_hangs(tmp_path, workers):
 
 
 def test_a_load_that_fails_after_sigterm_is_no_failure_of_the_server(tmp_path):
-    with starting(tmp_path) as (process, port), closing(http.client.HTTPConnection("127.0.0.1", port)) as client:
+    with (
+        starting(tmp_path) as (process, port),
+        closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as client,
+    ):
         client.request("POST", "/v2/models/Loads/infer", BODY)  # it waits for the model, and the server for it
         process.send_signal(signal.SIGTERM)
         with suppress(ConnectionError):
             while True:  # until the server listens no more
-                socket.create_connection(("127.0.0.1", port)).close()
+                socket.create_connection(("127.0.0.1", port), timeout=60).close()
         (tmp_path / "broken").touch()
         (tmp_path / "open").touch()
         assert client.getresponse().status == 503

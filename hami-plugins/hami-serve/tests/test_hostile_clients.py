@@ -87,6 +87,35 @@ def test_a_head_without_end_is_answered_with_431(start):
     assert server.post("/v2/models/any/infer", REQUEST)[0] == 200
 
 
+@pytest.mark.parametrize(
+    ("head", "status", "error"),
+    [
+        (b"GET /v2 HTTP/1.1\r\n\r\n", 400, "a request in HTTP/1.1 has one header Host, got 0"),
+        (b"GET /v2 HTTP/1.1\r\nHost: evil\r\nhost: x\r\n\r\n", 400, "a request in HTTP/1.1 has one header Host, got 2"),
+        (b"GET /v2 HTTP/1.0\r\nHost: a\r\nHost: a\r\n\r\n", 400, "a request in HTTP/1.1 has one header Host, got 2"),
+        (b"GET /v2 HTTP/2.0\r\nHost: x\r\n\r\n", 505, "the request is in HTTP/2.0, and this server speaks HTTP/1.1"),
+    ],
+)
+def test_a_head_of_another_version_or_without_one_host_is_rejected(start, head, status, error):
+    """RFC 9112, 3.2: a proxy could understand such a request as one for another host."""
+    assert answer_of(start({"any": "Identity"}).port, head) == (status, error)
+
+
+def test_space_after_the_value_of_a_header_does_not_belong_to_it(start):
+    """RFC 9110, 5.5."""
+    server = start({"any": "Identity"})
+    body = json.dumps(REQUEST)
+    headers = {"Content-Length": f"{len(body)} \t", "Inference-Header-Content-Length": f"{len(body)}  "}
+    assert server.post("/v2/models/any/infer", body.encode(), headers)[0] == 200
+    headers = {"Content-Length": f"{len(body)}", "Expect": "100-continue ", "Content-Encoding": "identity "}
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    connection.request("POST", "/v2/models/any/infer", headers=headers)
+    assert connection.sock.recv(25) == b"HTTP/1.1 100 Continue\r\n\r\n"
+    connection.send(body.encode())
+    assert connection.getresponse().status == 200
+    connection.close()
+
+
 def test_a_million_inputs_are_rejected(start):
     server = start({"any": "Identity"})
     status, answer = server.post("/v2/models/any/infer", b'{"inputs": [' + b"{}," * 999_999 + b"{}]}")

@@ -403,7 +403,7 @@ class Protocol(asyncio.BufferedProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._in_head:
-            self._headers.append((name.lower(), value))
+            self._headers.append((name.lower(), value.rstrip(b" \t")))
 
     def on_headers_complete(self) -> None:
         self._in_head = False
@@ -411,6 +411,8 @@ class Protocol(asyncio.BufferedProtocol):
         if self._upgrade:
             return
         method, version = self._parser.get_method().decode("ascii"), self._parser.get_http_version()
+        if self._is_rejected(version):
+            return
         url = httptools.parse_url(self._url)
         path = url.path.decode("ascii")
         self._scope = {
@@ -446,6 +448,15 @@ class Protocol(asyncio.BufferedProtocol):
         task = self.loop.create_task(self._exchange.run(self._config.loaded_app))
         self._state.tasks.add(task)
         task.add_done_callback(self._state.tasks.discard)
+
+    def _is_rejected(self, version: str) -> bool:
+        """Reject a head that is not of HTTP/1, or does not name one host; return whether it is."""
+        hosts = sum(name == b"host" for name, _ in self._headers)
+        if version not in ("1.0", "1.1"):
+            self._reject(505, f"the request is in HTTP/{version}, and this server speaks HTTP/1.1")
+        elif hosts > 1 or (not hosts and version == "1.1"):
+            self._reject(400, f"a request in HTTP/1.1 has one header Host, got {hosts}")
+        return self._stage is Stage.CLOSING
 
     def _without_upgrade(self) -> None:
         """Read a head again, without its wish for another protocol, which a server may ignore."""
