@@ -13,6 +13,7 @@ from hami._config.model_files import model_file, model_keys
 from hami._config.pipelines import is_pipeline
 from hami._config.problems import show
 from hami._config.reader import LoadedConfig
+from hami._config.signatures import signature
 from hami._core import describe, explain
 
 __all__ = [
@@ -25,4 +26,5 @@ __all__ = [
     "model_keys",
     "read_source",
     "show",
+    "signature",
 ]

@@ -221,10 +221,16 @@ def test_a_request_that_is_sent_as_text_is_understood(clients_server):
     assert answer["outputs"][0]["data"][0].startswith("str '{")
 
 
-def test_a_client_that_asks_for_classes_is_refused(clients_server):
+def test_a_client_that_asks_for_classes_gets_the_largest_values_first(clients_server):
     wanted = [{"name": "result", "parameters": {"classification": 3}}]
-    status, answer = infer(clients_server, entry([1.0, 2.0]), outputs=wanted)
-    assert (status, "class_count" in answer["error"]) == (400, True), answer
+    status, answer = infer(clients_server, entry([1.0, 2.5]), outputs=wanted)
+    assert status == 200, answer
+    (output,) = answer["outputs"]
+    assert (output["datatype"], output["data"]) == ("BYTES", ["2.500000:1", "1.000000:0"])
+    for wrong in (-1, True, "3"):
+        wanted = [{"name": "result", "parameters": {"classification": wrong}}]
+        status, answer = infer(clients_server, entry([1.0, 2.5]), outputs=wanted)
+        assert (status, "is a number of classes" in answer["error"]) == (400, True), answer
 
 
 @pytest.mark.parametrize(
@@ -346,13 +352,13 @@ def strings(tmp_path_factory):
 
 def test_a_string_model_is_served_over_http(strings):
     texts = ["grüß", "", "日本", "b'x'"]
-    assert outputs(infer(strings, entry(texts, "BYTES", name="texts"), model="same")) == {"result": texts}
+    assert outputs(infer(strings, entry(texts, "BYTES", name="texts"), model="same")) == {"same": texts}
     data = np.array([text.encode() for text in texts], object)
     wire = b"".join(len(each).to_bytes(4, "little") + each for each in data)
     head = {"name": "texts", "datatype": "BYTES", "shape": [4], "parameters": {"binary_data_size": len(wire)}}
     sent = json.dumps({"inputs": [head]}).encode()
     headers = {"Inference-Header-Content-Length": str(len(sent))}
-    assert outputs(strings.post("/v2/models/same/infer", sent + wire, headers)) == {"result": texts}
+    assert outputs(strings.post("/v2/models/same/infer", sent + wire, headers)) == {"same": texts}
     sent = json.dumps({"inputs": [{**head, "shape": [1], "parameters": {"binary_data_size": 5}}]}).encode()
     headers = {"Inference-Header-Content-Length": str(len(sent))}
     status, answer = strings.post("/v2/models/same/infer", sent + b"\1\0\0\0\xff", headers)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import hami
+import hami.config
 import numpy as np
 
-from hami_serve.datatypes import DATATYPES
+from hami_serve.datatypes import DATATYPE_OF_NAME, DATATYPES
 from hami_serve.model import Model, TensorSpec
 from hami_serve.source import misplaced
 
@@ -33,10 +34,25 @@ def build(model: Model) -> None:
         for _ in range(version.warmup):
             pipe(request_of({spec.name: _zeros(spec) for spec in version.inputs}))
         model.description = pipe.describe()
+        _ask_engine(model)
     except BaseException:
         pipe.close()
         raise
     model.pipe = pipe
+
+
+def _ask_engine(model: Model) -> None:
+    """Take the inputs and outputs that are not declared from the engine, if the pipeline is nothing but one."""
+    found = hami.config.signature(model.description)
+    if found and not model.inputs:
+        model.inputs = tuple(map(_spec, found["inputs"]))
+    if found and not model.outputs:
+        model.outputs = tuple(map(_spec, found["outputs"]))
+
+
+def _spec(tensor: dict[str, Any]) -> TensorSpec:
+    datatype = "BYTES" if tensor["dtype"] == "string" else DATATYPE_OF_NAME.get(tensor["dtype"], "")
+    return TensorSpec(tensor["name"], datatype, tuple(tensor["shape"]))
 
 
 def request_of(inputs: dict[str, Any]) -> dict[str, Any]:

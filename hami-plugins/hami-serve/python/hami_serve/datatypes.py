@@ -34,6 +34,7 @@ DATATYPES: dict[str, tuple[np.dtype[Any], int]] = {  # the type of the array, by
     "BYTES": (np.dtype(object), 0),
 }
 _NAMES = {dtype: name for name, (dtype, _) in DATATYPES.items() if name != "BF16"}
+DATATYPE_OF_NAME = {**{dtype.name: name for dtype, name in _NAMES.items()}, "bfloat16": "BF16"}
 MAX_RANK = 32  # axes; numpy 1 has no more
 MAX_ELEMENTS = 1 << 48  # of a tensor; no request has as many, and no product of sizes is larger than numpy's integers
 STEP = 1 << 12  # elements that are converted at once, see json_steps

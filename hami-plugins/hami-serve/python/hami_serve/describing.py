@@ -34,8 +34,8 @@ def model_metadata(rounder: AllRounder, model: Model) -> dict[str, Any]:
         "name": name,
         "versions": sorted(rounder.registry.versions(name), key=natural),
         "platform": PLATFORM,
-        "inputs": [_tensor(spec) for spec in model.version.inputs],
-        "outputs": [_tensor(spec) for spec in model.version.outputs],
+        "inputs": [_tensor(spec) for spec in model.inputs],
+        "outputs": [_tensor(spec) for spec in model.outputs],
     }
 
 
@@ -55,8 +55,8 @@ def model_config(model: Model) -> dict[str, Any]:
         "platform": PLATFORM,
         "backend": PLATFORM,
         "max_batch_size": 0,
-        "input": [tensor(spec) for spec in model.version.inputs],
-        "output": [tensor(spec) for spec in model.version.outputs],
+        "input": [tensor(spec) for spec in model.inputs],
+        "output": [tensor(spec) for spec in model.outputs],
         "model_transaction_policy": {"decoupled": model.version.decoupled},
     }
 
@@ -90,7 +90,7 @@ def statistics(model: Model) -> dict[str, Any]:
         "name": model.handle.component,
         "version": model.handle.version,
         "last_inference": int(model.last_call * 1000),
-        "inference_count": succeeded,
+        "inference_count": succeeded + model.more_rows,
         "execution_count": batches,
         "inference_stats": {
             "success": {"count": succeeded, "ns": model.success_ns},

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import DecodeError
 
+from hami_serve.classification import checked_class_count
 from hami_serve.datatypes import (
     DATATYPES,
     Array,
@@ -21,7 +22,7 @@ from hami_serve.datatypes import (
 )
 from hami_serve.errors import BadRequest, short
 from hami_serve.grpc_messages import message
-from hami_serve.inference import MAX_TENSORS, NO_CLASSIFICATION, Call, Inference, Output, call_of
+from hami_serve.inference import MAX_TENSORS, Call, Inference, Output, call_of
 from hami_serve.model import Model
 
 CONTENTS = {
@@ -68,8 +69,6 @@ def parse_request(request: Any, raw: Sequence[bytes | memoryview]) -> Inference:
         )
     if len(request.inputs) > MAX_TENSORS:
         raise BadRequest(f"a request has at most {MAX_TENSORS} inputs, got {len(request.inputs)}")
-    if any(output.parameters["classification"].int64_param for output in request.outputs if output.parameters):
-        raise BadRequest(NO_CLASSIFICATION)
     inputs: dict[str, Array] = {}
     for index, entry in enumerate(request.inputs):
         if not entry.name or entry.name in inputs:
@@ -90,6 +89,11 @@ def parse_request(request: Any, raw: Sequence[bytes | memoryview]) -> Inference:
         parameters={key: _value(parameter) for key, parameter in request.parameters.items()},
         outputs=tuple(dict.fromkeys(output.name for output in request.outputs)),
         id=request.id,
+        classes={
+            output.name: checked_class_count(output.name, output.parameters["classification"].int64_param)
+            for output in request.outputs
+            if "classification" in output.parameters
+        },
     )
 
 

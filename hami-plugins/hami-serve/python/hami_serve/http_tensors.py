@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from starlette.types import Receive, Scope, Send
 
+from hami_serve.classification import checked_class_count
 from hami_serve.datatypes import (
     Array,
     array_of_bytes,
@@ -21,7 +22,7 @@ from hami_serve.datatypes import (
 )
 from hami_serve.errors import BadRequest, short
 from hami_serve.http_body import EXTENSION, SHORT
-from hami_serve.inference import MAX_TENSORS, NO_CLASSIFICATION, Inference, Output
+from hami_serve.inference import MAX_TENSORS, Inference, Output
 from hami_serve.json_steps import decode, encode, encode_steps
 from hami_serve.model import Model
 
@@ -130,30 +131,30 @@ def parse_request(body: bytes | bytearray | memoryview, length: int) -> HttpInfe
     if position != len(tail):
         raise BadRequest(f"the body has {len(tail) - position} bytes after its last tensor")
     parameters = parameters_of(head, "the request")
-    outputs, binary = _outputs(head)
+    outputs, binary, classes = _outputs(head)
     return HttpInference(
         inputs=inputs,
         parameters=parameters,
         outputs=outputs,
         id=id_of(head),
+        classes=classes,
         binary=binary,
         all_binary=parameters.get("binary_data_output") is True,
     )
 
 
-def _outputs(head: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, bool]]:
-    names, binary = [], {}
+def _outputs(head: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, bool], dict[str, int]]:
+    names, binary, classes = [], {}, {}
     for entry in _list(head, "outputs"):
         name = _name(entry, "output")
         parameters = parameters_of(entry, f'output "{short(name)}"')
         if "shared_memory_region" in parameters:
             raise BadRequest("this server has no shared memory; take the tensor from the answer")
-        if parameters.get("classification"):
-            raise BadRequest(NO_CLASSIFICATION)
+        classes[name] = checked_class_count(name, parameters.get("classification", 0))
         names.append(name)
         if "binary_data" in parameters:
             binary[name] = parameters["binary_data"] is True
-    return tuple(dict.fromkeys(names)), binary
+    return tuple(dict.fromkeys(names)), binary, classes
 
 
 def _list(head: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:

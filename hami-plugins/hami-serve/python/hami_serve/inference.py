@@ -13,15 +13,13 @@ import hami
 import numpy as np
 
 from hami_serve.building import request_of
+from hami_serve.classification import classified
 from hami_serve.datatypes import Array, datatype_of
 from hami_serve.errors import BadRequest, short, text_of
 from hami_serve.failures import of_load, of_model, of_result
 from hami_serve.model import Model, TensorSpec
 from hami_serve.rounder import AllRounder
 
-NO_CLASSIFICATION = (
-    "this server has no classification extension; ask for the output without class_count, and sort it at the client"
-)
 MAX_MOMENT = 1e12  # of a deadline, in seconds: a moment in milliseconds is out of range
 MAX_TENSORS = 1024  # inputs or outputs of a request
 OWN_PARAMETERS = {"timeout", "deadline", "priority", "binary_data_output"} | {
@@ -39,6 +37,7 @@ class Inference:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     outputs: tuple[str, ...] = ()
     id: str = ""
+    classes: Mapping[str, int] = field(default_factory=dict)  # how many classes are wanted of which outputs
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,8 @@ async def run(rounder: AllRounder, call: Call) -> tuple[Model, list[Output]]:
     model, left = await _acquired(rounder, call)
     with of_model():
         request = await rounder.acall_model(model, call.keys, left)
-    return model, outputs_of(model, request, call.inference.outputs)
+    rounder.registry.count_rows(model, rows_of(model, call.inference.inputs))
+    return model, outputs_of(model, request, call.inference)
 
 
 async def stream(rounder: AllRounder, call: Call) -> AsyncGenerator[Part, None]:
@@ -85,7 +85,7 @@ async def stream(rounder: AllRounder, call: Call) -> AsyncGenerator[Part, None]:
     A model that delivers no parts has one part, which is final: its result, also if it is None. Only a model that is
     declared as decoupled may deliver nothing.
     """
-    outputs = call.inference.outputs
+    inference = call.inference
     model, left = await _acquired(rounder, call)
     may_be_empty = model.version.decoupled
     async with aclosing(rounder.astream_model(model, call.keys, left)) as parts:
@@ -95,9 +95,10 @@ async def stream(rounder: AllRounder, call: Call) -> AsyncGenerator[Part, None]:
             if part is END:
                 break
             may_be_empty = True
-            yield Part(model, outputs_of(model, {"result": part}, outputs), final=False)
+            yield Part(model, outputs_of(model, {"result": part}, inference), final=False)
+    rounder.registry.count_rows(model, rows_of(model, inference.inputs))
     ended = may_be_empty and call.keys.get("result") is None
-    yield Part(model, [] if ended else outputs_of(model, call.keys, outputs), final=True)
+    yield Part(model, [] if ended else outputs_of(model, call.keys, inference), final=True)
 
 
 async def _acquired(rounder: AllRounder, call: Call) -> tuple[Model, float | None]:
@@ -105,7 +106,7 @@ async def _acquired(rounder: AllRounder, call: Call) -> tuple[Model, float | Non
     with of_load(call.component):
         model, left = await rounder.acquire_async(call.component, call.version, call.timeout, call.drawn)
     try:
-        if model.version.inputs and call.inference.inputs:
+        if model.inputs and call.inference.inputs:
             check_inputs(model, call.inference.inputs)
     except BaseException as error:
         rounder.registry.release(model, time.perf_counter(), error)
@@ -178,15 +179,18 @@ def _int(parameters: Mapping[str, Any], key: str, low: int, high: int) -> int:
 
 
 def check_inputs(model: Model, inputs: Mapping[str, Array]) -> None:
-    """Check inputs against those that the configuration of the model declares."""
-    specs = {spec.name: spec for spec in model.version.inputs}
+    """Check inputs against those of the model. Without a declaration, the engine checks and converts their values."""
+    specs = {spec.name: spec for spec in model.inputs}
     name = f'model "{model.handle.component}"'
     if missing := [each for each in specs if each not in inputs]:
-        raise BadRequest(f'{name} needs the input "{missing[0]}", which the request does not have')
+        given = ", ".join(f'"{short(each)}"' for each in inputs)
+        raise BadRequest(f'{name} needs the input "{missing[0]}", which the request does not have; it has {given}')
     for key, array in inputs.items():
         spec = specs.get(key)
         if spec is None:
             raise BadRequest(f'{name} has no input "{short(key)}"; inputs: {", ".join(specs)}')
+        if not model.version.inputs:
+            continue
         datatype = datatype_of(array)
         if spec.datatype and datatype != ("FP32" if spec.datatype == "BF16" else spec.datatype):
             raise BadRequest(f'input "{key}" of {name} is {spec.datatype}, got {datatype}')
@@ -197,18 +201,28 @@ def check_inputs(model: Model, inputs: Mapping[str, Array]) -> None:
             raise BadRequest(f'input "{key}" of {name} has the shape {list(spec.shape)}, got {list(array.shape)}')
 
 
-def outputs_of(model: Model, request: Mapping[str, Any], wanted: Iterable[str]) -> list[Output]:
-    """Return the outputs of a completed request: those that are wanted, else those declared, else the result.
+def rows_of(model: Model, inputs: Mapping[str, Array]) -> int:
+    """Return the rows of a request: the length of axis 0 of its inputs, if the model takes any number of rows."""
+    specs = {spec.name: spec for spec in model.inputs}
+    lengths = set()
+    for name, array in inputs.items():
+        shape = specs[name].shape if name in specs else ()
+        lengths.add(array.shape[0] if shape[:1] == (-1,) and array.ndim == len(shape) else 1)
+    return lengths.pop() if len(lengths) == 1 else 1
+
+
+def outputs_of(model: Model, request: Mapping[str, Any], inference: Inference) -> list[Output]:
+    """Return the outputs of a completed request: those that are wanted, else those of the model, else the result.
 
     Raises:
         BadRequest: The model has no such output.
         ModelFailed: A value has no form in the protocol, or its conversion has failed.
     """
-    specs = {spec.name: spec for spec in model.version.outputs}
+    specs = {spec.name: spec for spec in model.outputs}
     with of_result():
         result = request.get("result")
         named = dict(result) if isinstance(result, dict) and _has_names(result) else {}
-    names = tuple(wanted) or tuple(specs) or tuple(named) or ("result",)
+    names = inference.outputs or tuple(specs) or tuple(named) or ("result",)
     outputs = []
     for name in names:
         if name in named:
@@ -221,7 +235,11 @@ def outputs_of(model: Model, request: Mapping[str, Any], wanted: Iterable[str]) 
             known = ", ".join(specs or named or ("result",))
             raise BadRequest(f'model "{model.handle.component}" has no output "{short(name)}"; outputs: {known}')
         with of_result():
-            outputs.append(output_of(name, value, specs.get(name)))
+            output = output_of(name, value, specs.get(name) if model.version.outputs else None)
+        if count := inference.classes.get(name, 0):
+            labels = specs[name].labels if name in specs else ()
+            output = Output(name, "BYTES", classified(name, output.array, count, labels))
+        outputs.append(output)
     return outputs
 
 

@@ -59,6 +59,7 @@ class TensorSpec:
     name: str
     datatype: str
     shape: tuple[int, ...]
+    labels: tuple[str, ...] = ()  # of the classes of an output
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,6 +137,12 @@ class Model:
     again_at: float = 0.0  # time.monotonic() from which on a request loads it again after a failure
     latencies: deque[float] = field(default_factory=lambda: deque(maxlen=LATENCIES))
     description: Mapping[str, Any] = field(default_factory=dict)
+    inputs: tuple[TensorSpec, ...] = ()  # those declared, else those of the engine
+    outputs: tuple[TensorSpec, ...] = ()
+    more_rows: int = 0  # rows of successful requests, beyond one for each
+
+    def __post_init__(self) -> None:
+        self.inputs, self.outputs = self.version.inputs, self.version.outputs
 
     @property
     def usable(self) -> bool:

@@ -119,6 +119,12 @@ class Registry:
                 model.failure_ns += int(seconds * 1e9)
             self._one_less(model)
 
+    def count_rows(self, model: Model, rows: int) -> None:
+        """Count the rows of a request that succeeded; `release` counts it as one."""
+        if rows > 1:
+            with self._lock:
+                model.more_rows += rows - 1
+
     def _one_less(self, model: Model) -> None:
         model.in_flight -= 1
         if not model.in_flight and model.state is State.DRAINING:

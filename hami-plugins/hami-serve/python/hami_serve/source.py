@@ -223,8 +223,8 @@ def version_of(name: str, value: Any, folder: Path = Path(), shared: Mapping[str
     return Version(
         source=source,
         stamp=_stamp(source),
-        inputs=_specs(name, "inputs", table.get("inputs", ())),
-        outputs=_specs(name, "outputs", table.get("outputs", ())),
+        inputs=_specs(name, "inputs", table.get("inputs", ()), folder),
+        outputs=_specs(name, "outputs", table.get("outputs", ()), folder),
         memory=_count(name, "memory", table.get("memory", 0)),
         warmup=_count(name, "warmup", table.get("warmup", 0)),
         decoupled=_flag(name, "decoupled", table.get("decoupled", False)),
@@ -279,7 +279,7 @@ def _flag(name: str, key: str, value: Any) -> bool:
     return value
 
 
-def _specs(name: str, key: str, value: Any) -> tuple[TensorSpec, ...]:
+def _specs(name: str, key: str, value: Any, folder: Path) -> tuple[TensorSpec, ...]:
     if not isinstance(value, (list, tuple)):
         raise hami.ConfigError(f'component "{name}": {key} is a list of tables, got {value!r}')
     found = []
@@ -304,10 +304,23 @@ def _specs(name: str, key: str, value: Any) -> tuple[TensorSpec, ...]:
             raise hami.ConfigError(
                 f'component "{name}": {key} "{table["name"]}" has the shape {shape!r}; sizes are ints from -1 (any) on'
             )
-        found.append(TensorSpec(table["name"], datatype, tuple(shape)))
+        labels = _labels(name, table["name"], table.get("labels", ()), folder)
+        found.append(TensorSpec(table["name"], datatype, tuple(shape), labels))
     if len({spec.name for spec in found}) != len(found):
         raise hami.ConfigError(f'component "{name}": two {key} have the same name')
     return tuple(found)
+
+
+def _labels(name: str, tensor: str, value: Any, folder: Path) -> tuple[str, ...]:
+    """Return the labels of classes: a list, or a text file with one in each line."""
+    if isinstance(value, str):
+        try:
+            return tuple((folder / value).read_text("utf-8").splitlines())
+        except (OSError, UnicodeDecodeError) as error:
+            raise hami.ConfigError(f'component "{name}": the labels of "{tensor}" cannot be read: {error}') from error
+    if not isinstance(value, (list, tuple)) or not all(isinstance(label, str) for label in value):
+        raise hami.ConfigError(f'component "{name}": labels of "{tensor}" are a file or a list of texts, got {value!r}')
+    return tuple(value)
 
 
 def check_routing(wanted: Mapping[str, ComponentSpec]) -> None:

@@ -1,0 +1,29 @@
+"""signature: the inputs and outputs of a pipeline that is nothing but an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def signature(description: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return `inputs` and `outputs` of a described pipeline, lists of dicts with name, dtype and shape, or None.
+
+    They are known if the pipeline has one node with one backend, whose plugin implements `hami_signature`.
+
+    Args:
+        description: What `hami.config.describe` or `describe` of a pipe returns.
+    """
+    nodes = list(description["nodes"].values())
+    if len(nodes) != 1 or len(nodes[0]["backends"]) != 1:
+        return None
+    (backend,) = nodes[0]["backends"]
+    if backend["children"] or not backend["distribution"]:
+        return None
+    from hami._plugins.manager import installed
+
+    for _, hook in installed.hook("hami_signature", {backend["distribution"]}):
+        found: dict[str, Any] | None = hook(backend=backend["class"], params=backend["params"])
+        if found:
+            return found
+    return None

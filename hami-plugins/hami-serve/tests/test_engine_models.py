@@ -1,0 +1,101 @@
+"""A model that an engine runs is served with the names, datatypes and shapes of the model itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hami_serve.classification import classified
+
+onnx = pytest.importorskip("onnx", reason="writes ONNX models")
+pytest.importorskip("hami_onnx", reason="runs them")
+
+
+@pytest.fixture
+def served(tmp_path, start) -> Any:
+    """Return a server of a classifier and of one with two inputs."""
+    make, numbers = onnx.helper, onnx.TensorProto
+
+    def save(name: str, nodes: list[Any], inputs: dict[str, Any], outputs: dict[str, Any]) -> str:
+        ports = [[make.make_tensor_value_info(key, *kind) for key, kind in each.items()] for each in (inputs, outputs)]
+        graph = make.make_graph(nodes, "g", *ports)
+        onnx.save(make.make_model(graph, opset_imports=[make.make_opsetid("", 17)], ir_version=9), tmp_path / name)
+        return str(tmp_path / name)
+
+    rows = (numbers.FLOAT, ["batch", 3])
+    save("scores.onnx", [make.make_node("Add", ["x", "x"], ["twice"])], {"x": rows}, {"twice": rows})
+    whole = (numbers.INT64, ["batch", 2])
+    sums = [make.make_node("Add", ["a", "b"], ["sum"]), make.make_node("Sub", ["a", "b"], ["difference"])]
+    save("both.onnx", sums, {"a": whole, "b": whole}, {"sum": whole, "difference": whole})
+    (tmp_path / "labels.txt").write_text("cat\ndog\nowl\n")
+    labelled = {"name": "twice", "datatype": "FP32", "shape": [-1, 3], "labels": str(tmp_path / "labels.txt")}
+    models = {name: {"source": str(tmp_path / f"{name}.onnx")} for name in ("scores", "both")}
+    return start({**models, "labelled": {**models["scores"], "outputs": [labelled]}})
+
+
+def infer(server: Any, model: str, inputs: dict[str, Any], datatype: str = "FP32", **others: Any) -> tuple[int, Any]:
+    entries = [
+        {"name": name, "datatype": datatype, "shape": list(np.shape(data)), "data": data}
+        for name, data in inputs.items()
+    ]
+    return server.post(f"/v2/models/{model}/infer", {"inputs": entries, **others})
+
+
+def test_the_metadata_has_the_inputs_and_outputs_of_the_model(served):
+    _, answer = served.get("/v2/models/both")
+    assert answer["inputs"] == [{"name": name, "datatype": "INT64", "shape": [-1, 2]} for name in "ab"]
+    assert [each["name"] for each in answer["outputs"]] == ["sum", "difference"]
+    _, answer = served.get("/v2/models/scores")
+    assert answer["outputs"] == [{"name": "twice", "datatype": "FP32", "shape": [-1, 3]}]
+
+
+def test_outputs_are_answered_by_their_names(served):
+    status, answer = infer(served, "scores", {"x": [[1.0, 2.0, 3.0]]})
+    assert (status, answer["outputs"][0]["name"]) == (200, "twice")
+    wanted = {"outputs": [{"name": "difference"}]}
+    status, answer = infer(served, "both", {"a": [[5, 5]], "b": [[1, 2]]}, "INT64", **wanted)
+    assert [(each["name"], each["data"]) for each in answer["outputs"]] == [("difference", [4, 3])]
+    status, answer = infer(served, "both", {"a": [[5, 5]], "b": [[1, 2]]}, "INT64", outputs=[{"name": "product"}])
+    assert (status, "outputs: sum, difference" in answer["error"]) == (400, True)
+
+
+def test_a_wrong_name_of_an_input_is_an_error_that_has_the_right_one(served):
+    status, answer = infer(served, "scores", {"foo": [[1.0, 2.0, 3.0]]})
+    assert (status, 'needs the input "x"' in answer["error"], '"foo"' in answer["error"]) == (400, True, True)
+
+
+def test_the_engine_converts_numbers_to_its_datatype(served):
+    status, answer = infer(served, "scores", {"x": [[1.0, 2.0, 3.0]]}, "FP64")
+    assert (status, answer["outputs"][0]["datatype"], answer["outputs"][0]["data"]) == (200, "FP32", [2.0, 4.0, 6.0])
+
+
+def test_classes_have_score_index_and_label(served):
+    rows = [[1.0, 3.0, 2.0], [5.0, 0.0, 5.0]]
+    wanted = [{"name": "twice", "parameters": {"classification": 2}}]
+    _, answer = infer(served, "labelled", {"x": rows}, outputs=wanted)
+    (output,) = answer["outputs"]
+    assert (output["shape"], output["data"]) == (
+        [2, 2],
+        ["6.000000:1:dog", "4.000000:2:owl", "10.000000:0:cat", "10.000000:2:owl"],
+    )
+
+
+def test_the_count_of_inferences_is_that_of_rows(served):
+    for rows in (1, 3):
+        infer(served, "scores", {"x": [[1.0, 2.0, 3.0]] * rows})
+    _, answer = served.get("/v2/models/scores/stats")
+    (stats,) = answer["model_stats"]
+    assert (stats["inference_count"], stats["inference_stats"]["success"]["count"]) == (4, 2)
+
+
+def test_classes_of_one_row_of_integers_and_of_nan():
+    assert classified("y", np.uint8([3, 200, 7]), 5, ["a"]).tolist() == ["200:1", "7:2", "3:0:a"]
+    assert classified("y", np.int64([-(2**63), 2**63 - 1, 0]), 3, []).tolist() == [
+        "9223372036854775807:1",
+        "0:2",
+        "-9223372036854775808:0",
+    ]
+    assert classified("y", np.float32([np.nan, 1, np.inf]), 3, []).tolist() == ["inf:2", "1.000000:1", "nan:0"]
+    assert classified("y", np.zeros((0, 3), np.float32), 2, []).shape == (0, 2)
