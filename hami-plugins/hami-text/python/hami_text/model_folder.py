@@ -1,0 +1,193 @@
+"""ModelFolder: what a folder in the layout of the model hubs says about a text model."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import hami
+
+NO_LIMIT = 10**9  # tokenizer_config.json writes 1e30 for it
+PADDED_POSITIONS = ("roberta", "xlm-roberta", "camembert")  # their positions begin after that of the padding token
+BOOLEAN_MODES = {  # in the order in which several are joined
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+POOLINGS = (*BOOLEAN_MODES.values(),)
+DOCUMENT_PROMPTS = ("document", "passage", "corpus")
+ACTIVATIONS = {
+    "torch.nn.modules.linear.Identity": "none",
+    "torch.nn.modules.activation.Sigmoid": "sigmoid",
+    "torch.nn.modules.activation.Softmax": "softmax",
+}
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """How the vectors of the tokens become one: the modes, whose vectors are joined, and what takes part."""
+
+    modes: tuple[str, ...]
+    include_prompt: bool = True
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """A folder with tokenizer.json, config.json and the files of sentence-transformers 2 to 6 or of optimum.
+
+    Every property raises hami.ConfigError for a file that cannot be read or has another form.
+    """
+
+    path: Path
+
+    @classmethod
+    def of(cls, model: os.PathLike[str]) -> ModelFolder:
+        """Return the folder of a model file; a folder called onnx belongs to the one above."""
+        folder = Path(os.path.abspath(model)).parent
+        return cls(folder.parent if folder.name == "onnx" and not (folder / "config.json").exists() else folder)
+
+    def read(self, name: str) -> Any:
+        """Return the content of a JSON file; None if the folder does not have it."""
+        file = self.path / name
+        try:
+            return json.loads(file.read_text("utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, ValueError, RecursionError) as error:
+            raise hami.ConfigError(f"{file} cannot be read: {error}") from error
+
+    def object(self, name: str) -> dict[str, Any]:
+        found = self.read(name)
+        if found is None:
+            return {}
+        if not isinstance(found, dict):
+            raise hami.ConfigError(f"{self.path / name} must contain an object, got {type(found).__name__}")
+        return found
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        return self.object("config.json")
+
+    @cached_property
+    def modules(self) -> list[dict[str, Any]]:
+        found = self.read("modules.json")
+        if found is None:
+            return []
+        if not (isinstance(found, list) and all(isinstance(each, dict) for each in found)):
+            raise hami.ConfigError(f"{self.path / 'modules.json'} must contain a list of objects")
+        return found
+
+    @property
+    def tokenizer(self) -> Path:
+        return self.path / "tokenizer.json"
+
+    def max_tokens(self) -> int | None:
+        """Return how many tokens the model takes, with special tokens; None if no file says it."""
+        given = self.object("sentence_bert_config.json").get("max_seq_length")
+        if given is None:
+            given = self.object("tokenizer_config.json").get("model_max_length")
+        positions = self._positions()
+        limits = [number for number in (given, positions) if _is_number(number) and 0 < number < NO_LIMIT]
+        return int(min(limits)) if limits else None
+
+    def _positions(self) -> Any:
+        positions = self.config.get("max_position_embeddings")
+        if _is_number(positions) and self.config.get("model_type") in PADDED_POSITIONS:
+            padding = self.config.get("pad_token_id")
+            return positions - ((padding if _is_number(padding) else 1) + 1)
+        return positions
+
+    def padding_id(self) -> int:
+        given = self.config.get("pad_token_id")
+        return given if isinstance(given, int) else 0
+
+    def pooling(self) -> Pooling | None:
+        """Return the pooling of the folder; None if no file names one."""
+        folder = next((str(each.get("path", "")) for each in self.modules if _ends(each, "Pooling")), "1_Pooling")
+        given = self.object(f"{folder}/config.json")
+        if not given:
+            return None
+        mode = given.get("pooling_mode")
+        named = [mode] if isinstance(mode, str) else mode if isinstance(mode, list) else None
+        modes = tuple(named or [text for key, text in BOOLEAN_MODES.items() if given.get(key)] or ["mean"])
+        if unknown := [each for each in modes if each not in POOLINGS]:
+            raise hami.ConfigError(
+                f"{self.path / folder / 'config.json'}: unknown pooling {unknown[0]!r}; known are {', '.join(POOLINGS)}"
+            )
+        return Pooling(modes, bool(given.get("include_prompt", True)))
+
+    def normalizes(self) -> bool:
+        """Return whether vectors are divided by their length."""
+        return any(_ends(each, "Normalize") for each in self.modules)
+
+    def check_modules(self, known: tuple[str, ...]) -> None:
+        """Raise hami.ConfigError for a module that this package would leave out."""
+        for each in self.modules:
+            if not any(_ends(each, name) for name in known):
+                raise hami.ConfigError(
+                    f"{self.path / 'modules.json'} has the module {each.get('type')}, which hami-text does not "
+                    f"compute; known are {', '.join(known)}"
+                )
+
+    def prompt(self, name: str | None) -> str:
+        """Return the text that goes before each text: the prompt of a name, or the default one.
+
+        Raises:
+            hami.RequestError: The folder has no prompt of this name.
+        """
+        found = self.object("config_sentence_transformers.json")
+        prompts = found.get("prompts")
+        prompts = prompts if isinstance(prompts, dict) else {}
+        if name is None:
+            default = found.get("default_prompt_name")
+            return str(prompts.get(default, "")) if default is not None else ""
+        names = (name, *DOCUMENT_PROMPTS) if name == "document" else (name,)
+        for each in names:
+            if each in prompts:
+                return str(prompts[each])
+        if name in ("query", "document"):  # every model takes both
+            return ""
+        raise hami.RequestError(f"the model has no prompt {name!r}; it has {sorted(prompts) or 'none'}")
+
+    def labels(self) -> list[str]:
+        """Return the names of the classes; empty if config.json has none."""
+        found = self.config.get("id2label")
+        if not isinstance(found, dict):
+            return []
+        try:
+            numbers = sorted((int(key), str(text)) for key, text in found.items())
+        except ValueError as error:
+            file = self.path / "config.json"
+            raise hami.ConfigError(f"{file}: id2label must have numbers as keys: {error}") from None
+        return [text for _, text in numbers]
+
+    def activation(self) -> str | None:
+        """Return what a cross-encoder applies to its scores, a value of ACTIVATIONS; None if no file says it."""
+        own = self.config.get("sentence_transformers")
+        own = own if isinstance(own, dict) else {}
+        candidates = [
+            self.object("config_sentence_transformers.json").get("activation_fn") if self.modules else None,
+            own.get("activation_fn"),
+            self.config.get("sbert_ce_default_activation_function"),
+        ]
+        given = next((each for each in candidates if each is not None), None)
+        if given is None:
+            return None
+        if given not in ACTIVATIONS:
+            raise hami.ConfigError(f"{self.path}: unknown activation {given!r}; known are {', '.join(ACTIVATIONS)}")
+        return ACTIVATIONS[given]
+
+
+def _ends(module: dict[str, Any], name: str) -> bool:
+    return str(module.get("type", "")).rpartition(".")[2] == name
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

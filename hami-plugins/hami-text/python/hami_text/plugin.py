@@ -1,0 +1,25 @@
+"""Registers the backends of this package. They, and tokenizers with them, are imported when a pipeline uses them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pluggy
+
+hookimpl = pluggy.HookimplMarker("hami")
+
+
+@hookimpl
+def hami_register(registry: Any) -> None:
+    registry.add("PairTexts", "hami_text.rank_texts:PairTexts")
+    registry.add("Pool", "hami_text.pool:Pool")
+    registry.add("RankTexts", "hami_text.rank_texts:RankTexts")
+    registry.add("Tokenize", "hami_text.tokenize:Tokenize")
+    registry.add("TopLabels", "hami_text.top_labels:TopLabels")
+
+
+@hookimpl
+def hami_report() -> dict[str, str]:
+    from importlib.metadata import version
+
+    return {"tokenizers": version("tokenizers")}

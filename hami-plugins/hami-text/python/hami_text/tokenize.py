@@ -1,0 +1,178 @@
+"""Tokenize: turns texts into the inputs of a text model."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import hami
+import numpy as np
+from tokenizers import Encoding, Tokenizer
+
+from hami_text.model_folder import ModelFolder
+
+MAX_CHARACTERS_PER_TOKEN = 250  # a text is cut there before it is tokenized, unless its tokens are longer
+INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
+
+Text = str | tuple[str, str]
+
+
+class Tokenize(hami.Backend):
+    """Turn a text into the inputs of a text model.
+
+    data: a text (str, or bytes in UTF-8); with `pair`, a list of two texts
+    result: dict of integer arrays [1, tokens]: input_ids, attention_mask, and what else the engine takes
+    tokens: key that is set, the number of tokens with special tokens, after the cut
+    truncated: key that is set, whether the text was cut
+    prompt: key of the request, the name of a prompt of the model, such as "query"; by default its default prompt
+
+    tokenizer.json alone decides how texts become tokens; its truncation and its padding are switched off.
+    """
+
+    max = 1024
+    thread = "concurrent"
+
+    model: Annotated[hami.FilePath, "a file of the model; its folder has tokenizer.json"]
+    max_tokens: Annotated[int | None, "longest result, with special tokens; default: what the model takes"] = None
+    truncate: Annotated[bool, "cut longer texts; false: refuse them"] = True
+    pair: Annotated[bool, "each request has two texts"] = False
+    special_tokens: Annotated[bool, 'read texts such as "[SEP]" as the special tokens that they name'] = True
+
+    def init(self, options: Any) -> None:
+        self._folder = ModelFolder.of(self.model)
+        self._tokenizer = self._open()
+        self._limit = self._checked_limit()
+        self._inputs, self._dtypes = self._read_engine(options)
+        if self._limit is not None:
+            self._tokenizer.enable_truncation(self._limit)
+            longest = max(map(len, self._tokenizer.get_vocab()), default=1)
+            self._max_characters = self._limit * max(MAX_CHARACTERS_PER_TOKEN, longest)
+
+    def _open(self) -> Tokenizer:
+        file = self._folder.tokenizer
+        if not file.is_file():
+            raise hami.ConfigError(f"Tokenize: {file} does not exist; a text model needs its tokenizer.json")
+        try:
+            tokenizer = Tokenizer.from_file(str(file))
+        except Exception as error:  # tokenizers raises no narrower type
+            raise hami.ConfigError(f"Tokenize: {file} is not a tokenizer: {error}") from error
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        tokenizer.encode_special_tokens = not self.special_tokens
+        rows = self._folder.config.get("vocab_size")
+        greatest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
+        if isinstance(rows, int) and greatest >= rows:
+            raise hami.ConfigError(
+                f"Tokenize: {file} has the token {greatest}, and the model takes tokens below {rows} (vocab_size of "
+                "config.json); the tokenizer belongs to another model"
+            )
+        return tokenizer
+
+    def _checked_limit(self) -> int | None:
+        takes = self._folder.max_tokens()
+        limit = takes if self.max_tokens is None else self.max_tokens
+        special = self._tokenizer.num_special_tokens_to_add(self.pair)
+        if limit is not None and limit <= special:
+            raise hami.ConfigError(f"Tokenize: max_tokens must be above the {special} special tokens, got {limit}")
+        if takes is not None and limit is not None and limit > takes:
+            raise hami.ConfigError(f"Tokenize: the model takes at most {takes} tokens, got max_tokens = {limit}")
+        return limit
+
+    def _read_engine(self, options: Any) -> tuple[list[str], dict[str, str]]:
+        """Return the names of the inputs of the engine of this instance, and their types."""
+        announced = options.get("engine_inputs") or []
+        dtypes = {entry["name"]: entry["dtype"] for entry in announced}
+        if unknown := [name for name in dtypes if name not in INPUTS]:
+            raise hami.ConfigError(f"Tokenize: the model has the input {unknown[0]!r}; known are {', '.join(INPUTS)}")
+        return list(dtypes) or ["input_ids", "attention_mask"], dtypes
+
+    def forward(self, batch: list[Any]) -> None:
+        items, texts = [], []
+        for item in batch:
+            try:
+                prompt = self._folder.prompt(item.get("prompt", None))
+                texts.append(self._read(item, prompt))
+                items.append((item, prompt))
+            except hami.Error as error:
+                item.fail(error)
+        for (item, prompt), encoding in zip(items, self._encode(texts), strict=True):
+            truncated = bool(encoding.overflowing)
+            if truncated and not self.truncate:
+                item.fail(hami.RequestError(f"Tokenize: the text has more than {self._limit} tokens"))
+                continue
+            item["result"] = self._arrays(encoding)
+            item["tokens"] = len(encoding)
+            item["truncated"] = truncated
+            if prompt:
+                item["prompt_tokens"] = self._prompt_tokens(prompt)
+
+    def _read(self, item: Any, prompt: str) -> Text:
+        if "data" not in item:
+            raise hami.RequestError("Tokenize: the request has no `data`; it takes a text")
+        data = item["data"]
+        if not self.pair:
+            return prompt + _text(data, "data")
+        if not isinstance(data, (list, tuple)) or len(data) != 2:
+            raise hami.DataTypeError(f"Tokenize(pair=true) takes a list of two texts, got {_describe(data)}")
+        return _text(data[0], "the first text"), _text(data[1], "the second text")
+
+    def _encode(self, texts: list[Text]) -> list[Encoding]:
+        """Tokenize texts. Only the calls for batches release the GIL."""
+        if not texts:
+            return []
+        if self._limit is None:
+            return self._tokenizer.encode_batch_fast(texts)
+        found = self._tokenizer.encode_batch_fast([_cut(text, self._max_characters) for text in texts])
+        for i, text in enumerate(texts):
+            characters = self._max_characters
+            while not found[i].overflowing and _length(text) > characters:  # long runs of blanks, for example
+                characters *= 4
+                (found[i],) = self._tokenizer.encode_batch_fast([_cut(text, characters)])
+        return found
+
+    def _arrays(self, encoding: Encoding) -> dict[str, Any]:
+        arrays = {}
+        for name in self._inputs:
+            dtype = self._dtypes.get(name, "int64")
+            if name == "input_ids":
+                numbers = encoding.ids
+            elif name == "attention_mask":
+                numbers = encoding.attention_mask
+            elif name == "token_type_ids":
+                numbers = encoding.type_ids
+            else:
+                numbers = range(len(encoding))
+            arrays[name] = np.array(numbers, dtype)[None]
+        return arrays
+
+    def _prompt_tokens(self, prompt: str) -> int:
+        """Return how many tokens at the start of a text belong to its prompt."""
+        (encoding,) = self._tokenizer.encode_batch_fast([prompt])
+        ids, special = encoding.ids, encoding.special_tokens_mask
+        return len(ids) - (1 if special and special[-1] else 0)
+
+
+def _text(data: Any, name: str) -> str:
+    if isinstance(data, str):
+        return data
+    if isinstance(data, (bytes, bytearray)):
+        try:
+            return data.decode()
+        except UnicodeDecodeError as error:
+            raise hami.DataTypeError(f"Tokenize: {name} must be text in UTF-8, got bytes: {error}") from None
+    raise hami.DataTypeError(f"Tokenize: {name} must be a text, got {_describe(data)}")
+
+
+def _describe(data: Any) -> str:
+    if isinstance(data, (list, tuple)):
+        return f"a list of length {len(data)}"
+    return type(data).__name__
+
+
+def _length(text: Text) -> int:
+    return len(text) if isinstance(text, str) else max(map(len, text))
+
+
+def _cut(text: Text, characters: int) -> Text:
+    if isinstance(text, str):
+        return text[:characters]
+    return text[0][:characters], text[1][:characters]

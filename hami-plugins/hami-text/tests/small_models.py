@@ -1,0 +1,91 @@
+"""Folders of small text models: a tokenizer of whole words, and models whose results are easy to compute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+WORDS = [*SPECIAL, "the", "cat", "sat", "on", "mat", "dog", "query:", "a", "very", "long", "text"]
+SIZE = 4
+VECTORS = np.random.default_rng(7).standard_normal((len(WORDS), SIZE)).astype(np.float32)
+
+
+def write_tokenizer(folder: Path) -> None:
+    """Write one as hubs have it: with a truncation and a padding, which must have no effect."""
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens(SPECIAL)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    tokenizer.enable_truncation(3)
+    tokenizer.enable_padding(length=16)
+    tokenizer.save(str(folder / "tokenizer.json"))
+
+
+def embedding_nodes(types: bool) -> list[Any]:
+    nodes = [helper.make_node("Gather", ["table", "input_ids"], ["words"])]
+    if types:
+        nodes.append(helper.make_node("Cast", ["token_type_ids"], ["types"], to=TensorProto.FLOAT))
+        nodes.append(helper.make_node("Unsqueeze", ["types", "last"], ["types1"]))
+        nodes.append(helper.make_node("Add", ["words", "types1"], ["typed"]))
+    nodes.append(helper.make_node("Cast", ["attention_mask"], ["mask"], to=TensorProto.FLOAT))
+    nodes.append(helper.make_node("Unsqueeze", ["mask", "last"], ["mask1"]))
+    nodes.append(helper.make_node("Mul", ["typed" if types else "words", "mask1"], ["hidden"]))
+    return nodes
+
+
+def write_model(
+    file: Path, output: str = "last_hidden_state", types: bool = False, extra: Sequence[str] = (), classes: int = 0
+) -> None:
+    """Write a model: the vectors of the tokens, or with `classes` the sums of their first numbers as logits."""
+    nodes = embedding_nodes(types)
+    if classes:
+        nodes.append(helper.make_node("ReduceSum", ["hidden", "axis1"], ["summed"], keepdims=0))
+        nodes.append(helper.make_node("MatMul", ["summed", "choose"], [output]))
+        result = helper.make_tensor_value_info(output, TensorProto.FLOAT, ["batch", classes])
+    elif output == "sentence_embedding":
+        nodes.append(helper.make_node("ReduceSum", ["hidden", "axis1"], [output], keepdims=0))
+        result = helper.make_tensor_value_info(output, TensorProto.FLOAT, ["batch", SIZE])
+    else:
+        nodes.append(helper.make_node("Identity", ["hidden"], [output]))
+        result = helper.make_tensor_value_info(output, TensorProto.FLOAT, ["batch", "sequence", SIZE])
+    names = ["input_ids", "attention_mask", *(["token_type_ids"] if types else []), *extra]
+    graph = helper.make_graph(
+        nodes,
+        "text",
+        [helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "sequence"]) for name in names],
+        [result],
+        [
+            numpy_helper.from_array(VECTORS, "table"),
+            numpy_helper.from_array(np.array([2]), "last"),
+            numpy_helper.from_array(np.array([1]), "axis1"),
+            numpy_helper.from_array(np.eye(SIZE, classes or 1, dtype=np.float32), "choose"),
+        ],
+    )
+    file.parent.mkdir(parents=True, exist_ok=True)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), file)
+
+
+def module(name: str, path: str = "") -> dict[str, Any]:
+    return {"idx": 0, "name": "0", "path": path, "type": f"sentence_transformers.models.{name}"}
+
+
+MODULES = [module("Transformer"), module("Pooling", "1_Pooling"), module("Normalize", "2_Normalize")]
+
+
+def ids_of(text: str) -> list[int]:
+    known = {word: i for i, word in enumerate(WORDS)}
+    return [2, *(known.get(word, 1) for word in text.lower().split()), 3]
+
+
+def vectors_of(text: str) -> Any:
+    return VECTORS[ids_of(text)]

@@ -1,0 +1,193 @@
+"""The pipelines: embeddings, classes of texts, and the order of texts for a query."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import hami
+import numpy as np
+import pytest
+from small_models import MODULES, SIZE, VECTORS, ids_of, module, vectors_of
+
+MEAN = {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}
+TEXTS = ["the cat sat", "dog", "a very long text the cat sat on", "", "the mat", "dog"]
+
+
+def packaged(name: str, model: Any) -> hami.Pipe:
+    return hami.pipe({"extends": name, "global": {"model": str(model)}})
+
+
+def unit(vector: Any) -> Any:
+    return vector / np.linalg.norm(vector)
+
+
+def embed(model: Any, texts: list[str] = TEXTS, keys: dict[str, Any] | None = None) -> list[Any]:
+    with packaged("embed", model) as pipe:
+        return [np.asarray(each["result"]) for each in pipe([{"data": text, **(keys or {})} for text in texts])]
+
+
+@pytest.mark.parametrize("file", ["model.onnx", "onnx/model.onnx"])
+def test_embeddings_of_a_folder(write, file):
+    model = write(file=file, modules=MODULES, pooling=MEAN)
+    for text, vector in zip(TEXTS, embed(model), strict=True):
+        assert (vector.dtype, vector.shape) == (np.float32, (SIZE,))
+        np.testing.assert_allclose(vector, unit(vectors_of(text).mean(0)), rtol=1e-5)
+
+
+POOLED = {
+    "cls": lambda vectors: vectors[0],
+    "max": lambda vectors: vectors.max(0),
+    "mean": lambda vectors: vectors.mean(0),
+    "lasttoken": lambda vectors: vectors[-1],
+    "mean_sqrt_len_tokens": lambda vectors: vectors.sum(0) / len(vectors) ** 0.5,
+    "weightedmean": lambda vectors: np.average(vectors, 0, np.arange(1, len(vectors) + 1)),
+}
+
+
+@pytest.mark.parametrize("mode", POOLED)
+def test_each_pooling_in_both_spellings(write, mode):
+    boolean = {"cls": "cls_token", "max": "max_tokens", "mean": "mean_tokens", "weightedmean": "weightedmean_tokens"}
+    old = {f"pooling_mode_{boolean.get(mode, mode)}": True}
+    for given in (old, {"pooling_mode": mode, **MEAN}, {"pooling_mode": [mode]}):
+        model = write(modules=MODULES[:2], pooling=given)
+        for text, vector in zip(TEXTS, embed(model), strict=True):
+            np.testing.assert_allclose(vector, POOLED[mode](vectors_of(text)), rtol=1e-5, atol=1e-6)
+
+
+def test_several_poolings_are_joined_in_their_order(write):
+    model = write(pooling={"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True})
+    (vector,) = embed(model, ["the cat"])
+    vectors = vectors_of("the cat")
+    np.testing.assert_allclose(vector, np.concatenate([vectors[0], vectors.mean(0)]), rtol=1e-5)
+
+
+def test_an_output_that_is_pooled_is_taken_as_it_is(write):
+    model = write({"output": "sentence_embedding"})
+    (vector,) = embed(model, ["the cat"])
+    np.testing.assert_allclose(vector, vectors_of("the cat").sum(0), rtol=1e-5)
+
+
+def test_tokens_of_the_prompt_may_be_left_out(write):
+    prompts = {"prompts": {"query": "query: "}}
+    model = write(pooling={**MEAN, "include_prompt": False}, config_sentence_transformers=prompts)
+    (vector,) = embed(model, ["the cat"], {"prompt": "query"})
+    np.testing.assert_allclose(vector, VECTORS[ids_of("query: the cat")][2:].mean(0), rtol=1e-5)
+
+
+def test_dimensions(write):
+    model = write(modules=MODULES, pooling=MEAN)
+    (vector,) = embed(model, ["the cat"], {"dimensions": 2})
+    np.testing.assert_allclose(vector, unit(vectors_of("the cat").mean(0)[:2]), rtol=1e-5)
+    for wrong in (0, SIZE + 1, -1, True, "2"):
+        with pytest.raises(hami.BatchError, match=f'"dimensions" must be from 1 to {SIZE}'):
+            embed(model, ["the cat"], {"dimensions": wrong})
+
+
+def test_a_folder_without_a_pooling_is_an_error_that_names_the_key(write):
+    with pytest.raises(hami.BatchError, match=r"has no 1_Pooling/config.json.*pooling = cls or max or mean"):
+        embed(write(), ["cat"])
+    with pytest.raises(hami.ConfigError, match=r"the module sentence_transformers.models.Dense"):
+        embed(write(modules=[*MODULES, module("Dense")], pooling=MEAN), ["cat"])
+    with pytest.raises(hami.ConfigError, match="unknown pooling 'median'"):
+        embed(write(pooling={"pooling_mode": "median"}), ["cat"])
+
+
+def test_texts_of_unequal_length_share_runs(write):
+    model = write(modules=MODULES, pooling=MEAN)
+    source = f"S[Tokenize(model='{model}'), Pad(run_cost=1000)[OnnxTensor(model='{model}')], Pool(model='{model}')]"
+    texts = [" ".join(["cat"] * (i % 9)) for i in range(64)]
+    with hami.pipe({"backend": source, "max": 64}) as pipe:
+        found = pipe([{"data": text} for text in texts])
+        counters = pipe.stats()["default"].counters
+    for text, item in zip(texts, found, strict=True):
+        np.testing.assert_allclose(item["result"], unit(vectors_of(text).mean(0)), rtol=1e-5)
+    assert counters["padding"] > 0
+    assert "padding_differences" not in counters
+
+
+LABELS = {"id2label": {"0": "animal", "1": "thing", "2": "other"}}
+
+
+def classify(write: Any, text: str, options: str = "", **config: Any) -> Any:
+    model = write({"output": "logits", "classes": 3}, config={**LABELS, **config})
+    source = f"S[Tokenize(model='{model}'),Pad[OnnxTensor(model='{model}')],TopLabels(model='{model}'{options})]"
+    with hami.pipe(source) as pipe:
+        return pipe({"data": text})["result"]
+
+
+def softmax(numbers: Any) -> Any:
+    powers = np.exp(numbers - numbers.max())
+    return powers / powers.sum()
+
+
+def test_the_classes_of_a_text(write):
+    logits = vectors_of("the cat").sum(0)[:3]
+    found = classify(write, "the cat")
+    assert [each["label"] for each in found] == [list(LABELS["id2label"].values())[i] for i in np.argsort(-logits)]
+    np.testing.assert_allclose([each["score"] for each in found], np.sort(softmax(logits))[::-1], rtol=1e-5)
+    assert classify(write, "the cat", ",k=1") == found[:1]
+    several = classify(write, "the cat", problem_type="multi_label_classification")
+    np.testing.assert_allclose([each["score"] for each in several], np.sort(1 / (1 + np.exp(-logits)))[::-1], rtol=1e-5)
+
+
+def test_labels_of_a_file(write, tmp_path):
+    names = tmp_path / "labels.txt"
+    names.write_text("x\ny\nz\n")
+    assert {each["label"] for each in classify(write, "cat", f",labels='{names}'")} == {"x", "y", "z"}
+    names.write_text("x\ny\n")
+    with pytest.raises(hami.ConfigError, match="there are 2 labels, and the model returns 3 scores"):
+        classify(write, "cat", f",labels='{names}'")
+
+
+def test_the_order_of_texts_for_a_query(write):
+    model = write({"output": "logits", "classes": 1, "types": True})
+    texts = ["the dog", "cat", "", "cat"]
+    with packaged("rerank", model) as pipe:
+        found = pipe({"data": {"query": "the cat", "texts": texts}})["result"]
+    pairs = [(*ids_of("the cat"), *ids_of(text)[1:]) for text in texts]
+    types = [len(ids_of(text)) - 1 for text in texts]
+    logits = np.array([VECTORS[list(pair), 0].sum() + extra for pair, extra in zip(pairs, types, strict=True)])
+    order = sorted(range(4), key=lambda i: (-round(float(logits[i]), 4), i))
+    assert [each["index"] for each in found] == order
+    np.testing.assert_allclose([each["score"] for each in found], 1 / (1 + np.exp(-logits[order])), rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("a text", "PairTexts takes"),
+        ({"query": "a"}, "got a dict with the keys"),
+        ({"query": "a", "texts": "b"}, '"texts" must be a list, got str'),
+        ({"query": "a", "texts": ["b", 5]}, "the second text must be a text, got int"),
+    ],
+)
+def test_a_query_of_another_form(write, data, message):
+    with packaged("rerank", write({"output": "logits", "classes": 1})) as pipe:
+        with pytest.raises(hami.DataTypeError) as raised:
+            pipe({"data": data})
+        assert message in str(raised.value)
+        assert pipe({"data": {"query": "a", "texts": []}})["result"] == []
+
+
+def test_the_activation_of_a_folder(write):
+    scores = []
+    for files in (
+        {},
+        {"config": {"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"}}},
+        {"config": {"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"}},
+    ):
+        with packaged("rerank", write({"output": "logits", "classes": 1}, **files)) as pipe:
+            scores.append(pipe({"data": {"query": "cat", "texts": ["dog"]}})["result"][0]["score"])
+    assert scores[1] == scores[2]
+    assert scores[0] == pytest.approx(1 / (1 + np.exp(-scores[1])), rel=1e-4)
+
+
+def test_the_command(write):
+    model = write(modules=MODULES, pooling=MEAN)
+    command = [sys.executable, "-m", "hami", "run", "embed", "--set", f"model={model}", "--text", "the cat", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "result" in json.loads(done.stdout.splitlines()[0])

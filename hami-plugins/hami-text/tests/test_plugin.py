@@ -1,0 +1,51 @@
+"""The package as a plugin: its entry points match its backends, and registering them imports no heavy library."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import import_module
+from importlib.metadata import entry_points
+
+import hami
+
+from hami_text import plugin
+
+
+class Registry:
+    def __init__(self) -> None:
+        self.found: dict[str, str] = {}
+
+    def add(self, name: str, target: str) -> None:
+        self.found[name] = target
+
+
+def test_every_declared_name_is_registered_and_is_a_backend():
+    registry = Registry()
+    plugin.hami_register(registry)
+    declared = {point.name for point in entry_points(group="hami.backends") if point.value == "hami_text.plugin"}
+    assert set(registry.found) == declared
+    for name, target in registry.found.items():
+        module, _, attribute = target.partition(":")
+        backend = getattr(import_module(module), attribute)
+        assert issubclass(backend, hami.Backend)
+        assert backend.__name__ == name
+
+
+def test_the_entry_module_imports_no_tokenizers_and_no_numpy():
+    code = "import sys, hami_text.plugin; print(sorted({'numpy', 'onnxruntime', 'tokenizers'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_the_pipelines_are_packaged_and_their_backends_are_installed():
+    from importlib.resources import files
+
+    points = [point for point in entry_points(group="hami.pipelines") if point.value.startswith("hami_text:")]
+    assert {point.name for point in points} == {"classify-text", "embed", "rerank"}
+    text = ""
+    for point in points:
+        package, _, name = point.value.partition(":")
+        text += files(package).joinpath(name).read_text()
+    for backend in ("Tokenize", "Pad", "OnnxTensor", "Pool", "TopLabels", "PairTexts", "RankTexts"):
+        assert backend in text
+        assert [owner.name for owner in entry_points(group="hami.backends", name=backend)] == [backend]

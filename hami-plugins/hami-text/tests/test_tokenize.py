@@ -1,0 +1,181 @@
+"""Tokenize: texts become the inputs of a model."""
+
+from __future__ import annotations
+
+import threading
+import tracemalloc
+from typing import Any
+
+import hami
+import numpy as np
+import pytest
+from small_models import VECTORS, ids_of, module
+
+
+def tokens(result: Any) -> dict[str, list[list[int]]]:
+    return {name: np.asarray(array).tolist() for name, array in result.items()}
+
+
+def run(model: Any, data: Any, options: str = "", **keys: Any) -> Any:
+    with hami.pipe(f"Tokenize(model='{model}'{options})") as pipe:
+        return pipe({"data": data, **keys})
+
+
+def test_a_text_becomes_the_inputs_of_a_model(write):
+    item = run(write(), "The cat sat on the unknown mat")
+    assert tokens(item["result"]) == {
+        "input_ids": [ids_of("the cat sat on the unknown mat")],
+        "attention_mask": [[1] * 9],
+    }
+    assert (item["tokens"], item["truncated"]) == (9, False)
+
+
+def test_bytes_are_utf_8(write):
+    assert tokens(run(write(), b"the cat")["result"])["input_ids"] == [ids_of("the cat")]
+
+
+def test_an_empty_text_has_its_special_tokens(write):
+    assert tokens(run(write(), "")["result"])["input_ids"] == [[2, 3]]
+
+
+def test_a_pair_has_two_types_where_the_model_takes_types(write):
+    model = write({"types": True})
+    with hami.pipe(f"S[Tokenize(model='{model}',pair=true),OnnxTensor(model='{model}')]") as pipe:
+        item = pipe({"data": ["the cat", "a dog"]})
+    expected = tokens(run(model, ["the cat", "a dog"], ",pair=true")["result"])
+    assert expected["input_ids"] == [[2, 4, 5, 3, 11, 9, 3]]
+
+    types = np.array([0, 0, 0, 0, 1, 1, 1], np.float32)[:, None]
+    np.testing.assert_allclose(hami.to_numpy(item["result"])[0], VECTORS[expected["input_ids"][0]] + types, rtol=1e-6)
+
+
+def test_longer_texts_are_cut_at_the_limit_of_the_model(write):
+    item = run(write(), "the cat " * 50)
+    assert tokens(item["result"])["input_ids"] == [[2, *[4, 5] * 5, 3]]
+    assert (item["tokens"], item["truncated"]) == (12, True)
+
+
+@pytest.mark.parametrize(
+    ("files", "limit"),
+    [
+        ({"sentence_bert_config": {"max_seq_length": 8}, "tokenizer_config": {"model_max_length": 6}}, 8),
+        ({"tokenizer_config": {"model_max_length": 6}}, 6),
+        ({"tokenizer_config": {"model_max_length": 1e30}}, 12),
+        ({"sentence_bert_config": {"max_seq_length": None}}, 12),
+        ({"config": {"model_type": "roberta", "max_position_embeddings": 12, "pad_token_id": 1}}, 10),
+    ],
+)
+def test_where_the_limit_is_found(write, files, limit):
+    assert run(write(**files), "cat " * 50)["tokens"] == limit
+
+
+def test_a_text_that_is_not_cut_can_be_refused(write):
+    with pytest.raises(hami.RequestError, match="the text has more than 12 tokens"):
+        run(write(), "cat " * 50, ",truncate=false")
+
+
+def test_blanks_before_the_cut_lose_no_token(write):
+    assert run(write(), " " * 100_000 + "the cat")["tokens"] == 4
+
+
+def test_a_long_text_takes_little_memory(write):
+    model, text = write(), "cat " * 2_500_000
+    with hami.pipe(f"Tokenize(model='{model}')") as pipe:
+        pipe({"data": "cat"})
+        tracemalloc.start()
+        assert pipe({"data": text})["tokens"] == 12
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+        tracemalloc.stop()
+
+
+def test_typed_special_tokens(write):
+    model = write()
+    assert tokens(run(model, "cat [SEP] dog")["result"])["input_ids"] == [[2, 5, 3, 9, 3]]
+    assert tokens(run(model, "cat [SEP] dog", ",special_tokens=false")["result"])["input_ids"] == [[2, 5, 1, 9, 3]]
+
+
+PROMPTS = {"prompts": {"query": "query: ", "document": ""}, "default_prompt_name": None}
+
+
+def test_prompts(write):
+    model = write(config_sentence_transformers=PROMPTS)
+    assert tokens(run(model, "cat")["result"])["input_ids"] == [[2, 5, 3]]
+    item = run(model, "cat", prompt="query")
+    assert tokens(item["result"])["input_ids"] == [[2, 10, 5, 3]]
+    assert item["prompt_tokens"] == 2
+    model = write(config_sentence_transformers={**PROMPTS, "default_prompt_name": "query"})
+    assert tokens(run(model, "cat")["result"])["input_ids"] == [[2, 10, 5, 3]]
+    with pytest.raises(hami.RequestError, match=r"no prompt 'title'; it has \['document', 'query'\]"):
+        run(model, "cat", prompt="title")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (5, "data must be a text, got int"),
+        (b"\xff", "data must be text in UTF-8, got bytes"),
+        (["a", "b"], "data must be a text, got a list of length 2"),
+    ],
+)
+def test_data_that_is_not_a_text_fails_alone(write, data, message):
+    with hami.pipe({"backend": f"Tokenize(model='{write()}')", "max": 8, "batching": "greedy"}) as pipe:
+        pending = [pipe.submit({"data": each}) for each in ("cat", data, "dog")]
+        assert [each.exception(30) is None for each in pending] == [True, False, True]
+        assert message in str(pending[1].exception(30))
+
+
+@pytest.mark.parametrize("data", ["a text", ["one"], ["one", "two", "three"], ["one", 2]])
+def test_a_pair_of_another_form(write, data):
+    with pytest.raises(hami.DataTypeError, match=r"two texts|must be a text"):
+        run(write(), data, ",pair=true")
+
+
+def test_folders_that_do_not_fit(write):
+    with pytest.raises(hami.ConfigError, match="max_tokens must be above the 2 special tokens, got 2"):
+        run(write(), "", ",max_tokens=2")
+    with pytest.raises(hami.ConfigError, match="the model takes at most 12 tokens, got max_tokens = 13"):
+        run(write(), "", ",max_tokens=13")
+    with pytest.raises(hami.ConfigError, match="has the token 14, and the model takes tokens below 10"):
+        run(write(config={"vocab_size": 10}), "")
+    model = write()
+    (model.parent / "tokenizer.json").write_text("{}")
+    with pytest.raises(hami.ConfigError, match=r"tokenizer.json is not a tokenizer"):
+        run(model, "")
+    (model.parent / "tokenizer.json").unlink()
+    with pytest.raises(hami.ConfigError, match=r"tokenizer.json does not exist; a text model needs its tokenizer.json"):
+        run(model, "")
+    model = write()
+    (model.parent / "config.json").write_text("[" * 100_000)
+    with pytest.raises(hami.ConfigError, match=r"config.json cannot be read"):
+        run(model, "")
+
+
+def test_an_input_that_is_not_known(write):
+    model = write({"extra": ["pixel_values"]})
+    with pytest.raises(hami.ConfigError, match="the model has the input 'pixel_values'; known are input_ids"):
+        hami.pipe(f"S[Tokenize(model='{model}'),OnnxTensor(model='{model}')]")
+
+
+def test_two_callers_at_once(write):
+    failures: list[BaseException] = []
+    texts = ["the cat", "the dog sat", "a very long text"]
+    with hami.pipe({"backend": f"Tokenize(model='{write()}')", "max": 8, "instance_num": 2}) as pipe:
+
+        def call(seed: int) -> None:
+            for i in range(100):
+                text = texts[(seed + i) % 3]
+                try:
+                    assert tokens(pipe({"data": text})["result"])["input_ids"] == [ids_of(text)]
+                except BaseException as error:
+                    failures.append(error)
+
+        threads = [threading.Thread(target=call, args=(seed,)) for seed in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    assert not failures
+
+
+def test_modules_of_a_folder_are_unused_here(write):
+    assert run(write(modules=[module("Unheard")]), "cat")["tokens"] == 3
