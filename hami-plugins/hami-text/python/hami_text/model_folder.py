@@ -76,6 +76,10 @@ class ModelFolder:
         return self.object("config.json")
 
     @cached_property
+    def sentence_config(self) -> dict[str, Any]:
+        return self.object("config_sentence_transformers.json")
+
+    @cached_property
     def modules(self) -> list[dict[str, Any]]:
         found = self.read("modules.json")
         if found is None:
@@ -142,11 +146,10 @@ class ModelFolder:
         Raises:
             hami.RequestError: The folder has no prompt of this name.
         """
-        found = self.object("config_sentence_transformers.json")
-        prompts = found.get("prompts")
-        prompts = prompts if isinstance(prompts, dict) else {}
+        found = self.sentence_config.get("prompts")
+        prompts = found if isinstance(found, dict) else {}
         if name is None:
-            default = found.get("default_prompt_name")
+            default = self.sentence_config.get("default_prompt_name")
             return str(prompts.get(default, "")) if default is not None else ""
         names = (name, *DOCUMENT_PROMPTS) if name == "document" else (name,)
         for each in names:
@@ -173,7 +176,7 @@ class ModelFolder:
         own = self.config.get("sentence_transformers")
         own = own if isinstance(own, dict) else {}
         candidates = [
-            self.object("config_sentence_transformers.json").get("activation_fn") if self.modules else None,
+            self.sentence_config.get("activation_fn") if self.modules else None,
             own.get("activation_fn"),
             self.config.get("sbert_ce_default_activation_function"),
         ]

@@ -40,6 +40,7 @@ class Tokenize(hami.Backend):
     def init(self, options: Any) -> None:
         self._folder = ModelFolder.of(self.model)
         self._tokenizer = self._open()
+        self._prompt_lengths: dict[str, int] = {}  # of the prompts of the folder, in tokens
         self._limit = self._checked_limit()
         self._inputs, self._dtypes = self._read_engine(options)
         if self._limit is not None:
@@ -146,9 +147,11 @@ class Tokenize(hami.Backend):
 
     def _prompt_tokens(self, prompt: str) -> int:
         """Return how many tokens at the start of a text belong to its prompt."""
-        (encoding,) = self._tokenizer.encode_batch_fast([prompt])
-        ids, special = encoding.ids, encoding.special_tokens_mask
-        return len(ids) - (1 if special and special[-1] else 0)
+        if prompt not in self._prompt_lengths:
+            (encoding,) = self._tokenizer.encode_batch_fast([prompt])
+            special = encoding.special_tokens_mask
+            self._prompt_lengths[prompt] = len(encoding) - (1 if special and special[-1] else 0)
+        return self._prompt_lengths[prompt]
 
 
 def _text(data: Any, name: str) -> str:
