@@ -97,10 +97,17 @@ def test_inputs_that_fail_are_counted_by_kind_and_named(call: Any, divides: str)
     assert set(measured["failed"]) == {"ZeroDivisionError", "ValueError"}
     assert measured["completed"] == measured["latency_ms"]["count"] > 0
     assert [entry["input"] for entry in found["failing_inputs"]] == ["--text", "--data"]
-    status, out, _ = call(divides, "--data", "0", "--clients", "1", *SHORT)
-    assert status == 1
-    assert "failed with ZeroDivisionError: division by zero" in out
-    assert "--data fails: ZeroDivisionError: division by zero" in out
+
+
+@pytest.mark.parametrize("more", [(), ("--no-ceiling",)])
+def test_a_measurement_of_requests_that_all_fail_stops_and_says_why(
+    call: Any, divides: str, more: tuple[str, ...]
+) -> None:
+    status, out, err = call(divides, "--data", "0", "--text", "x", "--seconds", "60", *more)
+    assert (status, out) == (1, "")
+    assert "nothing is measured, because every request fails" in err
+    assert "--data fails: ZeroDivisionError: division by zero" in err
+    assert "--text fails: ValueError" in err
 
 
 def test_an_input_that_cannot_be_read_is_reported_and_the_others_are_measured(call: Any) -> None:

@@ -17,6 +17,7 @@ from running import each
 from hami_tools.bench.comparison import compare_results, compare_throughput, difference_of, ratio_of
 from hami_tools.bench.load import Load
 from hami_tools.bench.scenarios import SCENARIOS, run_scenario
+from hami_tools.bench.tables import comparison_lines
 from hami_tools.benchmark_commands import SCENARIOS as CHOICES
 
 FAST = ("--seconds", "0.05", "--clients", "1")
@@ -55,6 +56,10 @@ def test_a_comparison_has_a_ratio_with_an_interval_and_the_difference_of_the_res
     status, out, _ = run(capsys, *arguments)
     assert status == 0
     assert out.splitlines()[0] == "throughput of TestModesNearlyHalf / TestModesHalf"
+    assert [line for line in out.splitlines() if line in ("TestModesHalf", "TestModesNearlyHalf")] == [
+        "TestModesHalf",
+        "TestModesNearlyHalf",
+    ]
     assert "1 of 2 results are equal; numbers differ by at most 0.25" in out
 
 
@@ -88,6 +93,16 @@ def test_both_pipes_see_the_same_inputs_alternately(half: str) -> None:
     assert ratio.rounds == 2
     assert first.completed == first.latency_ms.count > 0
     assert second.completed == second.latency_ms.count > 0
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "shown"), [(0.9, 1.1, True), (1.0, 1.2, True), (1.01, 1.2, False), (0.5, 0.99, False)]
+)
+def test_an_interval_that_contains_1_shows_no_difference(low: float, high: float, shown: bool) -> None:
+    ratio = {"load": "clients 1", "ratio": (low * high) ** 0.5, "low": low, "high": high, "rounds": 3}
+    difference = {"equal": 1, "inputs": 1, "failed": 0, "largest": 0.0, "other": []}
+    found = {"source": "a", "compared_with": "b", "ratios": [ratio], "difference": difference}
+    assert list(comparison_lines(found))[1].endswith(", no difference shown") is shown
 
 
 def test_the_interval_is_that_of_students_distribution() -> None:

@@ -10,10 +10,14 @@ from typing import Any
 
 import hami
 from hami import ConfigError, Pipe, RequestError
-from hami.cli import Input, inputs_of, printable, report
+from hami.cli import Input, describe_exception, inputs_of, printable, report
 from hami.config import LoadedConfig, read_source
 
 Request = dict[str, Any]
+
+MAX_TRIED = 100  # inputs
+TRY_TIMEOUT = 60.0  # seconds for each of them; the first run of an engine may compile
+MAX_SHOWN = 3  # inputs that are named
 
 
 def check_outputs(arguments: argparse.Namespace, *options: str) -> None:
@@ -36,6 +40,26 @@ def config_of(source: str, arguments: argparse.Namespace, settings: Sequence[str
 def built(source: str, arguments: argparse.Namespace, settings: Sequence[str] = ()) -> Pipe:
     """Return the pipe of a source, with --import, --set and further settings."""
     return hami.pipe(config_of(source, arguments, settings))
+
+
+def check_some_input_runs(pipe: Pipe, inputs: Sequence[tuple[Input, Request]]) -> None:
+    """Run inputs one by one until one succeeds: the figures of requests that all fail mean nothing.
+
+    Raises:
+        RequestError: Every input that was tried fails; it says why.
+    """
+    failures = []
+    for entry, request in inputs[:MAX_TRIED]:
+        try:
+            pipe(dict(request), timeout=TRY_TIMEOUT)
+        except Exception as error:
+            failures.append((entry.label, error))
+        else:
+            return
+    reasons = dict.fromkeys(f"{label} fails: {describe_exception(error)}" for label, error in failures)
+    raise RequestError(
+        "nothing is measured, because every request fails:\n  " + "\n  ".join(list(reasons)[:MAX_SHOWN])
+    ) from failures[0][1]
 
 
 def readable_inputs(arguments: argparse.Namespace) -> tuple[list[tuple[Input, Request]], int]:

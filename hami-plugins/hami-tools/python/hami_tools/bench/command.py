@@ -21,7 +21,7 @@ from hami_tools.bench.losses import losses
 from hami_tools.bench.point import Point, measure, measure_until_stable
 from hami_tools.bench.report import print_result, regressions
 from hami_tools.bench.scenarios import run_scenario
-from hami_tools.measured import Request, built, check_outputs, config_of, readable_inputs
+from hami_tools.measured import Request, built, check_outputs, check_some_input_runs, config_of, readable_inputs
 
 MAX_FAILING_INPUTS = 3  # that are named
 NAMING_TIMEOUT = 10.0  # seconds for each input, when those that fail are named
@@ -36,8 +36,10 @@ def bench(arguments: argparse.Namespace) -> int:
     inputs, unread = readable_inputs(arguments)
     requests = [request for _, request in inputs]
     found: dict[str, Any] = {"source": printable(arguments.source), "slo_s": arguments.slo}
-    ceilings = _ceilings(requests, arguments)
+    ceilings = _ceilings(inputs, arguments)
     with built(arguments.source, arguments) as pipe, traced(pipe, arguments):
+        if arguments.compare is None:
+            check_some_input_runs(pipe, inputs)
         if arguments.compare is not None:
             points = _compare(pipe, requests, loads, arguments, found)
         elif arguments.scenario:
@@ -72,7 +74,7 @@ def _add_findings(found: dict[str, Any], points: Sequence[Point], ceilings: Sequ
     found["stats"] = {name: node.as_dict() for name, node in pipe.stats().items()}
 
 
-def _ceilings(requests: list[Request], arguments: argparse.Namespace) -> list[NodeCeiling]:
+def _ceilings(inputs: list[tuple[Input, Request]], arguments: argparse.Namespace) -> list[NodeCeiling]:
     """Measure the backends alone, in a pipe of their own."""
     if arguments.no_ceiling or arguments.compare is not None:
         return []
@@ -81,7 +83,8 @@ def _ceilings(requests: list[Request], arguments: argparse.Namespace) -> list[No
         built(arguments.source, arguments, list(ceiling_settings(nodes))) as pipe,
         Progress(1.0, "measuring the backends alone"),
     ):
-        return measure_ceilings(pipe, requests, arguments.seconds)
+        check_some_input_runs(pipe, inputs)
+        return measure_ceilings(pipe, [request for _, request in inputs], arguments.seconds)
 
 
 def _measure_all(

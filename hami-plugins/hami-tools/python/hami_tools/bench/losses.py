@@ -34,7 +34,7 @@ class Losses:
     ceiling: float
     achieved: float
     causes: dict[str, float]
-    """By the keys of `CAUSES`, the largest first. Negative: the load did better than the backend alone."""
+    """By the keys of `CAUSES`, the largest first. All are negative if the load did better than the backend alone."""
 
     @property
     def gap(self) -> float:
@@ -80,7 +80,18 @@ def losses(ceiling: NodeCeiling, point: Point, *, in_python: bool) -> Losses:
         "failed": best_ms * (1 - useful / items) if items else 0.0,
     }
     causes = {cause: time / available_ms * ceiling.rate for cause, time in causes_ms.items()}
-    return Losses(ceiling.node, ceiling.rate, point.throughput, _within_offer(causes, ceiling.rate, point))
+    causes = _within_offer(_set_off(causes), ceiling.rate, point)
+    return Losses(ceiling.node, ceiling.rate, point.throughput, dict(sorted(causes.items(), key=lambda item: -item[1])))
+
+
+def _set_off(causes: dict[str, float]) -> dict[str, float]:
+    """Set off what made a load faster against what made it slower, in proportion, so that shares are at most the gap.
+
+    The times of batch sizes alone are estimates. Where they are wrong, one cause is too large and another one negative.
+    """
+    gap = sum(causes.values())
+    same = sum(rate for rate in causes.values() if rate * gap > 0)
+    return {cause: rate * gap / same if rate * gap > 0 else 0.0 for cause, rate in causes.items()}
 
 
 def _idle_causes(idle_ms: float, ceiling: NodeCeiling, point: Point) -> dict[str, float]:
@@ -118,4 +129,4 @@ def _within_offer(causes: dict[str, float], ceiling: float, point: Point) -> dic
         rest = (gap - not_asked) / gap
         causes = {cause: rate * rest for cause, rate in causes.items()}
         causes["idle"] += not_asked
-    return dict(sorted(causes.items(), key=lambda item: -item[1]))
+    return causes

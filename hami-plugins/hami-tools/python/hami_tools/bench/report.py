@@ -16,8 +16,11 @@ def print_result(found: Mapping[str, Any]) -> None:
     """Print the result as tables and sentences."""
     if "ratios" in found:
         print_lines(comparison_lines(found))
-        print()
-    print_table(*point_rows(found["points"], found["slo_s"]))
+        for key, name in (("points", "source"), ("other_points", "compared_with")):
+            print(f"\n{found[name]}")
+            print_table(*point_rows(found[key], found["slo_s"]))
+    else:
+        print_table(*point_rows(found["points"], found["slo_s"]))
     print_lines(scenario_lines(found))
     if found.get("losses"):
         print()

@@ -75,7 +75,8 @@ def comparison_lines(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"throughput of {found['compared_with']} / {found['source']}"
     for entry in found["ratios"]:
         interval = f"95 % interval {figure(entry['low'])} to {figure(entry['high'])}, {entry['rounds']} rounds"
-        yield f"  {entry['load']}: {figure(entry['ratio'])} ({interval})"
+        verdict = ", no difference shown" if entry["low"] <= 1 <= entry["high"] else ""
+        yield f"  {entry['load']}: {figure(entry['ratio'])} ({interval}){verdict}"
     difference = found["difference"]
     text = f"{difference['equal']} of {difference['inputs']} results are equal"
     if difference["failed"]:

@@ -17,7 +17,7 @@ from hami.observe.figures import figure
 from hami.progress import Progress
 
 from hami_tools.bench.load import Load
-from hami_tools.measured import built, check_outputs, config_of, readable_inputs
+from hami_tools.measured import built, check_outputs, check_some_input_runs, config_of, readable_inputs
 from hami_tools.tune.parameters import Settings, as_text, parameters_of
 from hami_tools.tune.search import Step, Trial, Tuning, search, seconds_of_a_measurement
 
@@ -35,6 +35,8 @@ def tune(arguments: argparse.Namespace) -> int:
         given = [f"{node}.{key}={as_text((node, key), value)}" for (node, key), value in settings.items()]
         return built(arguments.source, arguments, given)
 
+    with build({}) as pipe:
+        check_some_input_runs(pipe, inputs)
     seconds = seconds_of_a_measurement(arguments.time)
     requests = [request for _, request in inputs]
     trial = Trial(build, requests, Load(clients=arguments.clients), arguments.slo, seconds)
@@ -61,7 +63,14 @@ def _file_lines(arguments: argparse.Namespace, lines: list[str]) -> Iterator[str
     """Yield the lines of a source of its own: it extends SOURCE, or contains it if it is an expression."""
     yield f"# Written by hami tune{''.join(f' --set {json.dumps(setting)}' for setting in arguments.set)}."
     source = arguments.source
-    if os.path.isfile(source):
+    if path := hami.config.model_file(source):
+        keys = hami.config.model_keys(os.path.abspath(path))
+        yield from (
+            lines[0] if lines else "[default]",
+            *(f"{key} = {json.dumps(keys[key])}" for key in keys),
+            *lines[1:],
+        )
+    elif os.path.isfile(source):
         place = os.path.relpath(source, os.path.dirname(os.path.abspath(arguments.output)))
         yield from (f"extends = {json.dumps(place)}", "", *lines)
     elif is_pipeline(source):
