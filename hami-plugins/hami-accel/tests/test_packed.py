@@ -316,6 +316,8 @@ VALUES = [
     {"x": 1},
     {"x": [[]]},
     {"x": "NCHW"},
+    {"x": "\x1b[31m"},
+    "\x1b[31m",
     [[]],
     1 << 80,
 ]
@@ -323,6 +325,19 @@ KEYS = [
     "format", "version", "models", "model.name", "model.file", "model.sha256", "model.max_time_per_fc", "model.shapes",
     "model.layouts",
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("model.name", "\x1b[31mnet"), ("model.name", "a\nb"), ("model.layouts", {"x": "\u202eNCHW"})]
+)
+def test_a_text_of_the_manifest_that_a_terminal_obeys_is_refused(key, value, tmp_path, monkeypatch):
+    monkeypatch.setenv("HAMI_ACCEL_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "m.accel"
+    write_packed(path, [({"name": "a"}, b"model")])
+    damaged(path, key, value)
+    with pytest.raises(hami.ConfigError, match="has control characters") as caught:
+        open_packed(path, 0)
+    assert str(caught.value).isprintable()
 
 
 @pytest.mark.parametrize("key", KEYS)

@@ -205,6 +205,25 @@ def test_a_lock_for_another_environment_is_refused(tmp_path: Path, more: str) ->
         lock.read(write_lock(tmp_path, more))
 
 
+def test_a_package_for_another_environment_is_left_out(tmp_path: Path) -> None:
+    """As uv and pip write those that only another system needs."""
+    file = write_lock(tmp_path)
+    text = file.read_text()
+    start = text.index("[[packages]]")
+    head, package = text[:start], text[start:]
+    packages = [
+        package.replace("acme-one", f"acme-{name}")
+        .replace("acme_one", f"acme_{name}")
+        .replace("version =", f'marker = "{marker}"\nversion =', 1)
+        for name, marker in [("win", "sys_platform == 'win32'"), ("here", "sys_platform == 'linux'")]
+    ]
+    file.write_text("\n".join([head, *packages]))
+    assert [each.name for each in lock.read(file)] == ["acme-here"]
+    file.write_text("\n".join([head, packages[0].replace("sys_platform", "sys_banana")]))
+    with pytest.raises(hami.PluginError, match="sys_banana"):
+        lock.read(file)
+
+
 @pytest.mark.parametrize("more", ["", 'requires-python = ">=3.10"', "environments = [\"python_version >= '3.10'\"]"])
 def test_a_lock_for_this_environment_is_read(tmp_path: Path, more: str) -> None:
     assert [each.name for each in lock.read(write_lock(tmp_path, more))] == ["acme-one"]

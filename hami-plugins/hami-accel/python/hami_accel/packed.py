@@ -95,6 +95,8 @@ def open_packed(path: str | os.PathLike[str], select: int | str) -> PackedModel:
         data = archive.read(entry["file"])
         shapes = {str(name): [int(size) for size in shape] for name, shape in entry.get("shapes", {}).items()}
         layouts = {str(name): str(layout) for name, layout in entry.get("layouts", {}).items()}
+        if not all(layout.isprintable() for layout in layouts.values()):
+            raise ValueError(f"a layout has control characters: {layouts!r}")
     if hashlib.sha256(data).hexdigest() != entry["sha256"]:
         raise _damaged(path, f'the content of "{names[index]}" differs from its hash')
     return PackedModel(
@@ -144,6 +146,8 @@ def _checked(entry: dict[str, Any]) -> dict[str, Any]:
     for key in ("name", "file", "sha256"):
         if not isinstance(entry[key], str):
             raise TypeError(f'"{key}" of a model is {type(entry[key]).__name__}, not text')
+    if not entry["name"].isprintable():  # summaries and messages show it
+        raise ValueError(f"the name of a model has control characters: {entry['name']!r}")
     limit = entry.get("max_time_per_fc", 0)
     if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not 0 <= limit <= sys.float_info.max:
         raise ValueError(f'"max_time_per_fc" of a model is {limit!r}, which is not a number of microseconds')

@@ -85,7 +85,7 @@ def render(locked: Sequence[Locked]) -> str:
 
 
 def read(path: Path) -> list[Locked]:
-    """Return the files that a pylock.toml lists; raise PluginError for anything else."""
+    """Return the files that a pylock.toml lists for this environment; raise PluginError for anything else."""
     try:
         import tomllib
     except ModuleNotFoundError:  # before Python 3.11
@@ -95,7 +95,7 @@ def read(path: Path) -> list[Locked]:
         _validate(table)
         if str(table["lock-version"]).partition(".")[0] != LOCK_VERSION.partition(".")[0]:
             raise ValueError(f"its lock-version is {table['lock-version']}, expected {LOCK_VERSION}")
-        locked = [_locked(package) for package in table["packages"]]
+        locked = [_locked(package) for package in table["packages"] if _is_here(package.get("marker"))]
         python, markers = str(table.get("requires-python", "")), table.get("environments", [])
         if not isinstance(markers, list) or not all(isinstance(marker, str) for marker in markers):
             raise ValueError('"environments" is not a list of texts')
@@ -117,12 +117,12 @@ def read(path: Path) -> list[Locked]:
     return locked
 
 
-def _is_here(marker: str) -> bool:
-    """Return whether a marker describes this environment."""
+def _is_here(marker: str | None) -> bool:
+    """Return whether a marker describes this environment; there may be none."""
     try:
-        return Marker(marker).evaluate()
+        return marker is None or Marker(marker).evaluate()
     except (InvalidMarker, UndefinedComparison, UndefinedEnvironmentName) as error:
-        raise PluginError(f'the lock has an environment that is not a marker, "{marker}"; write it again') from error
+        raise PluginError(f'the lock has the marker "{marker}", which has no meaning here; write it again') from error
 
 
 def _validate(table: dict[str, Any]) -> None:
