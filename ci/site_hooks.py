@@ -28,7 +28,6 @@ OUTSIDE = (
     "tests/*/*.md",
     "tests/bench/peers/*.md",
 )
-ASSETS = ROOT / "ci" / "_lib" / "site" / "assets"
 MERMAID = "assets/mermaid.min.js"
 LINK = re.compile(r"(?:\]\(|^\[[^\]\n]+\]: )([^)#\s:]+)", re.MULTILINE)
 FENCE = re.compile(r"(^```.*?^```[ ]*$)", re.MULTILINE | re.DOTALL)
@@ -59,10 +58,8 @@ def on_files(files: Files, config: Any) -> Files:
     for each in made:
         inside = each.dest_uri.startswith(DOCS)
         each.dest_uri = each.dest_uri.removeprefix(DOCS) if inside else f"repository/{each.dest_uri}"
-    assets = {f"assets/{asset.name}": str(asset) for asset in ASSETS.iterdir()}
     if script := os.environ.get("HAMI_MERMAID"):
-        assets[MERMAID] = script
-    made += [File.generated(config, name, abs_src_path=path) for name, path in assets.items()]
+        made.append(File.generated(config, MERMAID, abs_src_path=script))
     config.nav = expanded(config.nav, set(pages), [name for name in sorted(pages) if name.endswith(".md")])
     return Files([*of_theme, *made])
 
