@@ -33,7 +33,7 @@ LEVELS = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 # name that a module begins with decides. Public modules and commands, which have no line, are above all others.
 FLOORS = (
     ("hami._errors", "hami._no_core", "hami._suggestions", "hami._text"),
-    ("hami._backends",),
+    ("hami._backends", "hami.types"),
     ("hami._plugins",),
     ("hami._config",),
     ("hami.observe.",),

@@ -17,9 +17,9 @@ HERE = Path(__file__).parent
 GOLDEN = HERE / "golden" / "v1_0"
 # The headers of the installed package, or of the source tree if the package is not installed.
 SOURCE = HERE.parents[1] / "hami-core"
-INSTALLED = Path(hami.get_include()).is_dir()
-INCLUDE = Path(hami.get_include()) if INSTALLED else SOURCE / "include"
-CMAKE = Path(hami.get_include()).with_name("cmake") if INSTALLED else SOURCE / "cmake"
+INSTALLED = Path(hami.native.get_include()).is_dir()
+INCLUDE = Path(hami.native.get_include()) if INSTALLED else SOURCE / "include"
+CMAKE = Path(hami.native.get_include()).with_name("cmake") if INSTALLED else SOURCE / "cmake"
 
 WARNINGS = ["-Wall", "-Wextra", "-Werror"]
 SHARED = ["-O2", "-fPIC", "-shared", "-s", "-fvisibility=hidden", "-Wl,-z,defs"]
@@ -135,7 +135,7 @@ def golden(
         folder = unpacked(request.param)
 
         def kept(toolchain: Toolchain, name: str = "full.cpp") -> str:
-            hami.register_plugin(folder / "hami_golden" / f"{name.partition('.')[0]}.so")
+            hami.native.register_plugin(folder / "hami_golden" / f"{name.partition('.')[0]}.so")
             return f"Golden{request.param.name.split('-')[1].replace('.', '')}"
 
         return kept
@@ -143,7 +143,7 @@ def golden(
 
     def golden(toolchain: Toolchain, name: str = "full.cpp") -> str:
         defines = [f"-D{old}={new}" for old, new in RENAMED.items()] if include == INCLUDE else []
-        hami.register_plugin(build(toolchain, sources / name, *defines, include=include))
+        hami.native.register_plugin(build(toolchain, sources / name, *defines, include=include))
         return toolchain.prefix
 
     return golden
@@ -166,5 +166,5 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]
 
 @pytest.fixture
 def hostile(build: Callable[..., Path], toolchain: Toolchain) -> str:
-    hami.register_plugin(build(toolchain, HERE / "plugins" / "hostile.cpp"))
+    hami.native.register_plugin(build(toolchain, HERE / "plugins" / "hostile.cpp"))
     return toolchain.prefix

@@ -29,7 +29,7 @@ class On:
 
 @pytest.fixture
 def prefix(toolchain: Toolchain, build: Build) -> str:
-    hami.register_plugin(build(toolchain, HERE / "plugins" / "by_device.cpp"))
+    hami.native.register_plugin(build(toolchain, HERE / "plugins" / "by_device.cpp"))
     return toolchain.prefix
 
 

@@ -26,7 +26,7 @@ KINDS = {
 
 @pytest.fixture
 def throws(toolchain: Toolchain, build: Build) -> str:
-    hami.register_plugin(build(toolchain, HERE / "plugins" / "throws.cpp"))
+    hami.native.register_plugin(build(toolchain, HERE / "plugins" / "throws.cpp"))
     return toolchain.prefix
 
 
@@ -92,7 +92,7 @@ RUN = """
 import sys
 import hami
 library, source, where, how = sys.argv[1:]
-hami.register_plugin(library)
+hami.native.register_plugin(library)
 params = {"where": where, "how": how} if where else {}
 with hami.pipe({"backend": source, **params}) as pipe:
     print(pipe({"data": 1})["result"])
@@ -159,7 +159,7 @@ def test_an_exception_that_leaves_a_plugin_names_it(toolchain: Toolchain, build:
 
 def test_a_crash_while_a_library_is_initialised_names_it(toolchain: Toolchain, build: Build) -> None:
     library = build(toolchain, HERE / "plugins" / "raw.cpp", "-DCRASH_ON_LOAD")
-    script = "import sys, hami; hami.register_plugin(sys.argv[1])"
+    script = "import sys, hami; hami.native.register_plugin(sys.argv[1])"
     done = subprocess.run([sys.executable, "-c", script, str(library)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (-signal.SIGSEGV, f"hami: SIGSEGV in the initialisation of {library}\n")
 
@@ -192,7 +192,7 @@ def test_a_child_that_crashes_is_named_instead_of_its_parent(build: Build) -> No
 def test_a_handler_of_the_program_still_runs(build: Build, how: str, order: str) -> None:
     enable = "import faulthandler, hami; faulthandler.enable(all_threads=False)\n"
     library = build(TOOLCHAINS[0], HERE / "plugins" / "raw.cpp")
-    after = f"import hami; hami.register_plugin({str(library)!r})\n{enable}"
+    after = f"import hami; hami.native.register_plugin({str(library)!r})\n{enable}"
     done, name = run_raw(TOOLCHAINS[0], build, "forward", how, before=enable if order == "before" else after)
     number = signal.SIGABRT if how == "abort" else signal.SIGSEGV
     assert done.returncode == -number

@@ -17,7 +17,7 @@ SOURCE = HERE / "plugins" / "default_child.cpp"
 @pytest.fixture
 def outer(toolchain: Toolchain, build: Build) -> str:
     """The name of the class whose default child is `inner`"""
-    hami.register_plugin(build(toolchain, SOURCE))
+    hami.native.register_plugin(build(toolchain, SOURCE))
     return f"{toolchain.prefix}Outer"
 
 
@@ -25,7 +25,7 @@ def outer(toolchain: Toolchain, build: Build) -> str:
 def inner(outer: str) -> str:
     class Inner(hami.Backend):
         limit: int = 1
-        wait: hami.Duration = 1.0
+        wait: hami.types.Duration = 1.0
         title: str | None = "its own"
         other: int = 2
 
@@ -82,5 +82,5 @@ def test_a_wrong_declaration_is_an_error_of_the_plugin(
     toolchain: Toolchain, build: Build, define: str, message: str
 ) -> None:
     with pytest.raises(hami.PluginError) as caught:
-        hami.register_plugin(build(toolchain, SOURCE, define))
+        hami.native.register_plugin(build(toolchain, SOURCE, define))
     assert message in str(caught.value)

@@ -16,7 +16,7 @@ STREAM = 4096  # of the plugin's instances
 
 @pytest.fixture
 def prefix(toolchain: Toolchain, build: Build) -> str:
-    hami.register_plugin(build(toolchain, HERE / "plugins" / "device.cpp"))
+    hami.native.register_plugin(build(toolchain, HERE / "plugins" / "device.cpp"))
     return toolchain.prefix
 
 

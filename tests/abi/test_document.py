@@ -47,4 +47,4 @@ def test_the_project_of_the_guide_builds_and_runs(tmp_path: Path) -> None:
     )
     done = run_hami("run", "acme-addone::AddOne(step=5)", "--data", "4", path=project, HAMI_PLUGINS="addone")
     assert (done.returncode, done.stdout, done.stderr) == (0, "9\n", "")
-    assert hami.register_plugin(package / "addone.so") == ["AddOne"]
+    assert hami.native.register_plugin(package / "addone.so") == ["AddOne"]

@@ -16,7 +16,7 @@ SOURCE = HERE / "plugins" / "fusion.cpp"
 
 @pytest.fixture
 def fusion(toolchain: Toolchain, build: Build) -> str:
-    hami.register_plugin(build(toolchain, SOURCE))
+    hami.native.register_plugin(build(toolchain, SOURCE))
     return toolchain.prefix
 
 
@@ -102,5 +102,5 @@ def test_a_wrong_declaration_is_an_error_of_the_plugin(
     toolchain: Toolchain, build: Build, define: str, message: str
 ) -> None:
     with pytest.raises(hami.PluginError) as caught:
-        hami.register_plugin(build(toolchain, SOURCE, define))
+        hami.native.register_plugin(build(toolchain, SOURCE, define))
     assert message in str(caught.value)

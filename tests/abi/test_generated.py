@@ -15,7 +15,7 @@ SOURCE = HERE / "plugins" / "generated.cpp"
 
 
 def test_a_name_is_replaced_by_its_expression(toolchain: Toolchain, build: Build) -> None:
-    hami.register_plugin(build(toolchain, SOURCE))
+    hami.native.register_plugin(build(toolchain, SOURCE))
     for expression, result in (
         ("AddTwice", 2),
         ("AddTwice(step=5)", 10),
@@ -46,7 +46,7 @@ def test_a_wrong_declaration_is_an_error_of_the_plugin(
     toolchain: Toolchain, build: Build, define: str, message: str
 ) -> None:
     with pytest.raises(hami.PluginError) as caught:
-        hami.register_plugin(build(toolchain, SOURCE, define))
+        hami.native.register_plugin(build(toolchain, SOURCE, define))
     assert message in str(caught.value)
 
 

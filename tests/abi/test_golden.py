@@ -142,8 +142,8 @@ def test_plugins_exchange_tensors_and_opaque_values(golden: Golden, maker: Toolc
     first, second = golden(maker), golden(reader)
     out = call(f"S[{first}MakeTag,AbiPasses,{second}ReadTag]", 7)
     assert out["result"] == 7
-    assert repr(out["tag"]) == "<hami.Opaque golden.tag>"
-    assert (type(out["tag"]), out["tag"].type_key) == (hami.Opaque, "golden.tag")
+    assert repr(out["tag"]) == "<hami.types.Opaque golden.tag>"
+    assert (type(out["tag"]), out["tag"].type_key) == (hami.types.Opaque, "golden.tag")
     assert call(f"{second}ReadTag", out["tag"])["result"] == 7  # Python may pass it back
     with pytest.raises(hami.DataTypeError, match=r"\Aexpected an opaque value, got int"):
         call(f"{second}ReadTag", 7)

@@ -93,4 +93,4 @@ def test_the_wheel_contains_headers_and_the_cmake_package() -> None:
         done = subprocess.run([sys.executable, "-m", "hami", option], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout, done.stderr) == (0, f"{folder}\n", "")
     assert {path.name for path in INCLUDE.rglob("*.h*") if path.is_file()} >= {*HEADERS, "backend.hpp", "value.hpp"}
-    assert hami.get_include() == str(INCLUDE)
+    assert hami.native.get_include() == str(INCLUDE)

@@ -195,7 +195,7 @@ def test_a_dedicated_child_cannot_be_called_on_another_thread(hostile: str) -> N
 AT_EXIT = """
 import sys
 import hami
-(name, *_) = hami.register_plugin(sys.argv[1])
+(name, *_) = hami.native.register_plugin(sys.argv[1])
 pipe = hami.pipe(name + "(what=nothing)")
 requests = [pipe.submit({"data": 1}) for _ in range(500)]
 """
@@ -213,7 +213,7 @@ STUCK = """
 import sys
 import warnings
 import hami
-names = hami.register_plugin(sys.argv[1])
+names = hami.native.register_plugin(sys.argv[1])
 prefix = sys.argv[2]
 stuck = hami.pipe(f"{prefix}Stuck(where={sys.argv[3]})")
 future = stuck.submit({"data": 1})
@@ -251,7 +251,7 @@ def test_a_stuck_backend_is_named_and_abandoned(toolchain: Toolchain, build: Cal
 LEAVES_THREADS = """
 import sys
 import hami
-hami.register_plugin(sys.argv[1])
+hami.native.register_plugin(sys.argv[1])
 with hami.pipe(sys.argv[2]) as pipe:
     for data in (1, "text", [1, 2], object()):
         print(pipe({"data": data})["result"])

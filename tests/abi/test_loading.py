@@ -26,7 +26,7 @@ def versions(toolchain: Toolchain, build: Build, major: int, minor: int, needs: 
 
 
 def test_a_plugin_of_a_later_minor_runs_and_sees_later_functions_as_absent(toolchain: Toolchain, build: Build) -> None:
-    assert hami.register_plugin(versions(toolchain, build, 1, 3, 0)) == ["HasLater"]
+    assert hami.native.register_plugin(versions(toolchain, build, 1, 3, 0)) == ["HasLater"]
     with hami.pipe("HasLater") as pipe:
         assert pipe({"data": 0})["result"] is False
 
@@ -45,7 +45,7 @@ def test_a_plugin_that_needs_another_abi_is_rejected(
 ) -> None:
     library = versions(toolchain, build, major, needs, needs)
     with pytest.raises(hami.PluginError) as caught:
-        hami.register_plugin(library)
+        hami.native.register_plugin(library)
     assert str(caught.value) == f'the plugin "{library}" {text}'
 
 
@@ -58,13 +58,13 @@ def test_the_error_for_a_file_that_is_not_a_library_contains_the_reason(tmp_path
         ("absent.so", "{}: cannot open shared object file: No such file or directory"),
     ):
         with pytest.raises(hami.PluginError) as caught:
-            hami.register_plugin(tmp_path / name)
+            hami.native.register_plugin(tmp_path / name)
         assert str(caught.value) == why.format(tmp_path / name)
 
 
 def test_loading_a_library_by_path_does_not_read_installed_packages(toolchain: Toolchain, build: Build) -> None:
     library = build(toolchain, GOLDEN / "plain.c", include=GOLDEN / "include")
-    script = "import sys, hami; hami.register_plugin(sys.argv[1]); print('importlib.metadata' in sys.modules)"
+    script = "import sys, hami; hami.native.register_plugin(sys.argv[1]); print('importlib.metadata' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script, str(library)], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("False\n", "")
 
@@ -75,7 +75,7 @@ def test_a_library_without_the_entry_function_is_an_error(toolchain: Toolchain, 
     library = tmp_path / "other.so"
     toolchain.run(source, [*SHARED, "-o", str(library)])
     with pytest.raises(hami.PluginError) as caught:
-        hami.register_plugin(library)
+        hami.native.register_plugin(library)
     assert str(caught.value) == f'"{library}" does not export hami_plugin_v1, so it is not a HAMi plugin'
 
 
@@ -99,7 +99,7 @@ def test_plugins_built_without_hidden_symbols_do_not_interfere(toolchain: Toolch
         library = tmp_path / f"plain{number}.so"
         macros = [f'-DNAME="{name}"', f"-DRESULT={number}"]
         toolchain.run(source, ["-fPIC", "-shared", *macros, "-o", str(library)])
-        assert hami.register_plugin(library) == [name, f"{name}Too"]
+        assert hami.native.register_plugin(library) == [name, f"{name}Too"]
         with hami.pipe(f"S[{name},{name}Too]") as pipe:
             assert pipe({"data": 0})["result"] == number
 
@@ -271,7 +271,7 @@ def test_a_library_is_found_if_its_path_is_not_utf8(build: Build, tmp_path: Path
     folder = tmp_path / os.fsdecode(b"odd\xff")
     folder.mkdir()
     (folder / os.fsdecode(b"lib\xfe.so")).write_bytes(library.read_bytes())
-    assert hami.register_plugin(folder / os.fsdecode(b"lib\xfe.so")) == ["GccAdd"]
+    assert hami.native.register_plugin(folder / os.fsdecode(b"lib\xfe.so")) == ["GccAdd"]
     absent = tmp_path / os.fsdecode(b"none\xff")
     chosen = {"HAMI_PLUGIN_PATH": f"{folder}:{absent}"}
     assert run_hami("run", "GccAdd", "--data", "4", **chosen).stdout == "5\n"
@@ -283,11 +283,11 @@ def test_a_library_is_found_if_its_path_is_not_utf8(build: Build, tmp_path: Path
 
 def test_the_error_for_a_path_that_is_not_utf8_shows_it_escaped(tmp_path: Path) -> None:
     with pytest.raises(hami.PluginError) as caught:
-        hami.register_plugin(tmp_path / os.fsdecode(b"absent\xff.so"))
+        hami.native.register_plugin(tmp_path / os.fsdecode(b"absent\xff.so"))
     reason = "cannot open shared object file: No such file or directory"
     assert str(caught.value) == f"{tmp_path}/absent\\xff.so: {reason}"
     with pytest.raises(hami.PluginError) as caught:
-        hami.register_plugin("half\ud800.so")
+        hami.native.register_plugin("half\ud800.so")
     assert str(caught.value) == (
         "the path of a library must be text that can name a file, got 'half\\ud800.so': surrogates not allowed"
     )

@@ -13,7 +13,7 @@ Build = Callable[..., Path]
 
 def test_a_native_backend_delivers_parts(toolchain: Toolchain, build: Build) -> None:
     """To a caller that takes them; other callers get the result."""
-    hami.register_plugin(build(toolchain, HERE / "plugins" / "parts.cpp"))
+    hami.native.register_plugin(build(toolchain, HERE / "plugins" / "parts.cpp"))
     with hami.pipe(f"{toolchain.prefix}EmitNumbers") as pipe:
         request = {"data": 100}
         assert list(pipe.stream(request)) == list(range(100))

@@ -19,7 +19,7 @@ DEADLINE_EXCEEDED = 4
 
 @pytest.fixture
 def plugin(build: Callable[..., Path], toolchain: Toolchain) -> str:
-    hami.register_plugin(build(toolchain, HERE / "plugins" / "surroundings.cpp"))
+    hami.native.register_plugin(build(toolchain, HERE / "plugins" / "surroundings.cpp"))
     return toolchain.prefix
 
 
@@ -160,7 +160,7 @@ def test_a_class_that_declares_it_runs_with_the_gil(plugin: str) -> None:
 LOG = """
 import sys
 import hami
-hami.register_plugin(sys.argv[1])
+hami.native.register_plugin(sys.argv[1])
 print(hami.pipe(sys.argv[2])({"data": 0})["result"])
 """
 

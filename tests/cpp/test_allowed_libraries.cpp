@@ -40,7 +40,7 @@ bool allowed(const std::string& path) {
     CHECK(error.code() == ErrorCode::kConfig);
     CHECK_EQ(error.message(),
              "library of Engine loads native code, which a configuration may do only from allowed files; allow \"" +
-                 path + "\" by HAMI_ALLOWED_LIBRARIES in the environment, or by hami.allow_library");
+                 path + "\" by HAMI_ALLOWED_LIBRARIES in the environment, or by hami.native.allow_library");
     return false;
   }
 }
@@ -102,7 +102,7 @@ TEST_CASE("a parameter of the type library takes allowed files only, and its def
   const std::string refused =
       "parameter \"library\" of TestEngine loads native code, which a configuration may do only from allowed files; "
       "allow \"" +
-      file + "\" by HAMI_ALLOWED_LIBRARIES in the environment, or by hami.allow_library";
+      file + "\" by HAMI_ALLOWED_LIBRARIES in the environment, or by hami.native.allow_library";
   CHECK_EQ(problem({{"backend", "TestEngine"}}, {}), "");
   CHECK_EQ(problem({{"backend", "TestEngine"}, {"library", file}}, {}), refused);
   CHECK_EQ(problem({{"backend", "TestEngine"}, {"TestEngine.library", file}}, {}), refused);

@@ -14,7 +14,7 @@ from temporary_environment import TemporaryEnvironment, repack
 
 HERE = Path(__file__).parent
 VERSIONS = HERE.parent / "abi" / "plugins" / "versions.c"
-INCLUDE = Path(hami.get_include())
+INCLUDE = Path(hami.native.get_include())
 
 
 def compiler() -> list[str]:

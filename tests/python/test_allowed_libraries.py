@@ -13,7 +13,7 @@ import pytest
 
 def refusal(path: Path | str) -> str:
     with pytest.raises(hami.ConfigError) as raised:
-        hami.check_library(path, "library of Engine")
+        hami.native.check_library(path, "library of Engine")
     return str(raised.value)
 
 
@@ -21,10 +21,10 @@ def test_a_library_is_refused_until_it_is_allowed(tmp_path: Path) -> None:
     library = tmp_path / "engine.so"
     assert refusal(library) == (
         "library of Engine loads native code, which a configuration may do only from allowed files; "
-        f'allow "{library}" by HAMI_ALLOWED_LIBRARIES in the environment, or by hami.allow_library'
+        f'allow "{library}" by HAMI_ALLOWED_LIBRARIES in the environment, or by hami.native.allow_library'
     )
-    hami.allow_library(library)
-    hami.check_library(library, "library of Engine")
+    hami.native.allow_library(library)
+    hami.native.check_library(library, "library of Engine")
     assert str(tmp_path / "other.so") in refusal(tmp_path / "other.so")
 
 
@@ -33,7 +33,7 @@ def test_the_environment_allows_files_and_folders(tmp_path: Path) -> None:
     code = (
         "import hami, sys\n"
         "for path in sys.argv[1:]:\n"
-        "    try: hami.check_library(path, 'x')\n"
+        "    try: hami.native.check_library(path, 'x')\n"
         "    except hami.ConfigError: print(path)"
     )
     paths = [tmp_path / name for name in ("a.so", "folder/b.so", "c.so")]
@@ -51,5 +51,5 @@ def test_the_environment_allows_files_and_folders(tmp_path: Path) -> None:
 def test_a_path_that_is_not_utf8_is_shown(tmp_path: Path) -> None:
     library = os.fsdecode(os.fsencode(tmp_path) + b"/engine\xff.so")
     assert f"{tmp_path}/engine\\xff.so" in refusal(library)
-    hami.allow_library(library)
-    hami.check_library(library, "library of Engine")
+    hami.native.allow_library(library)
+    hami.native.check_library(library, "library of Engine")

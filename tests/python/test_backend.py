@@ -13,8 +13,8 @@ from hami._backends.description import describe_class
 from hami._backends.registration import make_class
 
 SUPPORTED = (
-    'use bool, int, float, str, pathlib.Path, list[str], Literal["a", "b"], hami.Duration, hami.ByteSize, '
-    "hami.FilePath, or one of these | None"
+    'use bool, int, float, str, pathlib.Path, list[str], Literal["a", "b"], hami.types.Duration, hami.types.ByteSize, '
+    "hami.types.FilePath, or one of these | None"
 )
 
 
@@ -41,8 +41,8 @@ def test_annotations_become_parameters() -> None:
         share: float = 0.5
         text: str = "a"
         names: list[str] = []  # noqa: RUF012
-        wait: hami.Duration = "5ms"
-        room: hami.ByteSize = "64MiB"
+        wait: hami.types.Duration = "5ms"
+        room: hami.types.ByteSize = "64MiB"
         mode: Literal["fast", "exact"] = "fast"
         level: Literal[1, 2] = 1
 
@@ -79,7 +79,7 @@ def test_annotated_text_is_the_help() -> None:
     class Helped(Valid):
         size: Annotated[int, "edge length in pixels"] = 224
         post: Annotated[str | None, 7, "what follows"] = None
-        wait: Annotated[hami.Duration, "for more requests"] | None = None
+        wait: Annotated[hami.types.Duration, "for more requests"] | None = None
 
     assert params_of(Helped) == {
         "size": param("int", default=224, help="edge length in pixels"),
@@ -255,10 +255,10 @@ def bad(**members: Any) -> type:
             "Bad: forward is a method of every backend and cannot be a parameter",
         ),
         (
-            bad(annotations={"x": Annotated[int, hami.Key("a b")]}),
+            bad(annotations={"x": Annotated[int, hami.types.Key("a b")]}),
             'Bad: "a b" is not a valid parameter name: use letters, digits and _, and :: between parts',
         ),
-        (bad(annotations={"x": int, "y": Annotated[int, hami.Key("x")]}), 'Bad: parameter "x" is declared twice'),
+        (bad(annotations={"x": int, "y": Annotated[int, hami.types.Key("x")]}), 'Bad: parameter "x" is declared twice'),
         (bad(annotations={"x": list[int]}), f'Bad: list[int] is not a valid type for parameter "x"; {SUPPORTED}'),
         (bad(annotations={"x": dict}), f'Bad: dict is not a valid type for parameter "x"; {SUPPORTED}'),
         (bad(annotations={"x": int | str}), f'Bad: int | str is not a valid type for parameter "x"; {SUPPORTED}'),

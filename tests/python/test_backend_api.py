@@ -44,12 +44,12 @@ def error_of(use: Any) -> tuple[type[BaseException], str]:
 
 @pytest.mark.parametrize("target", ["node.b", "b", "b.0"])
 def test_a_backend_finds_an_instance_that_is_built_later(target: str) -> None:
-    kept: list[hami.BackendHandle] = []
+    kept: list[hami.types.BackendHandle] = []
     each(lambda number: number + 1, "TestPlusOne", max=5)
     finder("TestFinds", target, kept)
     with hami.pipe(nodes(a="TestFinds", b="TestPlusOne")) as pipe:
         assert pipe({"data": 1})["result"] == 2
-        assert (kept[0].label, repr(kept[0])) == (target, f"<hami.BackendHandle {target}>")
+        assert (kept[0].label, repr(kept[0])) == (target, f"<hami.types.BackendHandle {target}>")
         assert (kept[0].min, kept[0].max) == (1, 5)
 
 
@@ -259,7 +259,7 @@ def test_a_backend_is_a_value_of_a_request() -> None:
 
 def test_a_handle_runs_a_batch_with_a_dependency() -> None:
     class Outer(hami.Backend):
-        def forward_with_dep(self, batch: list[Any], dependency: hami.BackendHandle) -> None:
+        def forward_with_dep(self, batch: list[Any], dependency: hami.types.BackendHandle) -> None:
             dependency.forward(batch)
             for item in batch:
                 item["result"] += 100
@@ -377,7 +377,7 @@ def test_a_backend_may_use_the_names_for_itself() -> None:
     class Own(hami.Backend):
         count: int = 3  # type: ignore[assignment]
 
-        def init(self, options: hami.DictView) -> None:
+        def init(self, options: hami.types.DictView) -> None:
             self.store = {"own": 1}  # type: ignore[misc, assignment]
             self.log = []  # type: ignore[misc, assignment]
 
@@ -395,7 +395,7 @@ def test_a_backend_may_use_the_names_for_itself() -> None:
 def test_a_description_has_nodes_backends_parameters_batching_and_graph() -> None:
     @hami.register
     class TestDescribed(hami.Backend):
-        limit: hami.Duration = 0.5
+        limit: hami.types.Duration = 0.5
         names: list[str] = ["x"]  # noqa: RUF012
         child_count = (0, 1)
 

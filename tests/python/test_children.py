@@ -81,11 +81,11 @@ def test_a_child_in_another_node_is_already_closed_when_a_backend_is_closed() ->
 
 @pytest.mark.parametrize("raises", [False, True])
 def test_a_dependency_cannot_be_used_after_the_call_that_lent_it(raises: bool) -> None:
-    kept: list[hami.BackendHandle] = []
+    kept: list[hami.types.BackendHandle] = []
     each(lambda number: number, "TestSame", max=3)
 
     class Keeps(hami.Backend):
-        def forward_with_dep(self, batch: list[Any], dependency: hami.BackendHandle) -> None:
+        def forward_with_dep(self, batch: list[Any], dependency: hami.types.BackendHandle) -> None:
             kept.append(dependency)
             assert (dependency.min, dependency.max) == (1, 3)
             if raises:
@@ -108,16 +108,16 @@ def test_a_dependency_cannot_be_used_after_the_call_that_lent_it(raises: bool) -
 
 @pytest.mark.parametrize("expression", ["TestKeeps[LoopCondition[TestSame]]", "DI[TestKeeps,TestSame]"])
 def test_a_child_cannot_be_used_after_its_pipe_was_closed(expression: str) -> None:
-    kept: list[hami.BackendHandle] = []
+    kept: list[hami.types.BackendHandle] = []
     each(lambda number: number, "TestSame", max=3)
 
     class Keeps(hami.Backend):
         child_count = (0, 1)
 
-        def init(self, options: hami.DictView) -> None:
+        def init(self, options: hami.types.DictView) -> None:
             kept.extend(self.children)
 
-        def inject_dependency(self, dependency: hami.BackendHandle) -> None:
+        def inject_dependency(self, dependency: hami.types.BackendHandle) -> None:
             kept.append(dependency)
 
         def forward(self, batch: list[Any]) -> None:
@@ -133,7 +133,7 @@ def test_a_child_cannot_be_used_after_its_pipe_was_closed(expression: str) -> No
         other({"data": 1})
 
 
-def _check_ended(child: hami.BackendHandle, error: type[hami.Error], message: str) -> None:
+def _check_ended(child: hami.types.BackendHandle, error: type[hami.Error], message: str) -> None:
     for use in (lambda: child.min, lambda: child.max, lambda: child.forward([])):
         with pytest.raises(error) as raised:
             use()
@@ -145,7 +145,7 @@ def test_a_dependency_exists_until_every_thread_is_done_with_it() -> None:
     backend(lambda batch: gate.enter(), "TestWaitsAtGate")
 
     class UsesInThread(hami.Backend):
-        def forward_with_dep(self, batch: list[Any], dependency: hami.BackendHandle) -> None:
+        def forward_with_dep(self, batch: list[Any], dependency: hami.types.BackendHandle) -> None:
             running.append(threads.submit(dependency.forward, []))
             gate.wait_for_arrival()
             batch[0]["result"] = 1
@@ -180,7 +180,7 @@ def test_close_waits_for_a_child_in_use_and_abandons_it_after_the_grace_period(r
         thread = "concurrent"
         child_count = (1, 1)
 
-        def init(self, options: hami.DictView) -> None:
+        def init(self, options: hami.types.DictView) -> None:
             kept.append(self.children[0])
 
         def forward(self, batch: list[Any]) -> None: ...
@@ -190,7 +190,7 @@ def test_close_waits_for_a_child_in_use_and_abandons_it_after_the_grace_period(r
             if returns:
                 gate.open()
 
-    kept: list[hami.BackendHandle] = []
+    kept: list[hami.types.BackendHandle] = []
     hami.register("TestWaitsAtGate")(WaitsAtGate)
     hami.register("TestLends")(Lends)
     pipe = hami.pipe("TestLends[TestWaitsAtGate]")
@@ -213,7 +213,7 @@ def test_children_are_closed_with_their_pipe_even_if_python_code_keeps_them() ->
         child_count = (0, 2)
         name: str
 
-        def init(self, options: hami.DictView) -> None:
+        def init(self, options: hami.types.DictView) -> None:
             kept.extend((self, *self.children))
 
         def forward(self, batch: list[Any]) -> None: ...

@@ -14,7 +14,7 @@ from rows import refused
 
 @hami.register("TestShows")
 class Shows(hami.Backend):
-    file: hami.FilePath | None = None
+    file: hami.types.FilePath | None = None
     path: Path | None = None
     text: str = ""
 
@@ -132,8 +132,8 @@ def test_hami_check_reports_files_that_do_not_exist(folder: Path, hami_command: 
         "import hami",
         "@hami.register",
         "class Words(hami.Backend):",
-        "    one: hami.FilePath",
-        "    two: hami.FilePath",
+        "    one: hami.types.FilePath",
+        "    two: hami.types.FilePath",
         "    def forward(self, batch): ...",
     )
     write(folder, "words.py", "\n".join(lines))

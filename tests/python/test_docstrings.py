@@ -14,7 +14,8 @@ import pytest
 from hami import _core
 
 # Not the classes and functions of the core, which _core.pyi documents.
-PUBLIC = {name: getattr(hami, name) for name in hami.__all__ if name != "__version__"}
+MODULES = (hami, hami.native, hami.types)
+PUBLIC = {name: getattr(module, name) for module in MODULES for name in module.__all__ if name != "__version__"}
 NAMED = {name: named for name, named in PUBLIC.items() if named not in vars(_core).values()}
 NAMED |= {named.__name__: named for named in (hami.testing, hami.observe, hami.testing.check_backend)}
 EXAMPLES = [

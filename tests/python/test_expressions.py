@@ -135,8 +135,8 @@ def test_a_class_declares_its_parameters() -> None:
         d: str
         e: pathlib.Path
         f: list[str]
-        g: hami.Duration
-        h: hami.ByteSize
+        g: hami.types.Duration
+        h: hami.types.ByteSize
         mode: Literal["fast", "exact"] = "fast"
 
     hami.register("Every")(Every)
@@ -167,7 +167,7 @@ def test_a_duration_needs_a_unit_and_a_python_backend_gets_seconds() -> None:
     shown: list[float] = []
 
     class Waits(hami.Backend):
-        wait: hami.Duration
+        wait: hami.types.Duration
 
         def init(self, options: Any) -> None:
             shown.append(self.wait)

@@ -27,7 +27,7 @@ def write_engine(site: Site, distribution: str, backend: str, extension: str = "
     info = write_plugin(site.folder, distribution, "1.0", backend)
     module = f"{distribution.replace('-', '_')}_plugin"
     file = site.folder / f"{module}.py"
-    text = file.read_text().replace("def forward", "model: hami.FilePath\n    def forward")
+    text = file.read_text().replace("def forward", "model: hami.types.FilePath\n    def forward")
     file.write_text(text + OPENS.format(backend=backend, extension=extension))
     with (info / "entry_points.txt").open("a") as entries:
         entries.write(f"[hami.models]\n{extension} = {module}\n")

@@ -51,8 +51,8 @@ class Count:
 class Sized(hami.Backend):
     """Returns its size."""
 
-    width: Annotated[int, hami.Alias("resize_w"), "in pixels"]
-    height: Annotated[int, hami.Alias("resize_h"), hami.Alias("h")] = 7
+    width: Annotated[int, hami.types.Alias("resize_w"), "in pixels"]
+    height: Annotated[int, hami.types.Alias("resize_h"), hami.types.Alias("h")] = 7
 
     def forward(self, batch: list[Any]) -> None:
         for item in batch:
@@ -223,8 +223,8 @@ def test_a_generated_name_passes_aliases_on() -> None:
 
 def test_a_spelling_that_two_parameters_have_is_refused() -> None:
     class Twice(hami.Backend):
-        one: Annotated[int, hami.Alias("same")] = 1
-        two: Annotated[int, hami.Alias("same")] = 1
+        one: Annotated[int, hami.types.Alias("same")] = 1
+        two: Annotated[int, hami.types.Alias("same")] = 1
 
         def forward(self, batch: list[Any]) -> None: ...
 

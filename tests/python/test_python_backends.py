@@ -23,8 +23,8 @@ def test_parameters_arrive_typed_before_init() -> None:
         model: Path
         flag: bool = False
         names: list[str] = []  # noqa: RUF012
-        wait: hami.Duration = "5ms"  # type: ignore[assignment]
-        room: hami.ByteSize = "1KiB"  # type: ignore[assignment]
+        wait: hami.types.Duration = "5ms"  # type: ignore[assignment]
+        room: hami.types.ByteSize = "1KiB"  # type: ignore[assignment]
         missing: int | None = None
 
         def init(self, options: Any) -> None:
@@ -40,8 +40,8 @@ def test_parameters_arrive_typed_before_init() -> None:
 
 
 class Keyed(hami.Backend):
-    most: Annotated[int | None, hami.Key("max"), "the most rows"] = None
-    cache: Annotated[Path, hami.Key("model::cache")] = Path("none")
+    most: Annotated[int | None, hami.types.Key("max"), "the most rows"] = None
+    cache: Annotated[Path, hami.types.Key("model::cache")] = Path("none")
 
     def forward(self, batch: list[Any]) -> None:
         for item in batch:

@@ -19,7 +19,7 @@ class ReplaceVersion(hami.Backend):
     version: int = 0
     alive: ClassVar[set[int]] = set()
 
-    def init(self, options: hami.DictView) -> None:
+    def init(self, options: hami.types.DictView) -> None:
         self.alive.add(id(self))
 
     def forward(self, batch: list[hami.Request]) -> None:

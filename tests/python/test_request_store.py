@@ -1,4 +1,4 @@
-"""hami.RequestStore: values by request and key. tests/cpp tests the C++ class, also under ThreadSanitizer."""
+"""hami.types.RequestStore: values by request and key. tests/cpp tests the C++ class, also under ThreadSanitizer."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ import pytest
 
 
 @pytest.fixture
-def store() -> hami.RequestStore:
+def store() -> hami.types.RequestStore:
     """Return a store with one request, r1, that has no values."""
-    made = hami.RequestStore()
+    made = hami.types.RequestStore()
     made.create("r1")
     return made
 
 
-def test_create_rejects_an_existing_request(store: hami.RequestStore) -> None:
+def test_create_rejects_an_existing_request(store: hami.types.RequestStore) -> None:
     assert store.contains("r1")
     with pytest.raises(hami.AlreadyExists) as caught:
         store.create("r1")
     assert str(caught.value) == 'request "r1" exists already'
 
 
-def test_insert_never_replaces_a_value(store: hami.RequestStore) -> None:
+def test_insert_never_replaces_a_value(store: hami.types.RequestStore) -> None:
     store.insert("r1", "boxes", [1])
     with pytest.raises(hami.AlreadyExists) as caught:
         store.insert("r1", "boxes", [2])
@@ -36,17 +36,17 @@ def test_insert_never_replaces_a_value(store: hami.RequestStore) -> None:
     assert store.get("r1", "boxes") == [1]
 
 
-def test_insert_or_assign_returns_whether_it_inserted(store: hami.RequestStore) -> None:
+def test_insert_or_assign_returns_whether_it_inserted(store: hami.types.RequestStore) -> None:
     assert store.insert_or_assign("r1", "boxes", [1]) is True
     assert store.insert_or_assign("r1", "boxes", [2]) is False
     assert store.get("r1", "boxes") == [2]
 
 
-def test_get_is_none_if_only_the_key_is_absent(store: hami.RequestStore) -> None:
+def test_get_is_none_if_only_the_key_is_absent(store: hami.types.RequestStore) -> None:
     assert store.get("r1", "boxes") is None
 
 
-def test_at_and_take_require_the_key(store: hami.RequestStore) -> None:
+def test_at_and_take_require_the_key(store: hami.types.RequestStore) -> None:
     for read in (store.at, store.take):
         with pytest.raises(hami.NotFound) as caught:
             read("r1", "boxes")
@@ -73,12 +73,12 @@ def test_at_and_take_require_the_key(store: hami.RequestStore) -> None:
 )
 def test_every_function_raises_not_found_for_an_unknown_request(function: str, arguments: tuple[Any, ...]) -> None:
     with pytest.raises(hami.NotFound) as caught:
-        getattr(hami.RequestStore(), function)("r9", *arguments)
+        getattr(hami.types.RequestStore(), function)("r9", *arguments)
     assert str(caught.value) == 'the store has no request "r9"'
     assert isinstance(caught.value, KeyError)
 
 
-def test_erase_and_remove_return_whether_they_removed_something(store: hami.RequestStore) -> None:
+def test_erase_and_remove_return_whether_they_removed_something(store: hami.types.RequestStore) -> None:
     store.insert("r1", "boxes", 1)
     assert store.erase("r1", "boxes") is True
     assert store.erase("r1", "boxes") is False
@@ -88,7 +88,7 @@ def test_erase_and_remove_return_whether_they_removed_something(store: hami.Requ
     assert not store.contains("r1", "boxes")
 
 
-def test_size_keys_and_for_each_describe_the_content(store: hami.RequestStore) -> None:
+def test_size_keys_and_for_each_describe_the_content(store: hami.types.RequestStore) -> None:
     store.create("r2")
     store.insert("r1", "a", 1)
     store.insert("r1", 2, "b")
@@ -99,7 +99,7 @@ def test_size_keys_and_for_each_describe_the_content(store: hami.RequestStore) -
     assert seen == {"a": 1, 2: "b"}
 
 
-def test_for_each_sees_a_snapshot_and_may_use_the_store(store: hami.RequestStore) -> None:
+def test_for_each_sees_a_snapshot_and_may_use_the_store(store: hami.types.RequestStore) -> None:
     for name in ("a", "b"):
         store.insert("r1", name, name)
     seen = []
@@ -114,13 +114,13 @@ def test_for_each_sees_a_snapshot_and_may_use_the_store(store: hami.RequestStore
     assert store.keys("r1") == ["new"]
 
 
-def test_clear_ends_all_requests(store: hami.RequestStore) -> None:
+def test_clear_ends_all_requests(store: hami.types.RequestStore) -> None:
     store.clear()
     assert store.size() == 0
     store.create("r1")
 
 
-def test_ids_and_keys_of_type_int_and_str_are_different(store: hami.RequestStore) -> None:
+def test_ids_and_keys_of_type_int_and_str_are_different(store: hami.types.RequestStore) -> None:
     store.create(7)
     store.create("7")
     store.insert(7, 0, "number")
@@ -131,7 +131,7 @@ def test_ids_and_keys_of_type_int_and_str_are_different(store: hami.RequestStore
 
 
 @pytest.mark.parametrize("given", [1.5, None, True, b"r1", 1 << 70, "\ud800"])
-def test_an_id_is_a_str_or_an_int(store: hami.RequestStore, given: Any) -> None:
+def test_an_id_is_a_str_or_an_int(store: hami.types.RequestStore, given: Any) -> None:
     with pytest.raises(hami.DataTypeError) as caught:
         store.create(given)
     assert str(caught.value) == f"req_id must be a str of valid Unicode or an int of at most 64 bits, got {given!r}"
@@ -140,7 +140,7 @@ def test_an_id_is_a_str_or_an_int(store: hami.RequestStore, given: Any) -> None:
     assert str(caught.value) == f"key must be a str of valid Unicode or an int of at most 64 bits, got {given!r}"
 
 
-def test_values_are_the_same_objects_and_are_freed_with_their_request(store: hami.RequestStore) -> None:
+def test_values_are_the_same_objects_and_are_freed_with_their_request(store: hami.types.RequestStore) -> None:
     class Page:
         pass
 
@@ -156,7 +156,7 @@ def test_values_are_the_same_objects_and_are_freed_with_their_request(store: ham
     assert gone() is None
 
 
-def test_a_destructor_of_a_value_may_use_the_store(store: hami.RequestStore) -> None:
+def test_a_destructor_of_a_value_may_use_the_store(store: hami.types.RequestStore) -> None:
     gone = []
 
     class Page:
@@ -176,7 +176,7 @@ def test_a_destructor_of_a_value_may_use_the_store(store: hami.RequestStore) -> 
 
 
 def test_many_threads_may_use_the_same_requests() -> None:
-    store, wrong = hami.RequestStore(), []
+    store, wrong = hami.types.RequestStore(), []
 
     def work(seed: int) -> None:
         generator = random.Random(seed)
@@ -207,6 +207,6 @@ def test_many_threads_may_use_the_same_requests() -> None:
     assert store.size() <= 3
 
 
-def test_repr_shows_the_number_of_requests(store: hami.RequestStore) -> None:
-    assert repr(store) == "<hami.RequestStore: 1 request>"
-    assert repr(hami.RequestStore()) == "<hami.RequestStore: 0 requests>"
+def test_repr_shows_the_number_of_requests(store: hami.types.RequestStore) -> None:
+    assert repr(store) == "<hami.types.RequestStore: 1 request>"
+    assert repr(hami.types.RequestStore()) == "<hami.types.RequestStore: 0 requests>"

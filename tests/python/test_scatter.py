@@ -1,4 +1,4 @@
-"""hami.scatter and hami.scattered: one value for a whole batch, split when a request is read."""
+"""scatter and scattered: one value for a whole batch, split when a request is read."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import hami
 import numpy as np
 import pytest
+from hami.batching import scatter, scattered
 from running import TIMEOUT
 
 
@@ -68,7 +69,7 @@ def keep_data(batch: list[Any]) -> None:
 
 
 def test_each_request_has_its_part(steps: Any) -> None:
-    pipe = steps(lambda batch: hami.scatter(batch, np.arange(len(batch)) * 10.0))
+    pipe = steps(lambda batch: scatter(batch, np.arange(len(batch)) * 10.0))
     assert [request["result"] for request in call(pipe)] == [0.0, 10.0, 20.0]
 
 
@@ -81,7 +82,7 @@ def test_a_part_is_taken_once_and_only_when_it_is_read(steps: Any) -> None:
         seen.extend([batch[1]["data"], batch[1]["data"], batch[0]["data"]])
         keep_data(batch)
 
-    requests = call(steps(lambda batch: hami.scatter(batch, parts), look))
+    requests = call(steps(lambda batch: scatter(batch, parts), look))
     assert parts.taken == [1, 0, 2]
     assert seen[0] is seen[1] is requests[1]["result"] is parts.values[1]
 
@@ -90,10 +91,10 @@ def test_the_next_backend_gets_the_whole_value_without_taking_parts(steps: Any) 
     parts, found = Parts(arrays(3)), []
 
     def next_step(batch: list[Any]) -> None:
-        found.append(hami.scattered(batch))
-        hami.scatter(batch, np.ones(len(batch)))
+        found.append(scattered(batch))
+        scatter(batch, np.ones(len(batch)))
 
-    call(steps(lambda batch: hami.scatter(batch, parts), next_step))
+    call(steps(lambda batch: scatter(batch, parts), next_step))
     assert found == [parts]
     assert parts.taken == []
 
@@ -102,11 +103,17 @@ def test_scatter_may_set_any_key(steps: Any) -> None:
     parts, found = Parts(arrays(3)), []
 
     def give(batch: list[Any]) -> None:
-        hami.scatter(batch, parts, key="boxes")
+        scatter(batch, parts, key="boxes")
         keep_data(batch)
 
     def take(batch: list[Any]) -> None:
-        found.extend([hami.scattered(batch, "boxes"), hami.scattered(batch), hami.scattered(batch, key="none")])
+        found.extend(
+            [
+                scattered(batch, "boxes"),
+                scattered(batch),
+                scattered(batch, key="none"),
+            ]
+        )
         keep_data(batch)
 
     requests = call(steps(give, take))
@@ -123,7 +130,7 @@ def test_scatter_may_set_any_key(steps: Any) -> None:
         lambda batch: batch.clear(),
         lambda batch: batch[2]["data"],  # a reader may change it
         lambda batch: batch[1].update({"data": np.zeros(2)}),
-        lambda batch: hami.scatter(batch[:1], np.zeros((1, 2)), key="data"),
+        lambda batch: scatter(batch[:1], np.zeros((1, 2)), key="data"),
     ],
 )
 def test_scattered_returns_none_if_the_batch_has_changed_or_a_part_was_read(steps: Any, change: Any) -> None:
@@ -131,18 +138,18 @@ def test_scattered_returns_none_if_the_batch_has_changed_or_a_part_was_read(step
 
     def take(batch: list[Any]) -> None:
         all_of_them = list(batch)
-        assert hami.scattered(batch) is not None
+        assert scattered(batch) is not None
         change(batch)
-        found.append(hami.scattered(batch))
+        found.append(scattered(batch))
         keep_data(all_of_them)
 
-    call(steps(lambda batch: hami.scatter(batch, arrays(3)), take))
+    call(steps(lambda batch: scatter(batch, arrays(3)), take))
     assert found == [None]
 
 
 def some_broken(batch: list[Any]) -> None:
     broken = {1: ValueError("no such part"), 2: "a text"}
-    hami.scatter(batch, Parts([broken.get(item["data"], np.ones(2)) for item in batch]))
+    scatter(batch, Parts([broken.get(item["data"], np.ones(2)) for item in batch]))
 
 
 @pytest.mark.parametrize("more", [(), (keep_data,)], ids=["read by the caller", "read by the next backend"])
@@ -153,7 +160,7 @@ def test_a_part_that_cannot_be_read_fails_only_its_request(steps: Any, more: Any
         pipe(requests)
     (first, missing), (second, text) = raised.value.errors
     assert (first, type(missing), second, type(text)) == (1, ValueError, 2, hami.DataTypeError)
-    assert str(text).startswith("a part given to hami.scatter must be an array or a tensor, got str")
+    assert str(text).startswith("a part given to hami.batching.scatter must be an array or a tensor, got str")
     assert ["result" in request for request in requests] == [True, False, False]
     assert list(call(pipe, 1)[0]["result"]) == [1, 1]
 
@@ -171,7 +178,7 @@ def test_scatter_needs_a_sequence_with_one_part_per_request(steps: Any, parts: A
 
     def give(batch: list[Any]) -> None:
         with pytest.raises(hami.DataTypeError) as raised:
-            hami.scatter(batch, parts)
+            scatter(batch, parts)
         messages.append(str(raised.value))
         assert "result" not in batch[0]
         keep_data(batch)
@@ -182,33 +189,33 @@ def test_scatter_needs_a_sequence_with_one_part_per_request(steps: Any, parts: A
 
 def test_plain_dicts_get_their_parts_at_once() -> None:
     batch: list[Any] = [{}, {}]
-    hami.scatter(batch, np.eye(2), key="row")
+    scatter(batch, np.eye(2), key="row")
     assert [list(item["row"]) for item in batch] == [[1, 0], [0, 1]]
-    assert hami.scattered(batch, key="row") is None
+    assert scattered(batch, key="row") is None
 
 
 def test_scatter_and_scattered_need_requests() -> None:
     with pytest.raises(hami.DataTypeError, match=r"^scatter\(\) takes the requests of a batch, got None$"):
-        hami.scatter([None], [1.0])  # type: ignore[list-item]
+        scatter([None], [1.0])  # type: ignore[list-item]
     with pytest.raises(hami.DataTypeError, match=r"^scattered\(\) takes the requests of a batch, got 1$"):
-        hami.scattered([1])  # type: ignore[list-item]
+        scattered([1])  # type: ignore[list-item]
     with pytest.raises(TypeError):
-        hami.scatter({}, [])  # type: ignore[arg-type]
+        scatter({}, [])  # type: ignore[arg-type]
 
 
 def test_backends_of_the_core_read_a_part_as_a_tensor(steps: Any) -> None:
-    pipe = steps(lambda batch: hami.scatter(batch, np.eye(3, dtype=np.float32)), then=",ArgMaxTensor")
+    pipe = steps(lambda batch: scatter(batch, np.eye(3, dtype=np.float32)), then=",ArgMaxTensor")
     assert [int(hami.to_numpy(request["result"])) for request in call(pipe)] == [0, 1, 2]
 
 
 def test_a_backend_of_the_core_that_cannot_read_a_part_names_its_type(steps: Any) -> None:
-    pipe = steps(lambda batch: hami.scatter(batch, [3 + 4j] * len(batch)), then=",ArgMaxTensor")
+    pipe = steps(lambda batch: scatter(batch, [3 + 4j] * len(batch)), then=",ArgMaxTensor")
     with pytest.raises(hami.DataTypeError, match="`data` is of type complex"):
         pipe({"data": 0})
 
 
 def test_a_task_and_an_event_get_their_parts(steps: Any) -> None:
-    pipe = steps(lambda batch: hami.scatter(batch, arrays(len(batch))))
+    pipe = steps(lambda batch: scatter(batch, arrays(len(batch))))
     event = hami.Event()
     pipe({"data": 0, "event": event})
     assert event.wait(TIMEOUT)
@@ -224,15 +231,15 @@ def test_a_list_may_contain_any_objects(steps: Any) -> None:
     found = []
 
     def take(batch: list[Any]) -> None:
-        found.append(hami.scattered(batch))
+        found.append(scattered(batch))
         keep_data(batch)
 
     labels = ["cat", 7, None]
-    pipe = steps(lambda batch: hami.scatter(batch, labels if len(batch) == 3 else ("dog",)), take)
+    pipe = steps(lambda batch: scatter(batch, labels if len(batch) == 3 else ("dog",)), take)
     assert [request["result"] for request in call(pipe)] == labels
     assert found == [None]
     assert [
-        request["result"] for request in call(steps(lambda batch: hami.scatter(batch, ("dog",)), then=",Identity"), 1)
+        request["result"] for request in call(steps(lambda batch: scatter(batch, ("dog",)), then=",Identity"), 1)
     ] == ["dog"]
 
 
@@ -242,7 +249,7 @@ def test_the_scattered_value_is_freed_with_its_last_part(steps: Any) -> None:
     def give(batch: list[Any]) -> None:
         parts = Parts(arrays(len(batch)))
         gone.append(weakref.ref(parts))
-        hami.scatter(batch, parts)
+        scatter(batch, parts)
 
     pipe = steps(give)
     requests = call(pipe)
@@ -263,7 +270,7 @@ def test_two_concurrent_readers_get_the_same_part() -> None:
     @hami.register
     class ScatterStart(hami.Backend):
         def forward(self, batch: list[Any]) -> None:
-            hami.scatter(batch, NewObjects([0]))
+            scatter(batch, NewObjects([0]))
 
     @hami.register
     class ScatterBranch(hami.Backend):

@@ -31,11 +31,11 @@ def tensor() -> hami.Tensor:
     return answer("SoftmaxTensor", numpy.zeros(3))
 
 
-def handle() -> hami.BackendHandle:
-    found: list[hami.BackendHandle] = []
+def handle() -> hami.types.BackendHandle:
+    found: list[hami.types.BackendHandle] = []
 
     class TestFindsItself(hami.Backend):
-        def init(self, options: hami.DictView) -> None:
+        def init(self, options: hami.types.DictView) -> None:
             found.append(self.find("node.default"))
 
         def forward(self, batch: list[Any]) -> None: ...
@@ -56,7 +56,7 @@ EXAMPLES: dict[str, Any] = {
     "`dict`": [{"k": [1]}, {}],
     "`hami.Tensor`": [tensor],
     "`hami.Event`": [hami.Event()],
-    "`hami.BackendHandle`": [handle],
+    "`hami.types.BackendHandle`": [handle],
     "anything else": [
         2**63,
         "\ud800",

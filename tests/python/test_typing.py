@@ -45,7 +45,7 @@ def test_pyright_accepts_the_backends_of_plugin_authors(tmp_path: Path) -> None:
 def test_the_range_may_be_declared_by_a_property() -> None:
     @hami.register
     class TypingProperty(hami.Backend):
-        def init(self, options: hami.DictView) -> None:
+        def init(self, options: hami.types.DictView) -> None:
             self.limit = 3
 
         @property

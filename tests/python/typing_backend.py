@@ -21,9 +21,9 @@ class FixedRange(hami.Backend):
     size: Annotated[int, "edge length in pixels"] = 224
     share: float | None = None
     mode: Literal["fast", "exact"] = "fast"
-    wait: hami.Duration = 0.005
-    cache: hami.ByteSize = 1 << 20
-    limit: Annotated[int, hami.Key("max")] = 4
+    wait: hami.types.Duration = 0.005
+    cache: hami.types.ByteSize = 1 << 20
+    limit: Annotated[int, hami.types.Key("max")] = 4
 
     max = 8
     min = 2
@@ -32,14 +32,14 @@ class FixedRange(hami.Backend):
     idempotent = False
     child_count = (1, None)
 
-    def init(self, options: hami.DictView) -> None:
+    def init(self, options: hami.types.DictView) -> None:
         self.instance = int(options["instance"])
-        assert_type(self.children, tuple[hami.BackendHandle, ...])
+        assert_type(self.children, tuple[hami.types.BackendHandle, ...])
         self.other = self.find("node.other")
         assert_type(self.other({"data": 1}), dict[str, Any])
         assert_type(self.children[0]([{"data": 1}]), list[dict[str, Any]])
         assert_type(self.queue("frames"), hami.Queue)
-        assert_type(self.store, hami.RequestStore)
+        assert_type(self.store, hami.types.RequestStore)
         assert_type(self.log, logging.Logger)
         self.count("seen")
 
@@ -64,7 +64,7 @@ class AnnotatedRange(hami.Backend):
     child_count = (0, 2)
 
     def forward(self, batch: list[hami.Request]) -> None:
-        hami.scatter(batch, [self.max for _ in batch])
+        hami.batching.scatter(batch, [self.max for _ in batch])
 
 
 class MethodRange(hami.Backend):
@@ -105,10 +105,10 @@ class PropertyRange(hami.Backend):
 class WithPartner(hami.Backend):
     """Receives a partner from `With` or `DI`."""
 
-    def inject_dependency(self, dependency: hami.BackendHandle) -> None:
+    def inject_dependency(self, dependency: hami.types.BackendHandle) -> None:
         self.partner = dependency
 
-    def forward_with_dep(self, batch: list[hami.Request], dependency: hami.BackendHandle) -> None:
+    def forward_with_dep(self, batch: list[hami.Request], dependency: hami.types.BackendHandle) -> None:
         dependency.forward(batch)
 
 
@@ -121,7 +121,7 @@ def calls(pipe: hami.Pipe) -> None:
     assert_type(list(pipe.map([request])), list[dict[str, Any]])
     assert_type(pipe.stats(), dict[str, hami.observe.NodeStats])
     assert_type(pipe.queue("frames"), hami.Queue)
-    assert_type(pipe.store, hami.RequestStore)
+    assert_type(pipe.store, hami.types.RequestStore)
     assert_type(pipe.describe(), PipeDescription)
     node = pipe.stats()["default"]
     assert_type(node.batch_items / node.batches, float)
@@ -135,15 +135,3 @@ def calls(pipe: hami.Pipe) -> None:
 
 async def awaits(pipe: hami.Pipe) -> None:
     assert_type(await pipe.acall({"data": 1}), dict[str, Any])
-
-
-class Page(hami.TypedDict):
-    """A request with declared keys."""
-
-    data: bytes
-    boxes: list[int] = []  # noqa: RUF012 (a TypedDict copies the default)
-
-
-def typed(pipe: hami.Pipe) -> None:
-    pages = [Page(data=b"")]
-    assert_type(pipe(pages), list[Page])

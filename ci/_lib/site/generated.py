@@ -97,6 +97,9 @@ def api_page() -> str:
     errors = [name for name in public if name in classes and issubclass(getattr(hami, name), Exception)]
     groups = {
         "Names": [name for name in public if name not in errors],
+        "Types in annotations": [f"types.{name}" for name in hami.types.__all__],
+        "Batches": [f"batching.{name}" for name in hami.batching.__all__],
+        "Native code": [f"native.{name}" for name in hami.native.__all__],
         "Statistics": ["observe.NodeStats", "observe.NodePolicy", "observe.LaneStats"],
         "Errors": errors,
         "Tests of backends": ["testing"],

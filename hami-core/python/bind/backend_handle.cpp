@@ -206,7 +206,7 @@ void register_backend_handle(py::module_& module) {
   }, "The maximum batch size; \"auto\" if the backend takes any number; None if it declares none.")
       .def_property_readonly("label", &BackendHandle::label,
                              "The name as written in the expression, or that of the instance.")
-      .def("__repr__", [](const BackendHandle& self) { return "<hami.BackendHandle " + self.label() + ">"; });
+      .def("__repr__", [](const BackendHandle& self) { return "<hami.types.BackendHandle " + self.label() + ">"; });
 }
 
 }  // namespace hami::bind

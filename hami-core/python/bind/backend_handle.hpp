@@ -1,4 +1,4 @@
-// hami.BackendHandle: a backend as a value in Python. Loan: lends a backend to Python code for a limited time.
+// hami.types.BackendHandle: a backend as a value in Python. Loan: lends a backend to Python code for a limited time.
 #pragma once
 
 #include <memory>

@@ -29,7 +29,7 @@ std::optional<Error> deliver(const Error* failed, const Dict& dict, py::dict& re
   } else {
     try {
       write_back(dict, request);
-    } catch (...) {  // by a dict subclass, by the parts given to hami.scatter, or for lack of memory
+    } catch (...) {  // by a dict subclass, by the parts given to hami.batching.scatter, or for lack of memory
       error = current_python_error();
     }
   }

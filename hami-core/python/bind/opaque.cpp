@@ -1,4 +1,4 @@
-// hami.Opaque: a value of a native plugin that Python passes on unchanged.
+// hami.types.Opaque: a value of a native plugin that Python passes on unchanged.
 #include "core_objects.hpp"
 #include "value/value.hpp"
 
@@ -7,7 +7,7 @@ namespace {
 
 constexpr const char* kOpaqueDoc = R"(A value that only native plugins can read.
 
-    request["image"]      # <hami.Opaque cv.mat>
+    request["image"]      # <hami.types.Opaque cv.mat>
 
 Python code can pass it on but not read it. `type_key` identifies the type: plugins that use the same key can read it.)";
 
@@ -18,7 +18,7 @@ void register_opaque(py::module_& module) {
   keep_shared_objects<Ref<OpaqueObject>>(opaque);
   opaque.attr("__module__") = "hami";
   opaque.def_property_readonly("type_key", &OpaqueObject::type_key, "The identifier of the type, such as \"cv.mat\".")
-      .def("__repr__", [](const OpaqueObject& self) { return "<hami.Opaque " + std::string(self.type_key()) + ">"; });
+      .def("__repr__", [](const OpaqueObject& self) { return "<hami.types.Opaque " + std::string(self.type_key()) + ">"; });
 }
 
 }  // namespace hami::bind

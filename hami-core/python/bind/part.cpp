@@ -1,4 +1,4 @@
-// Part, hami.scatter and hami.scattered.
+// Part, hami.batching.scatter and hami.batching.scattered.
 #include "part.hpp"
 
 #include <string>
@@ -17,10 +17,10 @@ constexpr const char* kScatterDoc =
     R"(Set parts[i] as the `result` (or another key) of request i, for every request of a batch.
 
     scores = self.net(np.stack([item["data"] for item in batch]))
-    hami.scatter(batch, scores)                       # item["result"] is now scores[0], scores[1], …
+    hami.batching.scatter(batch, scores)                       # item["result"] is now scores[0], scores[1], …
 
 parts[i] is evaluated only when request i's value is first read, once, on any thread. If the next backend receives the same
-batch, it gets the whole of `parts` back from hami.scattered, without splitting and stacking. In a batch of plain dicts, as in
+batch, it gets the whole of `parts` back from scattered, without splitting and stacking. In a batch of plain dicts, as in
 a unit test of a backend, the parts are set at once.
 
 Args:
@@ -32,9 +32,9 @@ Raises:
     DataTypeError: `parts` is not a sequence or its length differs from the batch.)";
 
 constexpr const char* kScatteredDoc =
-    R"(Return the sequence that hami.scatter split over exactly these requests, in this order; otherwise None.
+    R"(Return the sequence that scatter split over exactly these requests, in this order; otherwise None.
 
-    parts = hami.scattered(batch)                     # the values of item["data"]
+    parts = hami.batching.scattered(batch)                     # the values of item["data"]
     rows = parts if parts is not None else np.stack([item["data"] for item in batch])
 
 Also returns None if any part has been read, because the reader may have changed it.
@@ -125,7 +125,7 @@ py::object Part::get() const {
   if (void* extracted = foreign()) return py::reinterpret_borrow<py::object>(static_cast<PyObject*>(extracted));
   const py::object part = item_at(parts_->get(), index_);
   if (is_read_by_core(part))  // too late: this value already has the kind kOpaque
-    throw Error(ErrorCode::kDataType, "a part given to hami.scatter must be an array or a tensor, got " +
+    throw Error(ErrorCode::kDataType, "a part given to hami.batching.scatter must be an array or a tensor, got " +
                                           python_type_name(part) + "; pass a list or a tuple for other values");
   PyObject* first = nullptr;
   if (!extracted_.compare_exchange_strong(first, part.ptr(), std::memory_order_acq_rel))
@@ -138,7 +138,7 @@ void* Part::pointer() const noexcept {
   try {
     return get().ptr();
   } catch (py::error_already_set& raised) {
-    raised.discard_as_unraisable("hami: a part given to hami.scatter");
+    raised.discard_as_unraisable("hami: a part given to hami.batching.scatter");
   } catch (const std::exception&) {  // the caller reports the null pointer
     PyErr_Clear();
   }

@@ -1,4 +1,4 @@
-// Parts of a value for a whole batch (hami.scatter). A part is extracted only when it is read.
+// Parts of a value for a whole batch (hami.batching.scatter). A part is extracted only when it is read.
 #pragma once
 
 #include <atomic>

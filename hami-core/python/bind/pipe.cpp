@@ -127,20 +127,16 @@ class PyPipe {
   }
 
   // Runs one request. Raises its error, after removing `result`. Returns at once if the request has an event.
-  py::dict call(py::dict request, const py::object& timeout, const py::object& priority) {
+  void call(py::dict& request, const py::object& timeout, const py::object& priority) {
     check_may_block();
     run_postponed();
     const Nanoseconds limit = from_seconds(timeout);
     Prepared prepared = prepare(request, priority_of(priority));
-    if (prepared.event) {
-      start_with_event(std::move(prepared), request, limit);
-      return request;
-    }
-    std::vector<Dict> dicts;
-    dicts.push_back(std::move(prepared.dict));
+    if (prepared.event) return start_with_event(std::move(prepared), request, limit);
+    std::vector<Dict> dicts(1);
+    dicts.front() = std::move(prepared.dict);
     const Ref<Call> call = run(*in_use(), std::move(dicts), limit);
     if (const std::optional<Error> error = deliver(*call, 0, request)) raise(*error);
-    return request;
   }
 
   // Runs several requests. Returns None or an exception for each. Requests with an event are only started.
@@ -434,6 +430,24 @@ class PyPipe {
   bool closed_ = false;
 };
 
+// call(request, timeout, priority), on the way of every request: a method as CPython defines them. pybind11 would add a
+// tenth to the instructions of the call.
+PyObject* call_method(PyObject* self, PyObject* const* given, Py_ssize_t count) noexcept {
+  try {
+    if (count != 3 || !PyDict_Check(given[0])) throw py::type_error("call() takes a dict, timeout and priority");
+    auto request = py::reinterpret_borrow<py::dict>(given[0]);
+    py::handle(self).cast<PyPipe&>().call(request, py::reinterpret_borrow<py::object>(given[1]),
+                                          py::reinterpret_borrow<py::object>(given[2]));
+    return request.release().ptr();
+  } catch (...) {
+    set_python_error();
+    return nullptr;
+  }
+}
+
+PyMethodDef call_definition = {"call", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(call_method)), METH_FASTCALL,
+                               "Run one request and return the same dict, with `result`. Raises the error of the request."};
+
 }  // namespace
 
 void register_pipe(py::module_& module) {
@@ -442,10 +456,8 @@ void register_pipe(py::module_& module) {
   const auto make = [](const py::object& config, const std::map<std::string, Ref<Queue>>& queues) {
     return std::make_unique<PyPipe>(config_of(config), queues);
   };
-  py::class_<PyPipe>(module, "Pipe", "A built pipe. Use hami.Pipe.")
-      .def(py::init(make), py::arg("config"), py::arg("queues") = std::map<std::string, Ref<Queue>>())
-      .def("call", &PyPipe::call, py::arg("request"), py::arg("timeout") = py::none(), py::arg("priority") = py::none(),
-           "Run one request and return the same dict, with `result`. Raises the error of the request.")
+  py::class_<PyPipe> cls(module, "Pipe", "A built pipe. Use hami.Pipe.");
+  cls.def(py::init(make), py::arg("config"), py::arg("queues") = std::map<std::string, Ref<Queue>>())
       .def("call_many", &PyPipe::call_many, py::arg("requests"), py::arg("timeout") = py::none(),
            py::arg("priority") = py::none(), "Run several requests and return None or an exception for each.")
       .def("submit", &PyPipe::submit, py::arg("request"), py::arg("timeout"), py::arg("callback"),
@@ -468,6 +480,9 @@ void register_pipe(py::module_& module) {
            py::arg("objective") = py::none(), py::arg("seed") = 0, "Run a benchmark and return what was measured.")
       .def("stats", &PyPipe::stats, "Return the statistics of each node, by name.")
       .def("remarks", &PyPipe::remarks, "Return what the backends of each node say about it, by name.");
+  PyObject* const call = PyDescr_NewMethod(reinterpret_cast<PyTypeObject*>(cls.ptr()), &call_definition);
+  if (!call) throw py::error_already_set();
+  cls.attr("call") = py::reinterpret_steal<py::object>(call);
   module.def("cancel", cancel, py::arg("call"), "Cancel a submitted request. Returns False if it has completed.");
   module.def("wait_if_nested", wait_if_nested, py::arg("call"),
              "Wait for a submitted request if this thread runs a backend or a pipe; otherwise return at once.");

@@ -1,4 +1,4 @@
-// hami.RequestStore: the SDK's RequestStore with values of the core.
+// hami.types.RequestStore: the SDK's RequestStore with values of the core.
 #include "request_store.hpp"
 
 #include <pybind11/stl.h>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kStoreDoc = R"(A thread-safe store of values by request and key.
 
-    store = hami.RequestStore()
+    store = hami.types.RequestStore()
     store.create("r1")
     store.insert("r1", "boxes", [1, 2])
     store.get("r1", "boxes")                 # [1, 2]
@@ -74,7 +74,7 @@ std::size_t size(const RequestStore& store, const std::optional<py::object>& req
 }
 
 std::string show_store(const RequestStore& store) {
-  return "<hami.RequestStore: " + std::to_string(store.size()) + (store.size() == 1 ? " request>" : " requests>");
+  return "<hami.types.RequestStore: " + std::to_string(store.size()) + (store.size() == 1 ? " request>" : " requests>");
 }
 
 // The SDK's RequestStore has its own exceptions, because it does not depend on hami::Error.

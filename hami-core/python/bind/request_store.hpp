@@ -1,4 +1,4 @@
-// hami.RequestStore: values by request and key.
+// hami.types.RequestStore: values by request and key.
 #pragma once
 
 #include "gil.hpp"

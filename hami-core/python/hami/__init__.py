@@ -9,21 +9,9 @@ except ImportError as error:
 
     raise ImportError(explain(error)) from error
 
-from hami._backends.base import Alias, Backend, ByteSize, Duration, FilePath, Key
+from hami._backends.base import Backend
 from hami._backends.registration import generate, register
-from hami._core import (
-    BackendHandle,
-    DictView,
-    Event,
-    Opaque,
-    Queue,
-    Request,
-    RequestStore,
-    Tensor,
-    __version__,
-    scatter,
-    scattered,
-)
+from hami._core import Event, Queue, Request, Tensor, __version__
 from hami._errors import (
     AlreadyExists,
     BackendExit,
@@ -43,40 +31,30 @@ from hami._errors import (
     RequestError,
 )
 from hami._plugins.lookup import backends, plugins
-from hami._plugins.native import get_include, register_plugin
-from hami._runtime.libraries import allow_library, check_library
 from hami._runtime.pipe import Pipe, pipe
-from hami._runtime.tensors import to_like, to_numpy
-from hami._runtime.typed_dict import TypedDict
-from hami._to_json import to_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from hami import batching as batching
+    from hami import native as native
     from hami import observe as observe
-    from hami._runtime.device import Device
+    from hami import types as types
+    from hami._runtime.tensors import to_like, to_numpy
+    from hami._to_json import to_json
 
 __all__ = [
-    "Alias",
     "AlreadyExists",
     "Backend",
     "BackendExit",
-    "BackendHandle",
     "BackendNotFound",
     "BatchError",
-    "ByteSize",
     "ConfigError",
     "DataTypeError",
     "DeadlineExceeded",
-    "Device",
-    "DictView",
-    "Duration",
     "Error",
     "Event",
-    "FilePath",
-    "Key",
     "NoResult",
     "NotFound",
-    "Opaque",
     "OutOfRange",
     "Pipe",
     "PipeClosed",
@@ -86,21 +64,13 @@ __all__ = [
     "ReentrantCall",
     "Request",
     "RequestError",
-    "RequestStore",
     "Tensor",
-    "TypedDict",
     "__version__",
-    "allow_library",
     "backends",
-    "check_library",
     "generate",
-    "get_include",
     "pipe",
     "plugins",
     "register",
-    "register_plugin",
-    "scatter",
-    "scattered",
     "to_json",
     "to_like",
     "to_numpy",
@@ -112,15 +82,15 @@ def __dir__() -> list[str]:
 
 
 if not TYPE_CHECKING:
+    _LATE = {"to_json": "hami._to_json", "to_like": "hami._runtime.tensors", "to_numpy": "hami._runtime.tensors"}
 
     def __getattr__(name):
-        """Import what few programs use."""
-        if name == "Device":
-            from hami._runtime.device import Device
+        """Import on first use: the public modules, and functions that the import of hami does not need."""
+        import importlib
 
-            return Device
-        if name == "observe":
-            import importlib
-
-            return importlib.import_module("hami.observe")
+        if name in ("batching", "native", "observe", "types"):
+            return importlib.import_module(f"hami.{name}")
+        if name in _LATE:
+            globals()[name] = getattr(importlib.import_module(_LATE[name]), name)
+            return globals()[name]
         raise AttributeError(f"module 'hami' has no attribute {name!r}")

@@ -204,7 +204,7 @@ class Queue:
 class RequestStore:
     """A thread-safe store of values by request and key.
 
-        store = hami.RequestStore()
+        store = hami.types.RequestStore()
         store.create("r1")
         store.insert("r1", "boxes", [1, 2])
         store.get("r1", "boxes")                 # [1, 2]
@@ -410,10 +410,10 @@ def scatter(batch: list[Request], parts: Any, key: str = "result") -> None:
     """Set `parts[i]` as the `result` (or another key) of request i, for every request of a batch.
 
         scores = self.net(np.stack([item["data"] for item in batch]))
-        hami.scatter(batch, scores)                       # item["result"] is now scores[0], scores[1], …
+        hami.batching.scatter(batch, scores)                       # item["result"] is now scores[0], scores[1], …
 
     `parts[i]` is evaluated only when the value of request i is first read, once, on any thread. If the next backend
-    receives the same batch, it gets the whole of `parts` back from `hami.scattered`, without splitting and stacking.
+    receives the same batch, it gets the whole of `parts` back from `scattered`, without splitting and stacking.
     In a batch of plain dicts, as in a unit test of a backend, the parts are set at once.
 
     Args:
@@ -427,9 +427,9 @@ def scatter(batch: list[Request], parts: Any, key: str = "result") -> None:
     """
 
 def scattered(batch: list[Request], key: str = "data") -> Any:
-    """Return the sequence that `hami.scatter` split over exactly these requests, in this order; otherwise None.
+    """Return the sequence that `scatter` split over exactly these requests, in this order; otherwise None.
 
-        parts = hami.scattered(batch)                     # the values of item["data"]
+        parts = hami.batching.scattered(batch)            # the values of item["data"]
         rows = parts if parts is not None else np.stack([item["data"] for item in batch])
 
     Also returns None if any part has been read, because the reader may have changed it.
@@ -520,7 +520,7 @@ class BackendHandle:
 class Opaque:
     """A value that only native plugins can read.
 
-        request["image"]      # <hami.Opaque cv.mat>
+        request["image"]      # <hami.types.Opaque cv.mat>
 
     Python code can pass it on but not read it.
     """
@@ -779,9 +779,7 @@ class Pipe:
     """
 
     def __init__(self, config: LoadedConfig, queues: Mapping[str, Queue] = ...) -> None: ...
-    def call(
-        self, request: dict[str, Any], timeout: float | None = None, priority: int | None = None
-    ) -> dict[str, Any]:
+    def call(self, request: dict[str, Any], timeout: float | None, priority: int | None, /) -> dict[str, Any]:
         """Run one request and return the same dict, with `result`; raise the error of the request.
 
         A request with an event is only started.

@@ -279,7 +279,7 @@ class BatchError(Error):
 class NotFound(Error, KeyError):
     """The request, key or registered instance does not exist.
 
-    >>> store = hami.RequestStore()
+    >>> store = hami.types.RequestStore()
     >>> try:
     ...     store.get("r1", "boxes")
     ... except hami.NotFound as error:
@@ -305,7 +305,7 @@ class OutOfRange(Error, IndexError):
 class AlreadyExists(Error, KeyError):
     """The request, key or name exists already.
 
-    >>> store = hami.RequestStore()
+    >>> store = hami.types.RequestStore()
     >>> store.create("r1")
     >>> try:
     ...     store.create("r1")

@@ -1,16 +1,17 @@
-"""Split a batch into groups of requests that a backend can process together."""
+"""Split a batch into groups of requests that a backend processes together, and split their results."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from hami._core import scatter, scattered
 from hami._errors import Error
 
 if TYPE_CHECKING:
-    from hami import Request
+    from hami._core import Request
 
-__all__ = ["fail_request", "group_requests", "joined_rows"]
+__all__ = ["fail_request", "group_requests", "joined_rows", "scatter", "scattered"]
 
 V = TypeVar("V")
 
@@ -26,7 +27,7 @@ def group_requests(
 
         def forward(self, batch):
             for requests, arrays in group_requests(batch, read_array, lambda array: (array.shape, array.dtype)):
-                hami.scatter(requests, self.model(np.stack(arrays)))
+                scatter(requests, self.model(np.stack(arrays)))
 
     A request for which `read` or `key` raises an exception fails with it and is in no group; the other requests are
     not affected. Only `MemoryError`, and what does not derive from `Exception`, leaves this function.

@@ -1,4 +1,4 @@
-// TypedDict: a dict with declared keys and kinds, the C++ counterpart of Python's hami.TypedDict.
+// TypedDict: a dict with declared keys and kinds, as TypedDict of hami-torchpipe is in Python.
 #pragma once
 
 #include <optional>

@@ -163,7 +163,7 @@ def native_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for tool in ("c++", "cmake", "ninja"):
         if not shutil.which(tool, path=development.search_path()):
             pytest.skip(f"{tool} is not installed")
-    if not Path(hami.get_include()).is_dir():  # a development build of the core, in its checkout
+    if not Path(hami.native.get_include()).is_dir():  # a development build of the core, in its checkout
         headers = str(Path(__file__).resolve().parents[3] / "hami-core" / "include")
         monkeypatch.setattr(hami, "get_include", lambda: headers)
     monkeypatch.setattr(cache, "_chosen", tmp_path / "cache")

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("fake")
 def nvjpeg(tmp_path_factory) -> Any:
     """The fake nvJPEG, which may be loaded"""
     path = compiled("fake_nvjpeg.cpp", tmp_path_factory.mktemp("nvjpeg"))
-    hami.allow_library(path)
+    hami.native.allow_library(path)
     return ctypes.CDLL(str(path))
 
 
@@ -95,7 +95,7 @@ def test_bad_files_fail_alone(nvjpeg, fake):
     text = run(
         fake,
         """
-hami.allow_library(sys.argv[2])
+hami.native.allow_library(sys.argv[2])
 files = [b"\\xff\\xd8\\3\\2\\1" + kind for kind in (b"b", b"x")] + [b"\\x89PNG....", b"", "text"]
 files += [b"\\xff\\xd8" + bytes(size) + b"b" for size in ((20, 20, 1), (0, 3, 1))]
 requests = [{"data": file} for file in files]
@@ -169,7 +169,7 @@ except hami.PluginError as error:
 
 def test_a_library_that_is_not_nvjpeg_is_named(tmp_path):
     other = compiled("host_kernel.cpp", tmp_path)
-    hami.allow_library(other)
+    hami.native.allow_library(other)
     with pytest.raises(hami.PluginError, match="has no function nvjpegCreateEx"):
         hami.pipe(f"DecodeTensor(library='{other}')")
 

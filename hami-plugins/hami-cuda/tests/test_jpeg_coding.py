@@ -124,7 +124,7 @@ def test_without_hami_image_the_error_says_what_the_file_is(nvjpeg, fake):
     text = run(
         fake,
         """
-hami.allow_library(sys.argv[2])
+hami.native.allow_library(sys.argv[2])
 with hami.pipe(f"DecodeTensor(library='{sys.argv[2]}')") as pipe:
     for file in sys.argv[3:]:
         try:
@@ -163,7 +163,7 @@ def test_chroma_is_interpolated_unless_the_configuration_says_otherwise(nvjpeg, 
     text = run(
         fake,
         """
-hami.allow_library(sys.argv[2])
+hami.native.allow_library(sys.argv[2])
 nvjpeg = ctypes.CDLL(sys.argv[2])
 for chroma in ("", ",chroma=repeat", ",chroma=interpolate"):
     hami.pipe(f"DecodeTensor(library='{sys.argv[2]}'{chroma})").close()
@@ -183,7 +183,7 @@ def test_an_older_nvjpeg_repeats_chroma_and_says_so_once(nvjpeg, fake, version, 
         """
 import logging
 logging.basicConfig(stream=sys.stdout, format="%(message)s")
-hami.allow_library(sys.argv[2])
+hami.native.allow_library(sys.argv[2])
 hami.pipe({"backend": f"DecodeTensor(library='{sys.argv[2]}')", "instance_num": 3}).close()
 print(ctypes.CDLL(sys.argv[2]).fake_flags())
 """,

@@ -7,13 +7,14 @@ from typing import Any
 
 import hami
 import pytest
+from hami_tensor import Device
 
 from hami_cuda import device
 from hami_cuda.memory import InstanceStream
 
 np = pytest.importorskip("numpy", reason="numpy is not installed")
 pytestmark = pytest.mark.usefixtures("fake")
-DEVICE = hami.Device("cuda:0")
+DEVICE = Device("cuda:0")
 
 
 @pytest.fixture
@@ -38,8 +39,8 @@ def on_cpu(given: Any) -> Any:
 def test_devices_are_found_and_described(monkeypatch):
     monkeypatch.setenv("FAKE_CUDA_DEVICES", "2")
     assert device.devices() == ["cuda:0", "cuda:1"]
-    assert device.find_device("cuda:1", "Test") == hami.Device("cuda:1")
-    assert device.gpu_name(hami.Device("cuda:1")) == "Fake GPU 1"
+    assert device.find_device("cuda:1", "Test") == Device("cuda:1")
+    assert device.gpu_name(Device("cuda:1")) == "Fake GPU 1"
     assert device.compute_capability(DEVICE) == (9, 0)
     with pytest.raises(hami.ConfigError, match='Test: device "cuda:2" is not available'):
         device.find_device("cuda:2", "Test")

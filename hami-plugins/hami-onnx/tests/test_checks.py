@@ -105,10 +105,10 @@ def test_a_provider_option_that_names_a_library_needs_permission(models, tmp_pat
     key = option.partition("=")[0]
     assert refused(model=str(models.double()), provider_options=[option]) == (
         f'{key} in "provider_options" of OnnxTensor loads native code, which a configuration may do only from allowed '
-        f'files; allow "{library}" by HAMI_ALLOWED_LIBRARIES in the environment, or by hami.allow_library'
+        f'files; allow "{library}" by HAMI_ALLOWED_LIBRARIES in the environment, or by hami.native.allow_library'
     )
     if "/" in library:
-        hami.allow_library(library)
+        hami.native.allow_library(library)
         hami.pipe({"backend": "OnnxTensor", "model": str(models.double()), "provider_options": [option]}).close()
 
 

@@ -121,7 +121,7 @@ def test_libraries_of_operators_must_be_allowed_and_valid(models, tmp_path):
         hami.pipe(config)
     assert '"custom_operators" of OnnxTensor' in str(error.value)
     assert "HAMI_ALLOWED_LIBRARIES" in str(error.value)
-    hami.allow_library(str(library))
+    hami.native.allow_library(str(library))
     with pytest.raises(hami.ConfigError) as error:
         hami.pipe(config)
     assert "is not a library of operators for onnxruntime" in str(error.value)
@@ -137,7 +137,7 @@ def test_a_model_with_operators_of_a_library_runs(pipe, tmp_path):
     )
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.contrib", 1)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), tmp_path / "upper.onnx")
-    hami.allow_library(library)
+    hami.native.allow_library(library)
     running = pipe(model=str(tmp_path / "upper.onnx"), custom_operators=[library])
     requests = [{"data": np.array([word])} for word in ("a", "bc")]
     running(requests)

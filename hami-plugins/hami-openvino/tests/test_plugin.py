@@ -82,12 +82,12 @@ def test_the_native_library_by_itself_needs_the_path_of_openvino(models):
     code = (
         "import hami, hami_openvino, numpy, sys\n"
         "from pathlib import Path\n"
-        "hami.register_plugin(Path(hami_openvino.__file__).with_name('openvino_tensor.so'))\n"
+        "hami.native.register_plugin(Path(hami_openvino.__file__).with_name('openvino_tensor.so'))\n"
         f"config = {{'backend': 'OpenvinoTensor', 'model': {str(models.double())!r}}}\n"
         "try: hami.pipe(config)\n"
         "except hami.Error as error: print(str(error).splitlines()[0])\n"
         f"library = {str(_openvino.find_library())!r}\n"
-        "hami.allow_library(library)\n"
+        "hami.native.allow_library(library)\n"
         "with hami.pipe({**config, 'library': library}) as pipe:\n"
         "    print(hami.to_numpy(pipe({'data': numpy.ones((1, 2), numpy.float32)})['result']).tolist())"
     )

@@ -159,11 +159,11 @@ def test_an_ir_of_symbolic_links_is_read_as_in_the_hugging_face_cache(pipe, mode
 
 
 def test_a_library_that_is_not_openvino_is_rejected(pipe, models):
-    hami.allow_library("/absent/libopenvino_c.so")
+    hami.native.allow_library("/absent/libopenvino_c.so")
     text = error_of(pipe, hami.PluginError, model=str(models.double()), library="/absent/libopenvino_c.so")
     assert "cannot load OpenVINO's C library: /absent/libopenvino_c.so: cannot open shared object file" in text
     other = next(Path(openvino.__file__).parent.glob("libs/libtbb.so*"))
-    hami.allow_library(other)
+    hami.native.allow_library(other)
     text = error_of(pipe, hami.PluginError, model=str(models.double()), library=str(other))
     assert f'"{other}" has no function ov_get_last_err_msg; OpenVINO 2024.0 or newer is required' in text
 
@@ -174,7 +174,7 @@ def test_a_library_beside_a_configuration_is_not_loaded(pipe, models, tmp_path):
     library.write_bytes(b"")
     text = error_of(pipe, model=str(models.double()), library=str(library))
     assert 'parameter "library" of OpenvinoTensor loads native code, which a configuration may do only from ' in text
-    assert f'allow "{library}" by HAMI_ALLOWED_LIBRARIES in the environment, or by hami.allow_library' in text
+    assert f'allow "{library}" by HAMI_ALLOWED_LIBRARIES in the environment, or by hami.native.allow_library' in text
 
 
 def precision_of(pipe, caplog, path, **config) -> str:

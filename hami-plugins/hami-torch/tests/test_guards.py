@@ -254,18 +254,18 @@ def test_rows_of_one_tensor_enter_and_leave_a_guard_as_one(cuda, wait, handoff, 
 
     class Doubles:
         def forward(self, batch):
-            rows = hami.scattered(batch)
+            rows = hami.batching.scattered(batch)
             rows.wait_for_inputs(DEVICE)  # again, now on the guard's stream
             result = Rows((rows.tensor * 2).as_subclass(type(rows.tensor)), rows.counts, cuda.current.cuda_stream)
             seen.extend([result, *(result if parts_read else ())])
-            hami.scatter(batch, result)
+            hami.batching.scatter(batch, result)
 
     @hami.register("GuardsRows")
     class GuardsRows(hami.Backend):
         max = 3
 
         def forward(self, batch):
-            hami.scatter(batch, Rows(cuda.tensor().expand(3), [1, 1, 1], 0), key="data")
+            hami.batching.scatter(batch, Rows(cuda.tensor().expand(3), [1, 1, 1], 0), key="data")
             run_on_stream(stream, batch, Doubles(), wait)
             split.append(bool(seen[0]._parts))
 

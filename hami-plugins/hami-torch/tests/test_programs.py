@@ -115,9 +115,9 @@ def test_an_aotinductor_package_runs_on_the_device_it_is_compiled_for(pipe, tmp_
         pipe("TorchModel", model=path)
     assert message(raised) == (
         "model of TorchModel, an AOTInductor package, loads native code, which a configuration may do only from "
-        f'allowed files; allow "{path}" by HAMI_ALLOWED_LIBRARIES in the environment, or by hami.allow_library'
+        f'allowed files; allow "{path}" by HAMI_ALLOWED_LIBRARIES in the environment, or by hami.native.allow_library'
     )
-    hami.allow_library(path)
+    hami.native.allow_library(path)
     requests = [{"data": X}, {"data": X * 2}]
     pipe("TorchModel", model=path, row_shape=[2], max=4, batching="greedy")(requests)
     assert [request["result"].tolist() for request in requests] == [[[3, 6]], [[6, 12]]]

@@ -139,7 +139,7 @@ def test_parse_names_the_file_that_is_not_toml(tmp_path: Path, content: bytes, r
 
 
 def test_kvstorage_is_the_request_store() -> None:
-    assert torchpipe.KVStorage is hami.RequestStore
+    assert torchpipe.KVStorage is hami.types.RequestStore
 
 
 @pytest.mark.parametrize("name", ["Dict", "create", "default_queue", "get", "init", "parse", "pipe", "register"])

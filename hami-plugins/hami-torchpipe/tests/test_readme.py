@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,12 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", README.read_text(), re.DOTALL | re.MULTILINE)
 
 
-def test_the_example_prints_the_documented_output(capsys: pytest.CaptureFixture[str]) -> None:
-    (code,) = blocks("python")
-    exec(compile(code, str(README), "exec"), {})
-    assert capsys.readouterr().out == "[1, 2]\n"
+@pytest.mark.parametrize(("code", "output"), [*zip(blocks("python"), blocks("text"), strict=True)])
+def test_each_example_prints_the_documented_output(
+    code: str, output: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A class of the example looks up its types in the module that it names.
+    module = types.ModuleType("readme")
+    monkeypatch.setitem(sys.modules, "readme", module)
+    exec(compile(code, str(README), "exec", dont_inherit=True), vars(module))
+    assert capsys.readouterr().out == output

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import hami
 import models
 import pytest
+from hami_tensor import Device
 
 from hami_trt import _build, _prepare
 from hami_trt._build_options import BuildOptions
@@ -61,7 +62,7 @@ def test_the_device_is_current_on_every_thread_of_a_build(model, monkeypatch):
     for step in ("_parse", "_profile_shapes", "_add_normalization", "_check_precision", "_builder_config"):
         monkeypatch.setattr(_build, step, lambda *given: None)
     library = Library(current)
-    _build.build(BuildOptions(model=model, library=library, owner="Owner", device=hami.Device("cuda:1")))
+    _build.build(BuildOptions(model=model, library=library, owner="Owner", device=Device("cuda:1")))
     _build.build(BuildOptions(model=model, library=library, owner="Owner"))
     assert library.devices == [1, 1, 0, 0]
 

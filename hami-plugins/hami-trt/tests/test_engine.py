@@ -6,12 +6,13 @@ import hami
 import pytest
 from fake_tensorrt import serialized, tensor
 from hami_cuda.memory import InstanceStream
+from hami_tensor import Device
 from helpers import message
 
 from hami_trt._engine import open_engine
 from hami_trt._tensorrt import Library
 
-DEVICE = hami.Device("cuda:0")
+DEVICE = Device("cuda:0")
 
 
 @pytest.fixture

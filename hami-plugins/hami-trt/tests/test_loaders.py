@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from building import RTX, needs_rtx, options, prepare_engine
 from fake_tensorrt import Fake, serialized
+from hami_tensor import Device
 
 from hami_trt import _gpu, load_tensorrt_engine, onnx2tensorrt
 from hami_trt._cache import StoredEngine, read, sidecar_path, write
@@ -261,7 +262,7 @@ class InstalledLibrary:
 def test_an_engine_with_code_for_the_cpu_is_loaded_from_an_allowed_file_only(monkeypatch, tmp_path):
     opened = []
     library = InstalledLibrary("tensorrt", "10.3.0")
-    monkeypatch.setattr(EngineLoader, "find_library_and_device", lambda self: (library, hami.Device("cuda:0")))
+    monkeypatch.setattr(EngineLoader, "find_library_and_device", lambda self: (library, Device("cuda:0")))
     monkeypatch.setattr(load_tensorrt_engine, "open_engine", lambda *given: opened.append(given))
     monkeypatch.setattr(load_tensorrt_engine, "gpu_of", lambda device: L4)
     path = tmp_path / "portable.trt"
@@ -273,7 +274,7 @@ def test_an_engine_with_code_for_the_cpu_is_loaded_from_an_allowed_file_only(mon
     assert text.startswith("model of LoadTensorrtEngine, a version compatible engine, loads native code, which a ")
     assert f'allow "{path}" by HAMI_ALLOWED_LIBRARIES in the environment' in text
     assert opened == []
-    hami.allow_library(path)
+    hami.native.allow_library(path)
     hami.pipe({"backend": "LoadTensorrtEngine", "model": str(path)}).close()
     assert len(opened) == 1
 
@@ -290,7 +291,7 @@ def test_a_cached_engine_with_code_for_the_cpu_needs_permission(machine, model, 
         with pytest.raises(hami.ConfigError, match=text):
             opened_by("Onnx2Tensorrt", **given)
         assert machine == []
-        hami.allow_library(path.parent)
+        hami.native.allow_library(path.parent)
     assert opened_by("Onnx2Tensorrt", **given).blob == b"engine"
 
 

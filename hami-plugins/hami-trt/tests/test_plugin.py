@@ -11,6 +11,7 @@ from importlib.metadata import entry_points, requires, version
 import hami
 import pytest
 from fake_tensorrt import Fake
+from hami_tensor import Device
 from helpers import message
 
 from hami_trt import _gpu, _tensorrt, plugin
@@ -199,9 +200,9 @@ def test_a_gpu_that_the_library_does_not_support_is_an_error(gpu, rtx):
 
 def test_a_supported_gpu_is_used(gpu, rtx):
     gpu(8, 9)
-    assert find_device(rtx, "cuda", "Onnx2Tensorrt") == hami.Device("cuda:0")
+    assert find_device(rtx, "cuda", "Onnx2Tensorrt") == Device("cuda:0")
     gpu(9, 0)
-    assert find_device(_tensorrt.Library("tensorrt", Fake()), "cuda:0", "Onnx2Tensorrt") == hami.Device("cuda:0")
+    assert find_device(_tensorrt.Library("tensorrt", Fake()), "cuda:0", "Onnx2Tensorrt") == Device("cuda:0")
 
 
 def test_without_a_gpu_the_error_does_not_suggest_the_cpu(monkeypatch, tmp_path):
@@ -226,7 +227,7 @@ def test_loader_and_runner_must_use_the_same_device(pipe, engine, monkeypatch):
     @hami.register
     class MovesTheEngine(hami.Backend):
         def init(self, options):
-            monkeypatch.setattr(options["tensorrt_engine"], "device", hami.Device("cuda:1"))
+            monkeypatch.setattr(options["tensorrt_engine"], "device", Device("cuda:1"))
 
         def forward(self, batch):
             """Never runs."""

@@ -1,4 +1,4 @@
-"""The base class of backends written in Python, and the types of their parameters."""
+"""The base class of backends written in Python."""
 
 from __future__ import annotations
 
@@ -9,14 +9,9 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from functools import cached_property
     from logging import Logger
-    from pathlib import Path
-    from typing import Any, ClassVar, Literal, TypeAlias
+    from typing import Any, ClassVar, Literal
 
     from hami._core import BackendHandle, BackendServices, DictView, Queue, Request, RequestStore
-
-    Duration: TypeAlias = float
-    ByteSize: TypeAlias = int
-    FilePath: TypeAlias = Path
 else:
 
     class cached_property:
@@ -30,93 +25,6 @@ else:
                 return self
             value = instance.__dict__[self.function.__name__] = self.function(instance)
             return value
-
-    class Duration(float):
-        """Annotate a parameter that is a duration: the attribute is a float in seconds.
-
-        Configurations and expressions give a number with a unit, such as "5ms" or "2s".
-
-        >>> @hami.register
-        ... class Wait(hami.Backend):
-        ...     limit: hami.Duration = 0.5
-        ...     def forward(self, batch):
-        ...         for item in batch:
-        ...             item["result"] = self.limit
-        >>> with hami.pipe("Wait(limit=20ms)") as pipe:
-        ...     pipe({"data": None})["result"]
-        0.02
-        """
-
-    class ByteSize(int):
-        """Annotate a parameter that is a size in bytes: the attribute is an int.
-
-        Configurations and expressions give a number of bytes, or a number with a unit, such as "64MiB" or "2GB".
-
-        >>> @hami.register
-        ... class Cache(hami.Backend):
-        ...     space: hami.ByteSize = 1024
-        ...     def forward(self, batch):
-        ...         for item in batch:
-        ...             item["result"] = self.space
-        >>> with hami.pipe("Cache(space=64KiB)") as pipe:
-        ...     pipe({"data": None})["result"]
-        65536
-        """
-
-    class FilePath:
-        """Annotate a parameter that is a file which must exist: the attribute is a pathlib.Path.
-
-        A relative path in a configuration file is relative to the folder of that file. `hami.pipe` and `hami check`
-        report a file that does not exist.
-
-        >>> @hami.register
-        ... class Words(hami.Backend):
-        ...     file: hami.FilePath
-        ...     def forward(self, batch):
-        ...         for item in batch:
-        ...             item["result"] = len(self.file.read_text().split())
-        >>> hami.pipe("Words(file='none.txt')")
-        Traceback (most recent call last):
-        hami.ConfigError: parameter "file" of Words: file "none.txt" does not exist (looked for …
-        """
-
-
-class Key(str):
-    """Give a parameter a name that its attribute cannot have, such as the name of a trait.
-
-    >>> from typing import Annotated
-    >>> @hami.register
-    ... class Limit(hami.Backend):
-    ...     most: Annotated[int, hami.Key("max")] = 4
-    ...     def forward(self, batch):
-    ...         for item in batch:
-    ...             item["result"] = self.most
-    >>> with hami.pipe("Limit(max=2)") as pipe:
-    ...     pipe({"data": None})["result"]
-    2
-    """
-
-    __slots__ = ()
-
-
-class Alias(str):
-    """Give a parameter another spelling that configurations and expressions may use.
-
-    >>> from typing import Annotated
-    >>> @hami.register
-    ... class Scale(hami.Backend):
-    ...     width: Annotated[int, hami.Alias("resize_w")]
-    ...     def forward(self, batch):
-    ...         for item in batch:
-    ...             item["result"] = self.width
-    >>> with hami.pipe({"backend": "Scale", "resize_w": 224}) as pipe:
-    ...     pipe({"data": None})["result"]
-    224
-
-    A node that uses both spellings is an error.
-    """
-
-    __slots__ = ()
 
 
 class Backend:
@@ -136,9 +44,10 @@ class Backend:
     7
 
     A parameter has one of these types, or one of them `| None`: bool, int, float, str, pathlib.Path, list[str],
-    Literal["a", "b"], hami.Duration (seconds), hami.ByteSize (bytes) and hami.FilePath (a file that must exist).
-    `Annotated[int, "text"]` adds a help text, `hami.Key` gives the parameter another name, and `hami.Alias` an
-    additional one. A parameter without a default is required. Names that start with `_` are not parameters.
+    Literal["a", "b"], and of `hami.types`: Duration (seconds), ByteSize (bytes) and FilePath (a file that must exist).
+    `Annotated[int, "text"]` adds a help text, `hami.types.Key` gives the parameter another name, and
+    `hami.types.Alias` an additional one. A parameter without a default is required. Names that start with `_` are not
+    parameters.
     """
 
     # Any: a subclass overrides them by an int, a property or a method, which have no common type that mypy and pyright

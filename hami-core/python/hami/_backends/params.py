@@ -11,8 +11,9 @@ import types
 import typing
 from typing import Any
 
-from hami._backends.base import Alias, Backend, ByteSize, Duration, FilePath, Key
+from hami._backends.base import Backend
 from hami._errors import PluginError
+from hami.types import Alias, ByteSize, Duration, FilePath, Key
 
 TRAITS = frozenset(
     {"max", "min", "thread", "non_blocking", "idempotent", "lightweight", "by_device", "child_count", "children"}
@@ -31,8 +32,8 @@ TYPES = {
     FilePath: "file",
 }
 SUPPORTED = (
-    'bool, int, float, str, pathlib.Path, list[str], Literal["a", "b"], hami.Duration, hami.ByteSize, '
-    "hami.FilePath, or one of these | None"
+    'bool, int, float, str, pathlib.Path, list[str], Literal["a", "b"], hami.types.Duration, hami.types.ByteSize, '
+    "hami.types.FilePath, or one of these | None"
 )
 # Names that resolve even if the module imports them only inside a function or for type checkers.
 _COMMON_NAMES = {
@@ -97,7 +98,7 @@ def _resolve(cls: type, base: type, name: str, annotation: object) -> object:
 
 
 def _names(cls: type, annotations: dict[str, Any]) -> dict[str, str]:
-    """Return the parameter name of each attribute: the text of its hami.Key, otherwise the name of the attribute."""
+    """Return the parameter name of each attribute: the text of its Key, otherwise the name of the attribute."""
     names: dict[str, str] = {}
     declared: set[str] = set()
     for attribute, annotation in annotations.items():

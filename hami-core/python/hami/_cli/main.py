@@ -199,7 +199,7 @@ def _without_command(parser: argparse.ArgumentParser, parsed: argparse.Namespace
         print(f"hami-core {_core.__version__}")
         return 0
     if parsed.include_dir or parsed.cmake_dir:
-        from hami._plugins.native import cmake_dir, get_include
+        from hami.native import cmake_dir, get_include
 
         print(get_include() if parsed.include_dir else cmake_dir())
         return 0

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import weakref
 from _thread import RLock  # the lock that threading provides, without the import of threading
+from _weakrefset import WeakSet  # the set that weakref provides, without the import of weakref
 
 from hami import _core
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 GRACE_PERIOD_S = 10.0  # for all requests and inits together that are still running when the program exits
 
-_open_pipes: weakref.WeakSet[Pipe] = weakref.WeakSet()
+_open_pipes: WeakSet[Pipe] = WeakSet()
 _exiting = False
 
 # Without the GIL, CPython 3.13 crashes if two threads register an exit handler at the same time.

@@ -1,6 +1,8 @@
-"""Runs the requests of a call that waits, and raises their errors."""
+"""Reads what callers pass as requests, runs the requests of a call that waits, and raises their errors."""
 
 from __future__ import annotations
+
+import sys
 
 from hami._errors import BatchError, DataTypeError
 
@@ -41,3 +43,24 @@ def kind(value: object) -> str:
     """Name the type of a value that is not a request; of a list, those of its items."""
     others = {type(item).__name__ for item in value if not isinstance(item, dict)} if isinstance(value, list) else set()
     return "a list of " + ", ".join(sorted(others)) if others else type(value).__name__
+
+
+def adopt(requests: Any) -> Any:
+    """Return requests that have a TensorDict among them as dicts that write into it; None if there is none."""
+    if "tensordict" not in sys.modules:
+        return None
+    from hami._runtime import tensordicts
+
+    return tensordicts.adopt(requests)
+
+
+def dict_of(request: Any, method: str) -> dict[str, Any]:
+    """Return one request as a dict, which writes into it if it is a TensorDict. `method` is for the message."""
+    adopted = adopt(request)
+    if isinstance(adopted, dict):
+        return adopted
+    raise not_a_dict(request, method)
+
+
+def not_a_dict(request: Any, method: str) -> DataTypeError:
+    return DataTypeError(f'{method} takes one dict such as {{"data": …}}, got {kind(request)}')

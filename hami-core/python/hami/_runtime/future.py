@@ -85,21 +85,25 @@ def submit(
     except (RuntimeError, SystemError) as error:  # so CPython reports no memory for a lock, and before 3.12 for a frame
         raise MemoryError(str(error)) from None
 
+    completed = False
+
     def complete(error: BaseException | None) -> None:
+        nonlocal completed
         if future.done():  # the core repeats the call if an exception ended it: of a signal handler, or MemoryError
             future.notify_again()
+        elif error is None:
+            future.set_result(request if result is None else result)
         elif issubclass(type(error), CancelledError):
             Future.cancel(future)
             future.set_running_or_notify_cancel()  # concurrent.futures.wait() and as_completed() rely on this state
-        elif error is not None:
-            future.set_exception(error)
         else:
-            future.set_result(request if result is None else result)
+            future.set_exception(error)
+        completed = True
         future._call = None
 
     future._call = None  # once the request has started, this needs no memory
     future._call = core.submit(request, timeout, complete, may_wait, priority)
-    if future.done():
+    if completed:  # before the line above had the handle
         future._call = None
     return future
 

@@ -1,4 +1,4 @@
-"""What a pipe tells about itself: its nodes, their statistics, and a timeline."""
+"""What a pipe shows of itself: its nodes, their statistics, its queues and its store, and a timeline."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
-    from hami import _core
+    from hami._core import Pipe, Queue, RequestStore
     from hami.observe.description import PipeDescription
     from hami.observe.node_stats import NodeStats
     from hami.observe.trace import Trace
 
 
 class Observed:
-    """The part of `hami.Pipe` that only reads."""
+    """The part of `hami.Pipe` that runs no request."""
 
-    _core: _core.Pipe
+    _core: Pipe
 
     def describe(self) -> PipeDescription:
         """Return the nodes of the pipe with their backends, parameters and edges, as dicts and lists for JSON.
@@ -91,3 +91,30 @@ class Observed:
         from hami.observe.trace import Trace
 
         return Trace(path, last, slow)
+
+    def queue(self, name: str) -> Queue:
+        """Return the queue of the pipe with that name, which `Send(name)` and `Recv(name)` use; create it if needed.
+
+        >>> with hami.pipe("Send(frames)") as pipe:
+        ...     request = pipe({"data": "page"})
+        ...     pipe.queue("frames").get(timeout=1.0)
+        'page'
+
+        Args:
+            name: The name of the queue.
+
+        Raises:
+            ValueError: The queue belongs to a node, as "detect.queue".
+        """
+        return self._core.queue(name)
+
+    @property
+    def store(self) -> RequestStore:
+        """The store that all backends of the pipe share.
+
+        >>> with hami.pipe("Identity") as pipe:
+        ...     pipe.store.create("r1")
+        ...     pipe.store.contains("r1")
+        True
+        """
+        return self._core.store

@@ -6,13 +6,22 @@ from collections.abc import AsyncGenerator, Iterator
 from typing import Any
 
 from hami import _core
+from hami._runtime.calls import not_a_dict
 from hami._runtime.future import RequestFuture, submit
 
 
 def stream(
     core: _core.Pipe, request: dict[str, Any], timeout: float | None, priority: int | None, buffer: int
 ) -> Iterator[Any]:
-    """Start the request at the first `next`; yield its parts; cancel it when the iteration ends early."""
+    """Return an iterator that starts the request, yields its parts, and cancels it when the iteration ends early."""
+    if not isinstance(request, dict):
+        raise not_a_dict(request, "stream")
+    return _stream(core, request, timeout, priority, buffer)
+
+
+def _stream(
+    core: _core.Pipe, request: dict[str, Any], timeout: float | None, priority: int | None, buffer: int
+) -> Iterator[Any]:
     parts = _core.Queue(buffer, name="parts")
     own = {**request, "parts": parts}
     future = submit(core, own, timeout, priority)
@@ -24,10 +33,18 @@ def stream(
         future.cancel()
 
 
-async def astream(
+def astream(
     core: _core.Pipe, request: dict[str, Any], timeout: float | None, priority: int | None, buffer: int
 ) -> AsyncGenerator[Any, None]:
     """As `stream`, for a task of an asyncio loop."""
+    if not isinstance(request, dict):
+        raise not_a_dict(request, "astream")
+    return _astream(core, request, timeout, priority, buffer)
+
+
+async def _astream(
+    core: _core.Pipe, request: dict[str, Any], timeout: float | None, priority: int | None, buffer: int
+) -> AsyncGenerator[Any, None]:
     import asyncio
 
     parts = _core.Queue(buffer, name="parts")

@@ -6,7 +6,7 @@ import os
 import sys
 
 from hami import _core
-from hami._errors import BatchError, DataTypeError, PipeClosed
+from hami._errors import BatchError, PipeClosed
 from hami._runtime.at_exit import close_at_exit, pause_if_exiting
 from hami._runtime.observed import Observed
 
@@ -121,9 +121,9 @@ class Pipe(Observed):
             raise
 
     def _call_all(self, requests: Any, timeout: float | None, priority: int | None) -> Any:
-        from hami._runtime.calls import call_all
+        from hami._runtime.calls import adopt, call_all
 
-        if (adopted := _adopt(requests)) is not None:
+        if (adopted := adopt(requests)) is not None:
             self(adopted, timeout, priority=priority)
             return requests
         return call_all(lambda each, limit: self._core.call_many(each, limit, priority), requests, timeout, "a pipe")
@@ -166,7 +166,9 @@ class Pipe(Observed):
 
         if isinstance(request, dict):
             return submit(self._core, request, timeout, priority)
-        return submit(self._core, _adopt_one("submit", request), timeout, priority, result=request)
+        from hami._runtime.calls import dict_of
+
+        return submit(self._core, dict_of(request, "submit"), timeout, priority, result=request)
 
     if TYPE_CHECKING:
 
@@ -206,7 +208,11 @@ class Pipe(Observed):
             RuntimeError: No asyncio loop is running on this thread.
             Exception: As for a call.
         """
-        keys = request if isinstance(request, dict) else _adopt_one("acall", request)
+        keys = request
+        if not isinstance(request, dict):
+            from hami._runtime.calls import dict_of
+
+            keys = dict_of(request, "acall")
         try:
             awaitable = _start(self._core, keys, timeout, priority)
             try:
@@ -307,8 +313,6 @@ class Pipe(Observed):
             DataTypeError: `request` is not a dict.
             Exception: As for a call, after the parts that arrived before the request failed.
         """
-        if not isinstance(request, dict):
-            raise _not_a_dict("stream", request)
         from hami._runtime.parts import stream
 
         return stream(self._core, request, timeout, priority, buffer)
@@ -332,8 +336,6 @@ class Pipe(Observed):
         Arguments and errors are those of `stream`. Cancelling the task, or leaving the loop and closing the iterator,
         cancels the request.
         """
-        if not isinstance(request, dict):
-            raise _not_a_dict("astream", request)
         from hami._runtime.parts import astream
 
         return astream(self._core, request, timeout, priority, buffer)
@@ -411,33 +413,6 @@ class Pipe(Observed):
         """Whether `close` was called."""
         return self._core.closed
 
-    def queue(self, name: str) -> _core.Queue:
-        """Return the queue of the pipe with that name, which `Send(name)` and `Recv(name)` use; create it if needed.
-
-        >>> with hami.pipe("Send(frames)") as pipe:
-        ...     request = pipe({"data": "page"})
-        ...     pipe.queue("frames").get(timeout=1.0)
-        'page'
-
-        Args:
-            name: The name of the queue.
-
-        Raises:
-            ValueError: The queue belongs to a node, as "detect.queue".
-        """
-        return self._core.queue(name)
-
-    @property
-    def store(self) -> _core.RequestStore:
-        """The store that all backends of the pipe share.
-
-        >>> with hami.pipe("Identity") as pipe:
-        ...     pipe.store.create("r1")
-        ...     pipe.store.contains("r1")
-        True
-        """
-        return self._core.store
-
     def __enter__(self) -> Pipe:
         return self
 
@@ -502,25 +477,3 @@ def _warn_of_abandoned(backends: list[str], timeout: float | None) -> None:
             RuntimeWarning,
             stacklevel=3,
         )
-
-
-def _adopt(requests: Any) -> Any:
-    """Return requests that have a TensorDict among them as dicts that write into it; None if there is none."""
-    if "tensordict" not in sys.modules:
-        return None
-    from hami._runtime.tensordicts import adopt
-
-    return adopt(requests)
-
-
-def _adopt_one(method: str, request: Any) -> dict[str, Any]:
-    adopted = _adopt(request)
-    if isinstance(adopted, dict):
-        return adopted
-    raise _not_a_dict(method, request)
-
-
-def _not_a_dict(method: str, request: Any) -> DataTypeError:
-    from hami._runtime.calls import kind
-
-    return DataTypeError(f'{method} takes one dict such as {{"data": …}}, got {kind(request)}')

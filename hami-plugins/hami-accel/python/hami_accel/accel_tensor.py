@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import hami
 import numpy as np
-from hami import FilePath
+from hami.types import FilePath
 
 from hami_accel.errors import SlotLost, WaitTimeout
 from hami_accel.inputs import as_array

@@ -169,7 +169,7 @@ def installed_cmake_dir() -> Path:
     """Return the folder of hami-config.cmake of the installed hami-core."""
     import hami
 
-    return Path(hami.get_include()).with_name("cmake")
+    return Path(hami.native.get_include()).with_name("cmake")
 
 
 def log_of(work: Path) -> str:

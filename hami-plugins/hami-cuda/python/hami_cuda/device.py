@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import hami
+from hami_tensor import Device
 
 from hami_cuda._driver import LIBRARY
 from hami_cuda._driver import cuda_version as cuda_version
@@ -16,7 +17,7 @@ from hami_cuda._driver import cuda_version as cuda_version
 _MAJOR, _MINOR = 75, 76  # attributes of a device: its compute capability
 
 
-def find_device(name: str, owner: str) -> hami.Device:
+def find_device(name: str, owner: str) -> Device:
     """Return the CUDA device that the parameter `device` of a backend names.
 
     Args:
@@ -26,7 +27,7 @@ def find_device(name: str, owner: str) -> hami.Device:
     Raises:
         hami.ConfigError: There is no driver or no such device, or it is another kind of device.
     """
-    device = hami.Device(name, ("cuda",), owner)
+    device = Device(name, ("cuda",), owner)
     available = devices()
     if not available:
         missing = "finds no GPU; check that CUDA_VISIBLE_DEVICES does not hide it"
@@ -44,14 +45,14 @@ def devices() -> list[str]:
     return [f"cuda:{index}" for index in range(count.value)]
 
 
-def gpu_name(device: hami.Device) -> str:
+def gpu_name(device: Device) -> str:
     """Return the name of the GPU, such as "NVIDIA H100"."""
     name = ctypes.create_string_buffer(256)
     _call("cuDeviceGetName", name, len(name), _handle(device))
     return name.value.decode()
 
 
-def compute_capability(device: hami.Device) -> tuple[int, int]:
+def compute_capability(device: Device) -> tuple[int, int]:
     """Return the compute capability of the GPU, such as (9, 0)."""
     major, minor = ctypes.c_int(), ctypes.c_int()
     _call("cuDeviceGetAttribute", ctypes.byref(major), _MAJOR, _handle(device))
@@ -60,7 +61,7 @@ def compute_capability(device: hami.Device) -> tuple[int, int]:
 
 
 @contextmanager
-def as_current(device: hami.Device) -> Iterator[None]:
+def as_current(device: Device) -> Iterator[None]:
     """Make a device that of this thread, also for libraries that use the CUDA runtime."""
     _call("cuCtxPushCurrent_v2", _context(device.index))
     try:
@@ -73,11 +74,11 @@ def as_current(device: hami.Device) -> Iterator[None]:
 def _context(index: int) -> ctypes.c_void_p:
     """Return the primary context of a device, which torch and TensorRT use too. It is kept as long as the process."""
     context = ctypes.c_void_p()
-    _call("cuDevicePrimaryCtxRetain", ctypes.byref(context), _handle(hami.Device(index)))
+    _call("cuDevicePrimaryCtxRetain", ctypes.byref(context), _handle(Device(index)))
     return context
 
 
-def _handle(device: hami.Device) -> ctypes.c_int:
+def _handle(device: Device) -> ctypes.c_int:
     _call("cuInit", 0)
     handle = ctypes.c_int()
     _call("cuDeviceGet", ctypes.byref(handle), device.index)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import hami
+from hami_tensor import Device
 
 from hami_cuda.device import as_current
 
@@ -221,7 +222,7 @@ class InstanceStream:
         device: The device.
     """
 
-    def __init__(self, options: Any, device: hami.Device, owner: str) -> None:
+    def __init__(self, options: Any, device: Device, owner: str) -> None:
         """Take the stream from the options of the instance; without one, open it and put it there.
 
         Args:

@@ -25,8 +25,8 @@ _MAX_SIDE = 32767  # pixels: the largest coordinate of OpenCV's fixed-point resi
 class ResizeBackend(ImageBackend):
     """Declares `width`, `height` and `interpolation`, and resizes and pads images for its subclasses."""
 
-    width: Annotated[int, hami.Alias("resize_w"), "width of the result in pixels"]
-    height: Annotated[int, hami.Alias("resize_h"), "height of the result in pixels"]
+    width: Annotated[int, hami.types.Alias("resize_w"), "width of the result in pixels"]
+    height: Annotated[int, hami.types.Alias("resize_h"), "height of the result in pixels"]
     interpolation: Annotated[Literal["nearest", "linear", "cubic", "area", "lanczos"], "interpolation method"] = (
         "linear"
     )
@@ -59,7 +59,9 @@ class ResizeBackend(ImageBackend):
 class PaddedResizeBackend(ResizeBackend):
     """Declares `pad`, the border of an image that keeps its aspect ratio."""
 
-    pad: Annotated[str, hami.Alias("pad_val"), "value of the border: 114 for all channels, or 0,0,255 for each"] = "0"
+    pad: Annotated[
+        str, hami.types.Alias("pad_val"), "value of the border: 114 for all channels, or 0,0,255 for each"
+    ] = "0"
 
     def init(self, options: Any) -> None:
         super().init(options)

@@ -22,7 +22,9 @@ class LetterBoxMat(PaddedResizeBackend):
     be shorter than one pixel becomes one pixel, so clip mapped coordinates to the original image.
     """
 
-    pad: Annotated[str, hami.Alias("pad_val"), "value of the border: 114 for all channels, or 0,0,255 for each"] = "114"
+    pad: Annotated[
+        str, hami.types.Alias("pad_val"), "value of the border: 114 for all channels, or 0,0,255 for each"
+    ] = "114"
 
     def apply(self, item: Any) -> NDArray[Any]:
         fitted, scale = self.resize_to_fit(image_of(item, "LetterBoxMat"))

@@ -24,7 +24,7 @@ def main(given: dict[str, Any]) -> NoReturn:
     answer = os.dup(1)
     os.dup2(2, 1)  # an engine may print to its standard output
     for library in given["libraries"]:
-        hami.allow_library(library)
+        hami.native.allow_library(library)
     try:
         pipe = hami.pipe(given["config"])
     except Exception as error:

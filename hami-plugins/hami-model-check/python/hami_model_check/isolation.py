@@ -39,7 +39,7 @@ def load_in_child(
         version_of_files: differs after a file of the model was replaced.
         init_event: `options["init_event"]` of `init`. If the init of the node ends, by its timeout or by Ctrl-C, the
             child is killed.
-        libraries: files with native code that the child may load, as hami.allow_library does.
+        libraries: files with native code that the child may load, as hami.native.allow_library does.
 
     Raises:
         hami.ConfigError: the child was ended by a signal, or ended without loading the model.

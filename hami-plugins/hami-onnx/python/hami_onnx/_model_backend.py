@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Annotated, Any
 
-from hami import FilePath
+from hami.types import FilePath
 from hami_model_check.onnx import OnnxLimits
 from hami_tensor.values import checked_cast
 

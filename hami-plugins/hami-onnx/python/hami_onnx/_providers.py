@@ -88,7 +88,7 @@ def parse_provider_options(options: Iterable[str], backend: str) -> dict[str, st
             raise hami.ConfigError(f'{backend}: "provider_options" must be written as key=value, got {option!r}')
         parsed[key.strip()] = value.strip()
         for library in libraries_in([value]):
-            hami.check_library(library, f'{key.strip()} in "provider_options" of {backend}')
+            hami.native.check_library(library, f'{key.strip()} in "provider_options" of {backend}')
     return parsed
 
 

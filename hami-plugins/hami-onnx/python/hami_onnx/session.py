@@ -139,7 +139,7 @@ def _beside(work: Callable[[], object] | None) -> Iterator[None]:
 
 def _allowed_library(library: str | os.PathLike[str], backend: str) -> str:
     path = os.path.realpath(os.fspath(library))
-    hami.check_library(path, f'"custom_operators" of {backend}')
+    hami.native.check_library(path, f'"custom_operators" of {backend}')
     return path
 
 

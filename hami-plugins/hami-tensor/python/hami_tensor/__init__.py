@@ -1,3 +1,5 @@
-"""Tensor backends for CPU memory. The native library tensor.so in this folder contains them."""
+"""Tensor backends for CPU memory, in the native library tensor.so of this folder, and the spellings of devices."""
 
-__all__: list[str] = []
+from hami_tensor.device import Device
+
+__all__ = ["Device"]

@@ -33,7 +33,7 @@ class Pool(hami.Backend):
     thread = "concurrent"
     lightweight = True
 
-    model: Annotated[hami.FilePath, "a file of the model; its folder says how"]
+    model: Annotated[hami.types.FilePath, "a file of the model; its folder says how"]
     pooling: Annotated[str | None, f"{', '.join(POOLINGS)}, or several with +; default: that of the folder"] = None
     normalize: Annotated[bool | None, "divide the vector by its length; default: as modules.json says"] = None
 

@@ -45,7 +45,7 @@ class RankTexts(hami.Backend):
     thread = "concurrent"
     lightweight = True
 
-    model: Annotated[hami.FilePath, "a file of the model; its folder says how"]
+    model: Annotated[hami.types.FilePath, "a file of the model; its folder says how"]
     activation: Annotated[
         Literal["sigmoid", "none"] | None, "applied to the scores; default: as the folder says, else sigmoid"
     ] = None

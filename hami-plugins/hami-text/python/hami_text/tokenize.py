@@ -31,7 +31,7 @@ class Tokenize(hami.Backend):
     max = 1024
     thread = "concurrent"
 
-    model: Annotated[hami.FilePath, "a file of the model; its folder has tokenizer.json"]
+    model: Annotated[hami.types.FilePath, "a file of the model; its folder has tokenizer.json"]
     max_tokens: Annotated[int | None, "longest result, with special tokens; default: what the model takes"] = None
     truncate: Annotated[bool, "cut longer texts; false: refuse them"] = True
     pair: Annotated[bool, "each request has two texts"] = False

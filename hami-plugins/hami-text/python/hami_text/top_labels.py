@@ -22,11 +22,11 @@ class TopLabels(hami.Backend):
     thread = "concurrent"
     lightweight = True
 
-    model: Annotated[hami.FilePath, "a file of the model; its folder has config.json with the labels"]
+    model: Annotated[hami.types.FilePath, "a file of the model; its folder has config.json with the labels"]
     k: Annotated[int, "how many labels; 0: all"] = 0
-    labels: Annotated[hami.FilePath | None, "a file with one label in each line, instead of those of config.json"] = (
-        None
-    )
+    labels: Annotated[
+        hami.types.FilePath | None, "a file with one label in each line, instead of those of config.json"
+    ] = None
     activation: Annotated[
         Literal["softmax", "sigmoid", "none"] | None,
         "what makes scores of the numbers; default: sigmoid where config.json says several labels, else softmax",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import hami
+from hami_tensor import Device
 
 from hami_torch._torch import torch, torch_untyped
 
@@ -49,7 +50,7 @@ def device_of(name: str, owner: str, kinds: Sequence[str] = ("cuda", "cpu")) -> 
     `owner` is the name of the backend, for errors. `kinds` are the device types that it supports. Raises ConfigError
     if the device is not one of these or does not exist in this process.
     """
-    device = hami.Device(name, kinds, owner)
+    device = Device(name, kinds, owner)
     if device.kind == "cpu":
         return torch.device("cpu")
     or_cpu = ', or set device = "cpu"' if "cpu" in kinds else ""

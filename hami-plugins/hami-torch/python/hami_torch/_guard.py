@@ -66,12 +66,12 @@ class Guard(hami.Backend):
             run_on_stream(self._stream, batch, child, self._host_wait)
 
     def _forward_bare(self, batch: Batch) -> None:
-        scattered = hami.scattered(batch)
+        scattered = hami.batching.scattered(batch)
         if scattered is None:
             for item in batch:
                 item["result"] = data_of(item, type(self).__name__)
         else:
-            hami.scatter(batch, scattered)
+            hami.batching.scatter(batch, scattered)
         if self._outer_stream is not None:
             hand_off_results(batch, _streams.current_stream(self._device), self._outer_stream, self._host_wait)
 

@@ -322,7 +322,7 @@ def _row_range(program: Any) -> tuple[int | None, int | Literal["auto"] | None]:
 
 def _load_aotinductor(source: Source, owner: str) -> Program:
     """Load an AOTInductor package, which is compiled for one device type and one dtype."""
-    hami.check_library(source.model, f"model of {owner}, an AOTInductor package,")
+    hami.native.check_library(source.model, f"model of {owner}, an AOTInductor package,")
     load = getattr(torch._inductor, "aoti_load_package", None)
     if load is None:
         raise hami.ConfigError(

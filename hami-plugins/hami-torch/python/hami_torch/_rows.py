@@ -13,7 +13,7 @@ from hami_torch._types import Batch
 
 
 class Rows(Sequence[torch.Tensor]):
-    """The rows of each request in one tensor, for hami.scatter; the parts are made when a request's rows are read.
+    """The rows of each request in one tensor, for `scatter`; the parts are made when a request's rows are read.
 
     A part owns its memory, as `own_rows` says. The next backend gets the whole tensor, without parts.
 
@@ -58,7 +58,7 @@ class Rows(Sequence[torch.Tensor]):
 
 def rows_of_batch(batch: Batch, key: str = "data") -> Rows | None:
     """Return the Rows that a backend scattered over this batch; None if there are none or one request's were read."""
-    rows = hami.scattered(batch, key)
+    rows = hami.batching.scattered(batch, key)
     return rows if isinstance(rows, Rows) else None
 
 

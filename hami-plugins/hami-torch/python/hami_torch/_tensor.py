@@ -172,7 +172,7 @@ class TensorBackend(hami.Backend):
         if len(batch) == 1:
             self.give(batch[0], tensor)
         else:
-            hami.scatter(batch, Rows(tensor, counts, current_handle(self.torch_device)))
+            hami.batching.scatter(batch, Rows(tensor, counts, current_handle(self.torch_device)))
 
     def tensor_of(self, item: Request) -> torch.Tensor:
         """Return the request's `data` as a tensor on the device; raises hami.Error if it is not one."""

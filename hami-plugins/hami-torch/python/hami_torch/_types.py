@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from hami import BackendHandle, Request
+    from hami import Request
+    from hami.types import BackendHandle
 else:
     BackendHandle = Request = Any
 

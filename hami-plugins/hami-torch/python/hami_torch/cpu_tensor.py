@@ -34,7 +34,7 @@ class CpuTensor(hami.Backend):
         device = rows.tensor.device
         if rows.tensor.is_cuda:
             rows.wait_for_inputs(device)
-        hami.scatter(batch, Rows(_to_cpu(rows.tensor), rows.counts, stream_handle=0))
+        hami.batching.scatter(batch, Rows(_to_cpu(rows.tensor), rows.counts, stream_handle=0))
         if rows.tensor.is_cuda:
             current_stream(device).synchronize()
 

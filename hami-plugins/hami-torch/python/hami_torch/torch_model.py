@@ -42,12 +42,12 @@ class TorchModel(TensorBackend):
     lightweight = True  # on a CPU, where all instances share one program
 
     model: Annotated[
-        hami.FilePath | None, "file of torch.export.save (.pt2), AOTInductor package (.pt2), or TorchScript"
+        hami.types.FilePath | None, "file of torch.export.save (.pt2), AOTInductor package (.pt2), or TorchScript"
     ] = None
     factory: Annotated[str | None, "package.module:name of a function or class that makes an nn.Module"] = None
     arguments: Annotated[list[str], "arguments of the factory, each key=value"] = []  # noqa: RUF012
     weights: Annotated[
-        hami.FilePath | None, "state dict or .safetensors for the factory's module; no code in it runs"
+        hami.types.FilePath | None, "state dict or .safetensors for the factory's module; no code in it runs"
     ] = None
     dtype: Annotated[
         Literal["float32", "float16", "bfloat16"] | None,

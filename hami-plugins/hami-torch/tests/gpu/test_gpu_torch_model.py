@@ -154,7 +154,7 @@ def test_an_aotinductor_package_runs_on_the_device_it_is_compiled_for(pipe, tmp_
         warnings.simplefilter("ignore")
         program = torch.export.export(module, (x,), dynamic_shapes={"x": {0: torch.export.Dim("n", max=8)}})
         path = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "m.pt2"))
-    hami.allow_library(path)
+    hami.native.allow_library(path)
     compiled = pipe("S[TorchModel,SyncTensor]", model=path, batched=True, max=4, batching="greedy", instance_num=2)
     requests = compiled([{"data": torch.full((1, 2), float(i), device="cuda")} for i in range(8)])
     assert [request["result"].tolist() for request in requests] == [[[3.0 * i, 3.0 * i]] for i in range(8)]

@@ -1,9 +1,10 @@
 """Programs of torchpipe and omniback, run by HAMi: `import hami_torchpipe as torchpipe`."""
 
 from hami import Backend, Event, Pipe, Queue, to_like, to_numpy
-from hami import RequestStore as KVStorage
+from hami.types import RequestStore as KVStorage
 
 from hami_torchpipe.programs import Created, Dict, create, default_queue, get, init, parse, pipe, register
+from hami_torchpipe.typed_dict import TypedDict
 
 __all__ = [
     "Backend",
@@ -13,6 +14,7 @@ __all__ = [
     "KVStorage",
     "Pipe",
     "Queue",
+    "TypedDict",
     "create",
     "default_queue",
     "get",

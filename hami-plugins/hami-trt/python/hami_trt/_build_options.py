@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import hami
+from hami_tensor import Device
 
 from hami_trt._tensorrt import Library
 
@@ -39,7 +40,7 @@ class BuildOptions:
     hardware_compatible: str | None = None
     compute_capability: Sequence[str] = ()
     timing_cache: Path | None = None
-    device: hami.Device | None = None  # the GPU to build on; None if the library needs none
+    device: Device | None = None  # the GPU to build on; None if the library needs none
     graph_limits: Mapping[str, int] = field(default_factory=dict)  # of hami_model_check.onnx.read_onnx
     init_event: hami.Event | None = None  # of the node; if it fails during the build, the build stops
 

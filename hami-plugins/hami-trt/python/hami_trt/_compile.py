@@ -12,7 +12,7 @@ from hami_trt._build_options import PRECISIONS
 from hami_trt._tensorrt import HARDWARE_COMPATIBILITY, LIBRARIES
 
 if TYPE_CHECKING:
-    import hami
+    from hami_tensor import Device
 
     from hami_trt._recipe import Gpu
 
@@ -95,7 +95,7 @@ def _split(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _find_gpu(name: str) -> tuple[hami.Device, Gpu]:
+def _find_gpu(name: str) -> tuple[Device, Gpu]:
     from hami_cuda.device import find_device
 
     from hami_trt._gpu import gpu_of

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import hami
 from hami_cuda.device import as_current
 from hami_cuda.memory import InstanceStream
+from hami_tensor import Device
 
 from hami_trt._execution_context import ExecutionContext
 from hami_trt._recipe import Recipe
@@ -49,7 +50,7 @@ class Engine:
         captures: whether CUDA graphs of it are captured; False after a capture has failed.
     """
 
-    def __init__(self, library: Library, blob: bytes, device: hami.Device, recipe: Recipe | None, owner: str) -> None:
+    def __init__(self, library: Library, blob: bytes, device: Device, recipe: Recipe | None, owner: str) -> None:
         self.library = library
         self.device = device
         self.captures = True
@@ -129,10 +130,10 @@ class Engine:
 
 
 _lock = threading.Lock()  # guards _open_engines; held while an engine is opened, so that it is opened once
-_open_engines: weakref.WeakValueDictionary[tuple[bytes, Library, hami.Device], Engine] = weakref.WeakValueDictionary()
+_open_engines: weakref.WeakValueDictionary[tuple[bytes, Library, Device], Engine] = weakref.WeakValueDictionary()
 
 
-def open_engine(blob: bytes, library: Library, device: hami.Device, recipe: Recipe | None, owner: str) -> Engine:
+def open_engine(blob: bytes, library: Library, device: Device, recipe: Recipe | None, owner: str) -> Engine:
     """Return the engine with this content: the open one if there is one. It is freed with its last user.
 
     Args:

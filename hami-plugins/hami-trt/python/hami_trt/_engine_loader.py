@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import hami
+from hami_tensor import Device
 
 from hami_trt._gpu import find_device
 from hami_trt._tensorrt import Library, find_library
@@ -18,7 +19,7 @@ class EngineLoader(hami.Backend):
     library: Annotated[Literal["tensorrt", "tensorrt-rtx"] | None, "library to use; default: the installed one"] = None
     device: Annotated[str, "cuda or cuda:N"] = "cuda"
 
-    def find_library_and_device(self) -> tuple[Library, hami.Device]:
+    def find_library_and_device(self) -> tuple[Library, Device]:
         """Return the library and the device that the parameters name.
 
         Raises:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hami
 from hami_cuda.device import compute_capability, devices, gpu_name
 from hami_cuda.device import find_device as find_cuda_device
+from hami_tensor import Device
 
 from hami_trt._recipe import Gpu
 from hami_trt._tensorrt import LIBRARIES, Library
 
 
-def find_device(library: Library, name: str, owner: str) -> hami.Device:
+def find_device(library: Library, name: str, owner: str) -> Device:
     """Return the device that parameter `device` of the backend `owner` names.
 
     Raises:
@@ -26,7 +27,7 @@ def find_device(library: Library, name: str, owner: str) -> hami.Device:
     return device
 
 
-def gpu_of(device: hami.Device) -> Gpu:
+def gpu_of(device: Device) -> Gpu:
     """Return name and compute capability of a CUDA device."""
     major, minor = compute_capability(device)
     return Gpu(gpu_name(device), f"{major}.{minor}")
@@ -34,4 +35,4 @@ def gpu_of(device: hami.Device) -> Gpu:
 
 def all_gpus() -> list[Gpu]:
     """Return the GPUs that this process sees."""
-    return [gpu_of(hami.Device(name)) for name in devices()]
+    return [gpu_of(Device(name)) for name in devices()]

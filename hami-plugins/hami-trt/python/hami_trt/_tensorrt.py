@@ -91,7 +91,7 @@ class Library:
         Args:
             blob: the serialized engine.
             host_code: allow the engine to contain code for the CPU, as a version compatible engine does. Such an engine
-                must come from a trusted source: see hami.check_library.
+                must come from a trusted source: see hami.native.check_library.
 
         Returns:
             The engine (None if the library rejects it), the runtime that the engine needs, and the reason.

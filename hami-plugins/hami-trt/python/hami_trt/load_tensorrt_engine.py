@@ -25,13 +25,13 @@ class LoadTensorrtEngine(EngineLoader):
     that file, the library or the GPU. An engine of another program has no such file; the library checks it.
     """
 
-    model: Annotated[hami.FilePath, "engine file (.trt, .engine, .plan)"]
+    model: Annotated[hami.types.FilePath, "engine file (.trt, .engine, .plan)"]
 
     def init(self, options: Any) -> None:
         library, device = self.find_library_and_device()
         stored = read_compatible(self.model, library, gpu_of(device), "LoadTensorrtEngine")
         if stored.recipe and stored.recipe.get("version_compatible"):
-            hami.check_library(self.model, "model of LoadTensorrtEngine, a version compatible engine,")
+            hami.native.check_library(self.model, "model of LoadTensorrtEngine, a version compatible engine,")
         options["tensorrt_engine"] = open_engine(
             stored.blob, library, device, stored.recipe, f'LoadTensorrtEngine: "{self.model}"'
         )

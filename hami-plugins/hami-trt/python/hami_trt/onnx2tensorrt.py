@@ -33,9 +33,9 @@ class Onnx2Tensorrt(EngineLoader, OnnxLimits):
     the library or the GPU has changed.
     """
 
-    model: Annotated[hami.FilePath, "ONNX file"]
-    max_shapes: Annotated[str | None, hami.Key("max"), "largest shapes; default: 1 row"] = None
-    min_shapes: Annotated[str | None, hami.Key("min"), "smallest shapes; default: 1 row of `max`"] = None
+    model: Annotated[hami.types.FilePath, "ONNX file"]
+    max_shapes: Annotated[str | None, hami.types.Key("max"), "largest shapes; default: 1 row"] = None
+    min_shapes: Annotated[str | None, hami.types.Key("min"), "smallest shapes; default: 1 row of `max`"] = None
     opt: Annotated[str | None, "shapes to optimize for; default: `max`"] = None
     instance_num: Annotated[int, "number of optimization profiles, one per instance"] = 1
     precision: Annotated[
@@ -43,11 +43,13 @@ class Onnx2Tensorrt(EngineLoader, OnnxLimits):
     ] = None
     mean: Annotated[list[str], "values to subtract from the input, per channel or one for all"] = []  # noqa: RUF012
     std: Annotated[list[str], "values to divide by afterwards, per channel or one for all"] = []  # noqa: RUF012
-    cache: Annotated[Path | None, hami.Key("model::cache"), "a .trt file or a folder that keeps the engine"] = None
+    cache: Annotated[Path | None, hami.types.Key("model::cache"), "a .trt file or a folder that keeps the engine"] = (
+        None
+    )
     timing_cache: Annotated[
-        Path | None, hami.Alias("model::timingcache"), "file that keeps the timings of a build for later builds"
+        Path | None, hami.types.Alias("model::timingcache"), "file that keeps the timings of a build for later builds"
     ] = None
-    workspace: Annotated[hami.ByteSize | None, "memory limit of a layer; default: all memory"] = None
+    workspace: Annotated[hami.types.ByteSize | None, "memory limit of a layer; default: all memory"] = None
     optimization_level: Annotated[int | None, "0 (fastest build) to 5; default: that of the library"] = None
     version_compatible: Annotated[bool, "also run with later versions of the same major version"] = False
     hardware_compatible: Annotated[
@@ -85,7 +87,9 @@ class Onnx2Tensorrt(EngineLoader, OnnxLimits):
             if engine is None:
                 prepared = prepare_engine(build_options, recipe, self.cache)
                 if prepared.path is not None and not prepared.built and self.version_compatible:
-                    hami.check_library(prepared.path, "model::cache of Onnx2Tensorrt, with version_compatible = true,")
+                    hami.native.check_library(
+                        prepared.path, "model::cache of Onnx2Tensorrt, with version_compatible = true,"
+                    )
                 stored = prepared.engine
                 engine = open_engine(stored.blob, library, device, stored.recipe, "Onnx2Tensorrt")
                 _open_engines[key] = engine

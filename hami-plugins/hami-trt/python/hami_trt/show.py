@@ -30,7 +30,7 @@ def show_engine(path: str) -> dict[str, Any]:
     device = find_device(library, "cuda", _OWNER)
     stored = read_compatible(Path(path), library, gpu_of(device), _OWNER)
     if stored.recipe and stored.recipe.get("version_compatible"):
-        hami.check_library(path, "a version compatible engine")
+        hami.native.check_library(path, "a version compatible engine")
     engine = open_engine(stored.blob, library, device, stored.recipe, _OWNER)
     source = source_of(Path(path), stored)
     stream = InstanceStream({}, device, _OWNER)

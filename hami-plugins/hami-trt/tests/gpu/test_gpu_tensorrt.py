@@ -10,6 +10,7 @@ import hami
 import numpy as np
 import pytest
 from hami_cuda.device import as_current
+from hami_tensor import Device
 from helpers import message
 
 from hami_trt._gpu import find_device, gpu_of
@@ -23,7 +24,7 @@ def row(value: float) -> np.ndarray:
 def free_memory() -> int:
     """Return the free bytes of the device."""
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
-    with as_current(hami.Device("cuda:0")):
+    with as_current(Device("cuda:0")):
         assert ctypes.CDLL("libcuda.so.1").cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)) == 0
     return free.value
 
@@ -66,7 +67,7 @@ def model(tmp_path) -> Path:
 
 
 def test_a_gpu_that_the_library_does_not_support_is_an_error(pipe, installed, tmp_path):
-    served, gpu = installed.compute_capabilities(), gpu_of(hami.Device("cuda:0"))
+    served, gpu = installed.compute_capabilities(), gpu_of(Device("cuda:0"))
     if not served or gpu.compute_capability in served:
         pytest.skip(f"{installed} runs on {gpu}")
     model = tmp_path / "model.onnx"

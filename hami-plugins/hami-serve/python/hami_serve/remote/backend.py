@@ -31,18 +31,22 @@ class Remote(hami.Backend):
     model: Annotated[str, "name of the model at the server"]
     version: Annotated[str, "version of the model; by default the choice of the server"] = ""
     attempts: Annotated[int, "how many times a request is sent, if replicas fail or their queues are full"] = 2
-    connect_timeout: Annotated[hami.Duration, "limit for a connection"] = 1.0
-    attempt_timeout: Annotated[hami.Duration | None, "limit for an answer, after which another replica is tried"] = (
-        300.0
-    )
-    recovery: Annotated[hami.Duration, "time without requests for a replica that has failed three times in a row"] = 5.0
+    connect_timeout: Annotated[hami.types.Duration, "limit for a connection"] = 1.0
+    attempt_timeout: Annotated[
+        hami.types.Duration | None, "limit for an answer, after which another replica is tried"
+    ] = 300.0
+    recovery: Annotated[
+        hami.types.Duration, "time without requests for a replica that has failed three times in a row"
+    ] = 5.0
     parts: Annotated[bool, "the model answers in parts, which are passed on; needs grpc:// or grpcs://"] = False
-    token_file: Annotated[hami.FilePath | None, "file with the token of the server"] = None
-    tls_ca: Annotated[hami.FilePath | None, "certificates in PEM that the server's certificate is checked with"] = None
+    token_file: Annotated[hami.types.FilePath | None, "file with the token of the server"] = None
+    tls_ca: Annotated[
+        hami.types.FilePath | None, "certificates in PEM that the server's certificate is checked with"
+    ] = None
 
     thread = "concurrent"
 
-    def init(self, options: hami.DictView) -> None:
+    def init(self, options: hami.types.DictView) -> None:
         if not self.url or self.attempts < 1:
             raise hami.ConfigError(f"Remote needs a url and at least 1 attempt, got {self.url} and {self.attempts}")
         if self.parts and not all(each.startswith("grpc") for each in self.url):

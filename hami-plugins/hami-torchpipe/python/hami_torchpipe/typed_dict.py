@@ -1,8 +1,8 @@
-"""`hami.TypedDict`: a dict with declared keys and types that are checked on every write."""
+"""`hami_torchpipe.TypedDict`: a dict with declared keys and types that are checked on every write."""
 
 from __future__ import annotations
 
-from hami._errors import DataTypeError
+from hami import DataTypeError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from hami._runtime.typed_dict_checks import Key
+    from hami_torchpipe.typed_dict_checks import Key
 
 # Keys that every request may have, declared or not. `result` is never required: the pipe sets it.
 REQUEST_KEYS = frozenset(
@@ -25,7 +25,7 @@ REQUEST_KEYS = frozenset(
 class TypedDict(dict):  # type: ignore[type-arg]
     """Declare the keys and types of a request; every write is checked.
 
-    >>> class Detect(hami.TypedDict):
+    >>> class Detect(hami_torchpipe.TypedDict):
     ...     data: bytes
     ...     boxes: list[int] = []
     >>> request = Detect(data=b"jpeg")
@@ -47,7 +47,7 @@ class TypedDict(dict):  # type: ignore[type-arg]
 
     def __init_subclass__(cls, *, total: bool = True, extra_items: Any = None, **others: Any) -> None:
         super().__init_subclass__(**others)
-        from hami._runtime.typed_dict_checks import declared_keys, extra_key
+        from hami_torchpipe.typed_dict_checks import declared_keys, extra_key
 
         cls._keys = declared_keys(cls, total=total)
         if extra_items is not None:
@@ -56,7 +56,8 @@ class TypedDict(dict):  # type: ignore[type-arg]
     def __new__(cls, *_: Any, **__: Any) -> Self:
         if cls is TypedDict:
             raise DataTypeError(
-                "hami.TypedDict is a base class; declare a subclass: class Detect(hami.TypedDict): data: bytes"
+                "hami_torchpipe.TypedDict is a base class; declare a subclass: "
+                "class Detect(hami_torchpipe.TypedDict): data: bytes"
             )
         return super().__new__(cls)
 
@@ -135,7 +136,7 @@ class TypedDict(dict):  # type: ignore[type-arg]
             return None
         if self._extra is not None:
             return self._extra
-        from hami._suggestions import did_you_mean
+        from hami.cli import did_you_mean
 
         near = did_you_mean(name, self._keys, quoted=True)
         known = ", ".join(self._keys) or "none"

@@ -1,11 +1,11 @@
-"""`hami.Device`: the one table of spellings for devices."""
+"""`hami_tensor.Device`: the one table of spellings for devices."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
-from hami._errors import ConfigError
+from hami import ConfigError
 
 SPELLINGS = {"cuda": ("cuda", "cuda:N", "N"), "cpu": ("cpu",), "mps": ("mps",)}
 
@@ -13,9 +13,10 @@ SPELLINGS = {"cuda": ("cuda", "cuda:N", "N"), "cpu": ("cpu",), "mps": ("mps",)}
 class Device:
     """A device that a backend runs on, in one spelling.
 
-    >>> hami.Device(" CUDA:1 "), hami.Device("1"), hami.Device(0), hami.Device("cuda"), hami.Device("cpu")
+    >>> from hami_tensor import Device
+    >>> Device(" CUDA:1 "), Device("1"), Device(0), Device("cuda"), Device("cpu")
     (Device('cuda:1'), Device('cuda:1'), Device('cuda:0'), Device('cuda:0'), Device('cpu'))
-    >>> hami.Device("cuda:1").kind, hami.Device("cuda:1").index
+    >>> Device("cuda:1").kind, Device("cuda:1").index
     ('cuda', 1)
 
     Equal devices are equal and have the same hash. `str(device)` is the spelling that engines take.
@@ -54,7 +55,7 @@ class Device:
     def require(self, available: Iterable[str], owner: str = "") -> Device:
         """Return this device if it is one of those that exist.
 
-        >>> hami.Device("cuda:1").require(["cuda:0"], "Blur")
+        >>> Device("cuda:1").require(["cuda:0"], "Blur")
         Traceback (most recent call last):
         hami.ConfigError: Blur: device "cuda:1" is not available: this process sees cuda:0; use one of these
 

@@ -1,4 +1,4 @@
-"""hami.TypedDict: declared keys and types, checked on every write, and as a request."""
+"""hami_torchpipe.TypedDict: declared keys and types, checked on every write, and as a request."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from typing import Any, ClassVar, Literal, Optional
 import hami
 import pytest
 
+import hami_torchpipe
 
-class Detect(hami.TypedDict):
+
+class Detect(hami_torchpipe.TypedDict):
     data: bytes
     boxes: list[int] = []  # noqa: RUF012
     score: float = 0.5
@@ -20,7 +22,7 @@ class Detect(hami.TypedDict):
     owner: str | None = None
 
 
-class Loose(hami.TypedDict, total=False):
+class Loose(hami_torchpipe.TypedDict, total=False):
     width: int
     shape: tuple[int, ...]
 
@@ -45,7 +47,7 @@ def test_defaults_are_not_shared() -> None:
 
 
 def test_missing_keys_are_reported_together() -> None:
-    class Two(hami.TypedDict):
+    class Two(hami_torchpipe.TypedDict):
         data: bytes
         names: list[str]
 
@@ -105,14 +107,14 @@ def test_an_undeclared_key_is_rejected_with_a_suggestion() -> None:
 
 
 def test_extra_items_are_accepted_if_they_are_declared() -> None:
-    class Numbers(hami.TypedDict, extra_items=int):
+    class Numbers(hami_torchpipe.TypedDict, extra_items=int):
         data: bytes
 
     request = Numbers(data=b"", width=3)
     assert refused(lambda: request.__setitem__("width", "3")) == 'key "width" takes int, got str'
     request["result"] = "anything"  # a reserved key is not an extra item
 
-    class Anything(hami.TypedDict, extra_items=Any):
+    class Anything(hami_torchpipe.TypedDict, extra_items=Any):
         pass
 
     assert Anything(a=1, b="x") == {"a": 1, "b": "x"}
@@ -138,16 +140,16 @@ def test_required_keys_cannot_be_removed() -> None:
 def test_not_required_and_required_mark_single_keys() -> None:
     typing = pytest.importorskip("typing_extensions") if sys.version_info < (3, 11) else __import__("typing")
     keys = {"data": bytes, "label": typing.NotRequired[str]}
-    marked = type("Marked", (hami.TypedDict,), {"__annotations__": keys, "__module__": __name__})
+    marked = type("Marked", (hami_torchpipe.TypedDict,), {"__annotations__": keys, "__module__": __name__})
     assert marked(data=b"") == {"data": b""}
     assert refused(lambda: marked(data=b"", label=1)) == 'key "label" takes str, got int'
     keys = {"data": typing.Required[bytes], "label": str}
-    some = type(hami.TypedDict)("Some", (hami.TypedDict,), {"__annotations__": keys}, total=False)
+    some = type(hami_torchpipe.TypedDict)("Some", (hami_torchpipe.TypedDict,), {"__annotations__": keys}, total=False)
     assert refused(lambda: some()) == 'Some lacks the key "data" (bytes)'
 
 
 def test_a_subclass_has_the_keys_of_its_bases() -> None:
-    class Base(hami.TypedDict, total=False):
+    class Base(hami_torchpipe.TypedDict, total=False):
         data: bytes
         limit: ClassVar[int] = 3
 
@@ -185,7 +187,7 @@ def test_a_subclass_has_the_keys_of_its_bases() -> None:
 def test_each_annotation_accepts_its_values_and_rejects_others(
     annotation: Any, good: Any, bad: Any, got: str | None
 ) -> None:
-    cls = type("One", (hami.TypedDict,), {"__annotations__": {"key": annotation}})
+    cls = type("One", (hami_torchpipe.TypedDict,), {"__annotations__": {"key": annotation}})
     assert cls(key=good)["key"] is good
     if got:
         assert refused(lambda: cls(key=bad)) == f'key "key" takes {got}'
@@ -193,7 +195,7 @@ def test_each_annotation_accepts_its_values_and_rejects_others(
 
 def test_an_invalid_declaration_is_rejected() -> None:
     def declare(annotation: Any, **members: Any) -> Callable[[], Any]:
-        return lambda: type("One", (hami.TypedDict,), {"__annotations__": {"key": annotation}, **members})
+        return lambda: type("One", (hami_torchpipe.TypedDict,), {"__annotations__": {"key": annotation}, **members})
 
     supported = "a class, list[…], tuple[…], set[…], frozenset[…], dict[…, …], Literal[…], X | Y, None or Any"
     assert refused(declare(3)) == f'One: key "key" cannot take 3; use {supported}'
@@ -204,7 +206,7 @@ def test_an_invalid_declaration_is_rejected() -> None:
 
 
 def test_a_key_may_be_named_like_a_method() -> None:
-    class Order(hami.TypedDict):
+    class Order(hami_torchpipe.TypedDict):
         items: list[str] = []  # noqa: RUF012
 
     assert list(Order(items=["a"]).items()) == [("items", ["a"])]
@@ -212,8 +214,9 @@ def test_a_key_may_be_named_like_a_method() -> None:
 
 def test_the_base_class_cannot_be_used_directly() -> None:
     assert (
-        refused(lambda: hami.TypedDict(data=1))
-        == "hami.TypedDict is a base class; declare a subclass: class Detect(hami.TypedDict): data: bytes"
+        refused(lambda: hami_torchpipe.TypedDict(data=1))
+        == "hami_torchpipe.TypedDict is a base class; declare a subclass: "
+        "class Detect(hami_torchpipe.TypedDict): data: bytes"
     )
 
 
@@ -226,7 +229,7 @@ def test_copies_are_of_the_same_class() -> None:
     assert repr(Loose(width=3)) == "Loose({'width': 3})"
 
 
-class Answer(hami.TypedDict):
+class Answer(hami_torchpipe.TypedDict):
     data: int
     result: int
 

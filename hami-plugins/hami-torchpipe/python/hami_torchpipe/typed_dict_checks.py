@@ -1,4 +1,4 @@
-"""Turns the annotations of a hami.TypedDict into checks. Imported when the first subclass is declared."""
+"""Turns the annotations of a hami_torchpipe.TypedDict into checks. Imported when the first subclass is declared."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import types
 import typing
 from typing import Any
 
-from hami._errors import DataTypeError
+from hami import DataTypeError
 
 SUPPORTED = "a class, list[…], tuple[…], set[…], frozenset[…], dict[…, …], Literal[…], X | Y, None or Any"
 _MISSING = object()

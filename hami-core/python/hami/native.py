@@ -1,0 +1,90 @@
+"""Native code: libraries that configurations may load, plugins without a wheel, and the files to build one."""
+
+from __future__ import annotations
+
+import os
+
+from hami import _core
+from hami._errors import PluginError
+from hami._plugins.native_loading import Incompatible, load
+from hami._text import printable
+
+__all__ = ["allow_library", "check_library", "get_include", "register_plugin"]
+
+_PACKAGE = os.path.dirname(__file__)
+
+
+def allow_library(path: os.PathLike[str] | str) -> None:
+    """Allow configurations of this process to load a file with native code, or any file in a folder.
+
+    >>> hami.native.allow_library("/opt/acme/lib")
+    >>> hami.native.check_library("/opt/acme/lib/libengine.so", "library of Engine")
+
+    The environment variable HAMI_ALLOWED_LIBRARIES, files and folders separated by `:`, does the same for a program.
+
+    Args:
+        path: A file, a folder, or a name without a slash that the system's loader searches for.
+    """
+    _core.allow_library(os.fsencode(path))
+
+
+def check_library(path: os.PathLike[str] | str, what: str) -> None:
+    """Check that a configuration may load a file with native code; for backends in Python.
+
+    >>> hami.native.check_library("beside/the/configuration.so", "library of Engine")
+    Traceback (most recent call last):
+    hami.ConfigError: library of Engine loads native code, which a configuration may do only from allowed files; …
+
+    A native backend declares a parameter of the type `library` instead, which the core checks. Symbolic links and `..`
+    are resolved before paths are compared.
+
+    Args:
+        path: The file, as configured.
+        what: The parameter and its backend, for the message.
+
+    Raises:
+        ConfigError: The file is not allowed.
+    """
+    _core.check_library(os.fsencode(path), what)
+
+
+def register_plugin(path: os.PathLike[str] | str, /) -> list[str]:
+    """Register the backends of a native plugin's library in this process.
+
+    >>> hami.native.register_plugin("build/libacme.so")
+    Traceback (most recent call last):
+    hami.PluginError: build/libacme.so: cannot open shared object file: No such file or directory
+
+    A plugin that is installed as a wheel needs no such call.
+
+    Args:
+        path: The path of the shared library.
+
+    Returns:
+        The names of the backends.
+
+    Raises:
+        PluginError: The file is not a plugin, or needs another version of hami-core.
+    """
+    try:
+        library = load(path, "")
+    except Incompatible as error:
+        raise PluginError(f'the plugin "{printable(path)}" {error}') from None
+    for handle in library.classes:
+        _core.define(handle)
+    return [handle.name for handle in library.classes]
+
+
+def get_include() -> str:
+    """Return the folder with the headers for native plugins, such as hami/abi.h.
+
+    >>> import os.path
+    >>> os.path.basename(hami.native.get_include())
+    'include'
+    """
+    return os.path.join(_PACKAGE, "include")
+
+
+def cmake_dir() -> str:
+    """Return the folder that CMake's find_package(hami) needs as hami_DIR."""
+    return os.path.join(_PACKAGE, "cmake")
