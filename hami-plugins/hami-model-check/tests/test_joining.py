@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from conftest import node
 
@@ -52,6 +54,11 @@ def test_rows_that_mix_are_not_joined_unless_the_user_asks_for_it(decide):
     assert "static scales, or set batched = true" in joining.advice
     assert decide.asked == ["proof"]  # a test cannot disprove a proof
     assert decide(MIXES, batched=True).joins
+
+
+def test_a_model_of_scikit_learn_with_maps_says_how_to_export_arrays(decide):
+    joining = replace(decide(MIXES), verdict="unknown", operator="ai.onnx.ml.ZipMap", quantized=False)
+    assert joining.advice.startswith('export the model with options={"zipmap": False} of skl2onnx')
 
 
 def test_batched_false_asks_nobody(decide):

@@ -274,8 +274,8 @@ def test_max_on_a_model_with_a_fixed_batch_size_of_one_says_what_to_export(model
     with pytest.raises(hami.ConfigError) as error:
         hami.pipe({"backend": "OnnxTensor", "model": str(models.double(rows=1)), "max": 8})
     assert (
-        "OnnxTensor runs rows one by one: the batch axis of the model has the fixed length 1; export it with a dynamic "
-        "batch axis"
+        'OnnxTensor runs rows one by one: input "x" has the fixed shape float32 [1, ?]; export the model with '
+        'dynamic_shapes={"x": {0: "batch"}} of torch.onnx.export, or another free batch axis'
     ) in str(error.value)
 
 

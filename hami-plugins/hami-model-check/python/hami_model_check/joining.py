@@ -89,6 +89,8 @@ class Joining:
             return ""
         if self.quantized:
             return STATIC_SCALES
+        if self.operator.endswith("ZipMap"):
+            return 'export the model with options={"zipmap": False} of skl2onnx, so that its scores are an array'
         if self.verdict == "mixes" and self.source == "measured":
             return WITHIN_ROWS
         if self.verdict == "mixes":
