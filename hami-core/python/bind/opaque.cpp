@@ -18,7 +18,8 @@ void register_opaque(py::module_& module) {
   keep_shared_objects<Ref<OpaqueObject>>(opaque);
   opaque.attr("__module__") = "hami";
   opaque.def_property_readonly("type_key", &OpaqueObject::type_key, "The identifier of the type, such as \"cv.mat\".")
-      .def("__repr__", [](const OpaqueObject& self) { return "<hami.types.Opaque " + std::string(self.type_key()) + ">"; });
+      .def("__repr__",
+           [](const OpaqueObject& self) { return "<hami.types.Opaque " + std::string(self.type_key()) + ">"; });
 }
 
 }  // namespace hami::bind

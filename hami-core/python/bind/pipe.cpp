@@ -445,8 +445,9 @@ PyObject* call_method(PyObject* self, PyObject* const* given, Py_ssize_t count) 
   }
 }
 
-PyMethodDef call_definition = {"call", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(call_method)), METH_FASTCALL,
-                               "Run one request and return the same dict, with `result`. Raises the error of the request."};
+PyMethodDef call_definition = {
+    "call", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(call_method)), METH_FASTCALL,
+    "Run one request and return the same dict, with `result`. Raises the error of the request."};
 
 }  // namespace
 

@@ -82,7 +82,8 @@ void check_library(const std::string& path, const std::string& what) {
   if (AllowList::instance().contains(path)) return;
   throw Error(ErrorCode::kConfig,
               what + " loads native code, which a configuration may do only from allowed files; allow " +
-                  in_quotes(path, 200) + " by HAMI_ALLOWED_LIBRARIES in the environment, or by hami.native.allow_library");
+                  in_quotes(path, 200) +
+                  " by HAMI_ALLOWED_LIBRARIES in the environment, or by hami.native.allow_library");
 }
 
 }  // namespace hami
