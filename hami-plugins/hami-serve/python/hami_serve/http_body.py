@@ -19,6 +19,7 @@ Headers = Mapping[bytes, bytes]  # names in lower case
 EXTENSION = "hami_serve"  # of ASGI: the server takes views as parts of an answer, and gives a large body under `body`
 SHORT = 1 << 14  # bytes of JSON that are parsed on the loop
 READ, EXPANDED = 1 << 14, 1 << 18  # bytes of a compressed body, and of what they become, of one step
+CODINGS = {b"content-encoding", b"transfer-encoding"}  # headers
 ENCODINGS = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "deflate"}
 MAX_MEMBERS = 1 << 16  # of a body of gzip, which may be empty: each costs a new decompressor
 THREADS = 2  # that expand and convert: others wait, so that few bodies are large in memory at a time
@@ -41,7 +42,7 @@ async def read_body(
     scope: Scope, receive: Receive, headers: Headers, limit: int, lease: Lease
 ) -> bytes | bytearray | memoryview:
     """Return the body, expanded if it is compressed; at most `limit` bytes, which are charged to `lease` first."""
-    encoding = _encoding(scope)
+    encoding = _encoding(scope) if headers.keys() & CODINGS else None
     declared = headers.get(b"content-length", b"0")
     length = int(declared.lstrip(b"0")[:20] or b"0") if declared.isdigit() else limit + 1
     if length > limit:
