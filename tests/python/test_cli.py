@@ -98,6 +98,9 @@ def test_run_on_json(call: Any) -> None:
     status, out, err = call("run", "Identity", "--data", "[1", "--json")
     message = "--data takes a JSON value: Expecting ',' delimiter: line 1 column 3 (char 2); for plain text use --text"
     assert (status, json.loads(out), err) == (1, {"error": message, "type": "ConfigError"}, f"error: {message}\n")
+    assert call("run", "Identity", "--data", "[" * 9000)[2].startswith(
+        "error: --data takes a JSON value: maximum recursion"
+    )
 
 
 def test_run_continues_with_the_next_file_after_a_failure(call: Any, tmp_path: Path) -> None:

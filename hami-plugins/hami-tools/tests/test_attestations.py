@@ -296,3 +296,13 @@ def test_the_indexes_of_pip_are_those_of_its_settings(tmp_path: Path, monkeypatc
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     assert Pip().indexes(Sources()) == []
     assert Pip().indexes(Sources(["https://f.example/simple"])) == ["https://f.example/simple"]
+
+
+@pytest.mark.parametrize("page", ['{"files": 3}', '{"files": [3, null]}', '{"files": ' + "[" * 100_000, "{"])
+def test_a_page_of_an_index_in_another_form_names_no_attestation(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads a page that no web server sends."""
+    monkeypatch.setattr(provenance.fetch, "read", lambda *_arguments, **_options: page.encode())
+    change = Change("acme-x", "", "1.0", "https://packages.example/acme_x-1.0-py3-none-any.whl", "0" * 64)
+    found = provenance._origin(change, ["https://packages.example/simple"], "", Catalog("none", {}))
+    assert found.provenance == ""
+    assert "attestation" in found.missing

@@ -66,6 +66,7 @@ CHANGES: dict[str, Callable[[Path], Any]] = {
     "a second line": lambda site: change(site, f"{CODE},{HASH}\n{CODE},{hash_of(b'A = 2')},6"),
     "a file of another distribution without a hash": add_for_another,
     "a record that is not text": lambda site: (site / INFO / "RECORD").write_bytes(b"\xff\xfe,,\n"),
+    "a name with a NUL character": lambda site: change(site, f"{CODE},{HASH}\nacme_x/a\0b,{hash_of(b'')},0"),
 }
 
 
@@ -102,3 +103,9 @@ def test_a_script_or_data_file_in_another_folder_is_compared(
     assert copy.changed_outside() == []  # `pip install --target` has moved it
     monkeypatch.setattr("hami._plugins.installation.own_folders", lambda: [str(site)])
     assert copy.changed_outside() == [file]
+
+
+def test_an_origin_that_is_nested_without_end_is_unknown(hami_command: Any, site: Path) -> None:
+    (site / INFO / "direct_url.json").write_text("[" * 100_000)
+    found = result(hami_command, site)
+    assert (found["problem"], found["source"]) == ("", "")

@@ -65,7 +65,7 @@ def inputs_of(arguments: argparse.Namespace) -> Iterator[Input]:
     for data in arguments.data:
         try:
             yield Input("--data", json.loads(data, parse_float=_number))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigError(f"--data takes a JSON value: {error}; for plain text use --text") from None
     for name in arguments.inputs:
         path = Path(name)

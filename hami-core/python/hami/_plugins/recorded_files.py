@@ -84,7 +84,7 @@ def digest(path: Path, algorithm: str = "sha256") -> str:
         with open_file(path) as file:
             while part := file.read(1 << 20):
                 hashed.update(part)
-    except OSError:
+    except (OSError, ValueError):  # ValueError: the path has a NUL character
         return ""
     return base64.urlsafe_b64encode(hashed.digest()).decode().rstrip("=")
 

@@ -157,7 +157,7 @@ def _stored(path: str) -> list[dict[str, Any]]:
             {"load": point["load"], "throughput": float(point["throughput"]), "latency_ms": dict(point["latency_ms"])}
             for point in points
         ]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise ConfigError(
             f"{printable(path)} is not a result of hami bench; write one with hami bench … --output FILE"
         ) from None

@@ -80,7 +80,7 @@ def _read_stats(path: str) -> dict[str, Any]:
     for line in Path(path).read_text(encoding="utf-8").splitlines():
         try:
             value = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(value, dict) and isinstance(value.get("stats"), dict):
             found = value["stats"]

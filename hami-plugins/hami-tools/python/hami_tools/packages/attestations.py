@@ -99,7 +99,7 @@ def read(info: Path) -> Origin:
         fields = json.loads((info / "direct_url.json").read_text("utf-8"))
         name = unquote(os.path.basename(urlsplit(fields["url"]).path))
         return Origin(name, fields["archive_info"]["hashes"]["sha256"], missing="it was installed from an address")
-    except (OSError, LookupError, TypeError, ValueError):
+    except (OSError, LookupError, TypeError, ValueError, RecursionError):
         raise Unverified("its installer did not record the file; hami install does") from None
 
 

@@ -50,7 +50,7 @@ def checked(
 def _origin(change: Change, indexes: Sequence[str], folder: str, known: Catalog) -> Origin:
     try:
         text = _found(change, indexes, folder, known)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         return Origin(change.file, change.sha256, "", f"its attestation could not be read: {fetch.reason(error)}")
     where = "the folder" if folder else "the index"
     missing = "" if text else f"neither {where} nor the catalogue has an attestation of {change.file}"
@@ -88,7 +88,8 @@ def _served(index: str, change: Change) -> str:
 
 def _of_json(text: bytes) -> Iterator[tuple[str, str]]:
     """Yield the files of a page in JSON (PEP 691), each with the address of its provenance."""
-    for file in json.loads(text).get("files", ()):
+    files = json.loads(text).get("files")
+    for file in files if isinstance(files, list) else ():
         if isinstance(file, dict):
             yield str(file.get("filename", "")), str(file.get("provenance") or "")
 

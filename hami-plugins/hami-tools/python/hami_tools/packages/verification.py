@@ -108,7 +108,7 @@ def _origin(info: Path) -> tuple[str, bool]:
     try:
         origin = json.loads(_text(info / "direct_url.json") or "{}")
         return str(origin.get("url", "")), bool(origin.get("dir_info", {}).get("editable"))
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return "", False
 
 
