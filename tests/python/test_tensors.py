@@ -203,6 +203,17 @@ def test_an_array_of_the_other_byte_order_is_converted(dtype: str) -> None:
         assert np.array_equal(result, given)
 
 
+@pytest.mark.parametrize("scalar", [np.float32(0.5), np.float64(0.5), np.int64(3), np.uint8(3), np.bool_(True)])
+def test_a_numpy_scalar_is_a_tensor_without_axes(scalar: np.generic) -> None:
+    result = through("ContiguousTensor", scalar)
+    assert (result.shape, result.dtype, result.item()) == ((), scalar.dtype.name, scalar.item())
+
+
+def test_a_numpy_scalar_that_is_not_a_number_is_still_an_error() -> None:
+    with pytest.raises(hami.DataTypeError, match=r"numpy\.datetime64"):
+        through("ContiguousTensor", np.datetime64("2026-01-01"))
+
+
 def test_an_array_that_no_tensor_can_hold_is_still_an_error() -> None:
     with pytest.raises(hami.DataTypeError, match="cannot be imported as a tensor"):
         through("ContiguousTensor", np.array(["text"]))

@@ -56,7 +56,7 @@ void read_capsule(py::handle object, const py::object& capsule, DLManagedTensorV
   }
 }
 
-// Returns an object with the values of a numpy array that DLPack cannot describe, None for any other object.
+// Returns an object with the values of a numpy scalar, or of a numpy array that DLPack cannot describe; None for any other object.
 py::object exportable(py::handle object) {
   return py::module_::import("hami._runtime.tensors").attr("exportable")(object);
 }
@@ -65,7 +65,10 @@ py::object exportable(py::handle object) {
 
 Value tensor_from(py::handle object, std::optional<std::int64_t> stream) {
   HAMI_ASSERT(has_gil());
-  if (!py::hasattr(object, "__dlpack__")) return {};
+  if (!py::hasattr(object, "__dlpack__")) {
+    const py::object same = exportable(object);
+    return same.is_none() ? Value() : tensor_from(same, stream);
+  }
   try {
     const DLDevice device = device_of(object);
     if (is_cpu_memory(device)) stream.reset();

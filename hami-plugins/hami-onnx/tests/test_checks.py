@@ -9,6 +9,8 @@ from conftest import save
 from hami_model_check import isolation
 from onnx import TensorProto, helper, numpy_helper
 
+from hami_onnx._runtime import find_library
+
 PORT = {"x": (TensorProto.FLOAT, ["n", 2])}, {"y": (TensorProto.FLOAT, ["n", 2])}
 
 
@@ -173,9 +175,12 @@ def test_the_error_of_the_child_process_is_raised(tmp_path, loads):
 
 
 def test_a_signal_in_the_child_process_is_a_config_error(models, loads, monkeypatch, tmp_path):
-    (tmp_path / "onnxruntime.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGFPE)")
-    monkeypatch.syspath_prepend(str(tmp_path))  # the child imports this module instead of onnxruntime
-    path = models.double()
+    package = tmp_path / "onnxruntime"
+    (package / "capi").mkdir(parents=True)
+    (package / "capi" / find_library().name).symlink_to(find_library())
+    (package / "__init__.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGFPE)")
+    monkeypatch.syspath_prepend(str(tmp_path))  # the child imports this package instead of onnxruntime
+    path = models.words()
     assert refused(model=str(path), isolate_load=True) == (
         "OnnxTensor: the child process that loaded the model first (isolate_load) was ended by SIGFPE (Floating point "
         "exception); the model is damaged or malicious, or the engine cannot load it"

@@ -14,7 +14,9 @@ import onnxruntime
 import pytest
 
 from hami_onnx import _cores, session
-from hami_onnx.session import open_session
+from hami_onnx.session import open_native, open_session
+
+VERSION = tuple(map(int, onnxruntime.__version__.split(".")[:2]))
 
 
 def refused(**parameters) -> str:
@@ -77,16 +79,18 @@ def test_a_type_that_numpy_does_not_support_is_refused_when_the_model_is_opened(
     from conftest import save
     from onnx import TensorProto, helper
 
-    cast = helper.make_node("Cast", ["x"], ["y"], to=TensorProto.INT4)
-    path = save(
-        tmp_path / "cast.onnx", [cast], {"x": (TensorProto.FLOAT, ["n"])}, {"y": (TensorProto.INT4, ["n"])}, opset=21
-    )
+    quantise = helper.make_node("QuantizeLinear", ["x", "scale"], ["y"], output_dtype=TensorProto.INT4)
+    ports = {"x": (TensorProto.FLOAT, ["n"])}, {"y": (TensorProto.INT4, ["n"])}
+    path = save(tmp_path / "quantise.onnx", [quantise], *ports, {"scale": np.float32(1)}, opset=21)
     assert (
         'OnnxTensor: "y" of the model has the type tensor(int4), which NumPy does not support; '
         "change it to float32 in the model, with a Cast after the input or before the output"
     ) in refused(model=str(path))
 
 
+@pytest.mark.skipif(
+    VERSION < (1, 23), reason="this onnxruntime refuses opsets above its own before it looks at operators"
+)
 def test_an_operator_without_a_kernel_names_the_opset_to_convert_to(tmp_path):
     from conftest import save
     from onnx import TensorProto, helper
@@ -126,7 +130,7 @@ def test_a_provider_that_onnxruntime_replaced_is_an_error(models, monkeypatch):
     """If libraries of a provider are missing, onnxruntime continues with the CPU; only get_providers() shows it."""
     monkeypatch.setattr(session, "full_name", lambda provider, backend: "CUDAExecutionProvider")
     opened = onnxruntime.InferenceSession(str(models.double()), providers=["CPUExecutionProvider"])
-    monkeypatch.setattr(session.onnxruntime, "InferenceSession", lambda *args, **options: opened)
+    monkeypatch.setattr(onnxruntime, "InferenceSession", lambda *args, **options: opened)
     with pytest.raises(hami.ConfigError) as error:
         open_session(models.double(), provider="cuda", backend="OnnxTensor")
     assert str(error.value) == (
@@ -152,36 +156,42 @@ def test_an_invalid_number_of_threads_is_refused(models, threads):
     assert f'OnnxTensor: "threads" must be from 0 (all cores that this process may use) to 4096, got {threads}' in text
 
 
+both = pytest.mark.parametrize("open_model", [open_session, open_native])
+
+
+@both
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_forked_child_opens_its_own_session(models):
+def test_a_forked_child_opens_its_own_session(models, open_model):
     """The child has neither the threads of the parent's sessions nor the thread that holds the lock at the fork."""
     path = models.double()
-    opened = open_session(path)
+    opened = open_model(path)
     with session._lock:
         child = os.fork()
         if child == 0:
             signal.alarm(60)
-            os._exit(open_session(path) is opened)
+            os._exit(open_model(path) is opened)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert open_session(path) is opened
+    assert open_model(path) is opened
 
 
-def test_a_model_that_is_opened_twice_has_one_session(models):
+@both
+def test_a_model_that_is_opened_twice_has_one_session(models, open_model):
     path = models.double()
-    assert open_session(path) is open_session(str(path))
-    assert open_session(path, threads=1) is not open_session(path, threads=2)
+    assert open_model(path) is open_model(str(path))
+    assert open_model(path, threads=1) is not open_model(path, threads=2)
 
 
-def test_a_changed_model_file_gets_a_new_session(models):
-    first = open_session(models.double())
-    assert open_session(models.double(width=17)) is not first
+@both
+def test_a_changed_model_file_gets_a_new_session(models, open_model):
+    first = open_model(models.double())
+    assert open_model(models.double(width=17)) is not first
 
 
 def test_closing_the_last_pipe_frees_the_session(models):
     path = models.double()
     pipe = hami.pipe({"backend": "OnnxTensor", "model": str(path), "instance_num": 2})
     pipe({"data": np.ones((1, 2), np.float32)})
-    session = weakref.ref(open_session(path))
+    session = weakref.ref(open_native(path))
     gc.collect()
     assert session() is not None
     pipe.close()
@@ -260,9 +270,9 @@ def test_replaced_external_data_is_loaded_again(tmp_path, name):
 def test_the_error_for_a_name_that_is_not_utf8_names_the_file(models):
     path = models.double()
     path.write_bytes(path.read_bytes().replace(b"\x0a\x01x", b"\x0a\x01\xff"))
-    assert f"cannot load \"{path}\" ({path.stat().st_size} bytes): 'utf-8' codec can't decode byte 0xff" in refused(
-        model=str(path)
-    )
+    assert (
+        f'cannot load "{path}" ({path.stat().st_size} bytes): the name of an input or output is not valid UTF-8'
+    ) in refused(model=str(path))
 
 
 def test_a_file_without_read_permission_is_an_error(models, monkeypatch):

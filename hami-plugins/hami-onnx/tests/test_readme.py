@@ -23,4 +23,4 @@ def test_the_example_runs_a_model(tmp_path, monkeypatch, capsys):
     ports = {"image": (TensorProto.FLOAT, ["n", 3, "h", "w"])}, {"mean": (TensorProto.FLOAT, ["n"])}
     save(Path("detector.onnx"), [mean], *ports)
     exec(compile(code, str(README), "exec"), {})
-    assert capsys.readouterr().out == "[0.]\n"
+    assert capsys.readouterr().out == "[0.0]\n"

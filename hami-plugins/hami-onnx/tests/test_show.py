@@ -22,10 +22,17 @@ def test_show_describes_a_model_whose_requests_are_joined(models, capsys):
     found = json.loads(capsys.readouterr().out)
     (facts,) = [facts for name, facts in found.items() if name.startswith("hami-onnx ")]
     assert facts["inputs"] == ["x  float32 [?, 2]"]
+    assert facts["runs in"] == "the native library"
     assert facts["requests"] == "joined"
     assert facts["known by"] == "proof"
     assert facts["axes"] == "x: axis 0, y: axis 0"
     assert facts["largest difference"].startswith("0.0e+00 of the largest value")
+
+
+def test_show_says_that_a_model_with_strings_runs_in_python(models, capsys):
+    assert main(["show", str(models.words()), "--json"]) == 0
+    (facts,) = [facts for name, facts in json.loads(capsys.readouterr().out).items() if name.startswith("hami-onnx ")]
+    assert facts["runs in"].startswith("Python: a value of the model is not a tensor of numbers")
 
 
 def test_show_names_the_operator_that_mixes_rows(tmp_path, capsys):

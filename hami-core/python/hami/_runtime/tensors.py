@@ -131,11 +131,14 @@ def _bfloat16_array(tensor: Tensor, function: str) -> Any:
 
 
 def exportable(value: object) -> object:
-    """Return an object that exports the values of a numpy array which DLPack cannot describe; None for other objects.
+    """Return an object that exports the values of a numpy scalar, or of a numpy array which DLPack cannot describe.
 
-    Bytes of another order are swapped in a copy. An array of ml_dtypes.bfloat16 is exported without a copy.
+    Bytes of another order are swapped in a copy. An array of ml_dtypes.bfloat16 is exported without a copy. A scalar is
+    an array without axes. The result is None for other objects.
     """
     numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, numpy.generic):
+        return None if value.dtype.kind in "OSUMm" else numpy.asarray(value)
     if numpy is None or not isinstance(value, numpy.ndarray):
         return None
     array: Any = value

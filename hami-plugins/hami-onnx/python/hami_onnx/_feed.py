@@ -54,6 +54,16 @@ def read_feed(item: Any, model: Model, backend: str) -> Feed:
     return Feed(arrays, extra, count, without_batch_axis)
 
 
+def convert_values(data: Any, model: Model, backend: str) -> dict[str, Any]:
+    """Return the inputs of a request by name, as arrays that the model takes. Raises RequestError or DataTypeError."""
+    values, given = _values(data, model, backend)
+    arrays = {
+        spec.name: _input(value, spec, backend, model.cast) for spec, value in zip(model.inputs, values, strict=True)
+    }
+    extra = _extra(given, model, backend)
+    return {**arrays, **{name: array for name, array in extra.items() if array is not None}}
+
+
 def _extra(given: Mapping[str, Any], model: Model, backend: str) -> dict[str, Any]:
     """Return the inputs that the request has although it might leave them out."""
     return {

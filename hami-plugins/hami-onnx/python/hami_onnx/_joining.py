@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import hami
-import onnxruntime
 from hami_model_check.findings import stamp_of_package
 from hami_model_check.joining import Axes, Joining, Measurement, decide_joining
 from hami_model_check.row_test import RowInput, compare_rows
@@ -14,18 +13,18 @@ from hami_model_check.row_watch import shared_watch
 
 from hami_onnx._model import Model
 from hami_onnx._rows import Rows, candidate_axes, first_axes, read_batch_axes
+from hami_onnx._runtime import version
 from hami_onnx._specs import TensorSpec
 from hami_onnx.session import find_files, read_model
 
 
 def engine_name() -> str:
     """Return what runs a model, for the key of a finding: also this package, which chooses the rows of the test."""
-    return f"onnxruntime {onnxruntime.__version__} {stamp_of_package(__file__)}"
+    return f"onnxruntime {version()} {stamp_of_package(__file__)}"
 
 
 def join_rows(
     model: Model,
-    session: onnxruntime.InferenceSession,
     path: str,
     *,
     batched: bool | None,
@@ -57,7 +56,7 @@ def join_rows(
     model.rows = Rows.of(joining, model.inputs, model.outputs, batched)
     if model.rows.joins and not (joining.source == "declared" and joining.verdict == "mixes"):
         nodes = read_model(path, limits, backend).nodes
-        model.watch = shared_watch(session, backend, path, nodes=nodes, stops=joining.source != "declared")
+        model.watch = shared_watch(model.session, backend, path, nodes=nodes, stops=joining.source != "declared")
 
 
 def prove_ahead(

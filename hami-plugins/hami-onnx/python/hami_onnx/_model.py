@@ -1,26 +1,30 @@
-"""Model: an onnxruntime session with the types and shapes of its inputs and outputs, and what joins its requests."""
+"""Model: a session with the types and shapes of its inputs and outputs, and what joins its requests."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import hami
-import onnxruntime
 from hami_model_check.joining import Joining
 from hami_model_check.row_watch import RowWatch
 from hami_tensor.values import Cast
 
-from hami_onnx._ort_values import run_with_values
 from hami_onnx._rows import Rows
-from hami_onnx._specs import TensorSpec, specs_of
+from hami_onnx._specs import Specs
 
-_RUN_OPTIONS = onnxruntime.RunOptions()
-_RUN_OPTIONS.log_severity_level = 4  # the failed requests carry the error of a run; do not log it to stderr too
+Run = Callable[[dict[str, Any]], list[Any]]
+
+_FAILED = "the model failed on "  # a run of the native library says it itself
 
 
 class Model:
     """Runs a session on arrays.
+
+    Args:
+        session: the object that runs the model. Backends that share it share what a watch finds about it.
+        specs: its inputs and outputs.
+        run: runs it once on values by name.
 
     Attributes:
         inputs, outputs: what the session takes and returns, in its order.
@@ -31,15 +35,14 @@ class Model:
         watch: compares a row of some joined batches with the row alone; None: nothing is joined, or nothing is unknown.
     """
 
-    def __init__(self, session: onnxruntime.InferenceSession, backend: str) -> None:
-        self._session = session
-        self.inputs, self.optional, self.outputs = specs_of(session, backend)
+    def __init__(self, session: object, specs: Specs, run: Run) -> None:
+        self.session = session
+        self.inputs, self.optional, self.outputs = specs
         self.rows = Rows.none(self.inputs, self.outputs)
         self.joining = Joining(False, "none", "unknown")
         self.watch: RowWatch | None = None
         self.cast: Cast = "exact"
-        self._output_names = [spec.name for spec in self.outputs]
-        self._needs_values = any(spec.onnx_type for spec in (*self.inputs, *self.optional, *self.outputs))
+        self._run = run
 
     def announced_inputs(self) -> list[dict[str, Any]] | None:
         """Return the option `engine_inputs`, by which FixTensor makes data fit; None if an input is not of numbers."""
@@ -67,16 +70,13 @@ class Model:
         if extra:
             feeds |= extra
         try:
-            if self._needs_values:
-                return run_with_values(self._session, feeds, (*self.inputs, *self.optional), self.outputs, _RUN_OPTIONS)
-            return list(self._session.run(self._output_names, feeds, _RUN_OPTIONS))
+            return self._run(feeds)
         except Exception as error:  # onnxruntime's exceptions have no common base class but Exception
+            text = str(error).strip()
+            if text.startswith(_FAILED):
+                raise
             given = ", ".join(f"{name} {_shown(value)}" for name, value in feeds.items())
-            raise hami.RequestError(f"the model failed on {given}: {str(error).strip()}") from error
-
-
-def shown_spec(spec: TensorSpec) -> str:
-    return f"{spec.name} {spec}"
+            raise hami.RequestError(f"{_FAILED}{given}: {text}") from error
 
 
 def _shown(value: Any) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 from hami.types import FilePath
@@ -11,7 +13,7 @@ from hami_tensor.values import checked_cast
 
 from hami_onnx._joining import join_rows, prove_ahead
 from hami_onnx._model import Model
-from hami_onnx.session import open_session
+from hami_onnx.session import open_native, open_session
 
 
 class OnnxModelBackend(OnnxLimits):
@@ -28,6 +30,9 @@ class OnnxModelBackend(OnnxLimits):
     threads: Annotated[int, "threads of the session; 0: all cores that this process may use"] = 0
     custom_operators: Annotated[list[str], "libraries with operators of your own; they must be allowed files"] = []  # noqa: RUF012
 
+    onnxruntime: Annotated[
+        Path | None, "path of libonnxruntime.so; default: that of the installed onnxruntime package"
+    ] = None
     batched: Annotated[
         bool | None,
         "whether requests are joined; default: if the graph proves, or a test shows, that rows are independent",
@@ -35,24 +40,28 @@ class OnnxModelBackend(OnnxLimits):
     batch_axes: Annotated[
         list[str], "the axis of the rows, each written as name=axis or name=none; default: found"
     ] = []  # noqa: RUF012
-    cast: Annotated[str, "conversion of inputs: exact (values that the model's type has), safe, or false"] = "exact"
+    cast: Annotated[str, "conversion of inputs: exact (values that the declared type has), safe, or false"] = "exact"
     isolate_load: Annotated[bool, "load the model in a child process first, which must succeed"] = False
 
-    def open_model(self, options: Any) -> Model:
-        backend = type(self).__name__
+    def open_model(self, options: Any, backend: str) -> Model:
+        """Open the model in the native library if that runs it, else in the package onnxruntime.
+
+        Args:
+            options: those of the instance.
+            backend: name of the backend for users.
+        """
         path = os.path.abspath(self.model)
         settings = [self.provider, self.provider_options, self.custom_operators]
-        session = open_session(
-            self.model,
-            provider=self.provider,
-            provider_options=self.provider_options,
-            threads=self.threads,
-            custom_operators=self.custom_operators,
-            limits=self.onnx_limits(),
-            isolate_load=self.isolate_load,
-            init_event=options.get("init_event"),
-            backend=backend,
-            meanwhile=prove_ahead(
+        arguments: dict[str, Any] = {
+            "provider": self.provider,
+            "provider_options": self.provider_options,
+            "threads": self.threads,
+            "custom_operators": self.custom_operators,
+            "limits": self.onnx_limits(),
+            "isolate_load": self.isolate_load,
+            "init_event": options.get("init_event"),
+            "backend": backend,
+            "meanwhile": prove_ahead(
                 path=path,
                 batched=self.batched,
                 batch_axes=self.batch_axes,
@@ -60,12 +69,11 @@ class OnnxModelBackend(OnnxLimits):
                 limits=self.onnx_limits(),
                 backend=backend,
             ),
-        )
-        model = Model(session, backend)
+        }
+        model = model_of(self.model, self.onnxruntime, arguments)
         model.cast = checked_cast(self.cast, backend)
         join_rows(
             model,
-            session,
             path,
             batched=self.batched,
             batch_axes=self.batch_axes,
@@ -86,3 +94,15 @@ def _fixed_to_one(model: Model) -> str:
     shapes = ", ".join(f'input "{spec.name}" has the fixed shape {spec}' for spec, _ in found)
     axes = ", ".join(f'"{spec.name}": {{{axis}: "batch"}}' for spec, axis in found)
     return f"{shapes}; export the model with dynamic_shapes={{{axes}}} of torch.onnx.export, or another free batch axis"
+
+
+def model_of(
+    path: str | os.PathLike[str], library: str | os.PathLike[str] | None, arguments: Mapping[str, Any]
+) -> Model:
+    """Return a model whose joining is not decided; `arguments` are those of open_session."""
+    native = open_native(path, library=library, **arguments)
+    if native is not None and native.specs is not None:
+        return Model(native, native.specs, native.run)
+    from hami_onnx._python_session import python_model
+
+    return python_model(open_session(path, **arguments), arguments["backend"])

@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import hami
-import onnxruntime
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+CPU = "CPUExecutionProvider"
 
 _FULL_NAMES = {
-    "cpu": "CPUExecutionProvider",
+    "cpu": CPU,
     "cuda": "CUDAExecutionProvider",
     "tensorrt": "TensorrtExecutionProvider",
     "tensorrt-rtx": "NvTensorRTRTXExecutionProvider",
@@ -39,6 +44,8 @@ _PACKAGES = {
 
 def available_providers() -> list[str]:
     """Return the providers of the installed onnxruntime: the short name of each, or its full name if it has none."""
+    import onnxruntime
+
     names: list[str] = onnxruntime.get_available_providers()
     return [_SHORT_NAMES.get(name, name) for name in names]
 
@@ -46,6 +53,10 @@ def available_providers() -> list[str]:
 def full_name(provider: str, backend: str) -> str:
     """Return the full name of a provider. Raises ConfigError if the installed onnxruntime does not have it."""
     name = _FULL_NAMES.get(provider.strip().lower(), provider.strip())
+    if name == CPU:
+        return name  # every build has it
+    import onnxruntime
+
     if name in onnxruntime.get_available_providers():
         return name
     short = _SHORT_NAMES.get(name)

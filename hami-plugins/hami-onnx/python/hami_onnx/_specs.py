@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import hami
 import numpy as np
-import onnxruntime
 
 _DTYPES: dict[str, np.dtype[Any]] = {
     "float": np.dtype(np.float32),
@@ -61,10 +60,16 @@ class TensorSpec(NamedTuple):
         return f"list of {text}" if self.is_sequence else text
 
 
-def specs_of(
-    session: onnxruntime.InferenceSession, backend: str
-) -> tuple[list[TensorSpec], list[TensorSpec], list[TensorSpec]]:
-    """Return the required inputs, the inputs that may be left out, and the outputs.
+class Specs(NamedTuple):
+    """The inputs that a request must have, those that it may leave out, and the outputs; in the order of the model."""
+
+    inputs: list[TensorSpec]
+    optional: list[TensorSpec]
+    outputs: list[TensorSpec]
+
+
+def specs_of(session: Any, backend: str) -> Specs:
+    """Return the inputs and outputs of a session of the package onnxruntime.
 
     Raises:
         hami.ConfigError: NumPy has no such type, with or without the package ml_dtypes.
@@ -79,7 +84,7 @@ def specs_of(
                 f'{backend}: input "{spec.name}" of the model has the type {spec.type}, but inputs must be tensors, '
                 "sequences of tensors, or optional ones; change the model to have one tensor input per array"
             )
-    return [spec for spec in inputs if not spec.is_optional], [*optional, *overridable], outputs
+    return Specs([spec for spec in inputs if not spec.is_optional], [*optional, *overridable], outputs)
 
 
 def _spec(node: Any, backend: str) -> TensorSpec:

@@ -17,7 +17,7 @@ class LoadOnnx(OnnxModelBackend):
     """
 
     def init(self, options: Any) -> None:
-        model = self.open_model(options)
+        model = self.open_model(options, "LoadOnnx")
         options["onnx_model"] = model
         options["engine_inputs"] = model.announced_inputs()
 

@@ -1,10 +1,13 @@
-"""Registers the backends of this package. They, and onnxruntime with them, are imported when a pipeline uses them."""
+"""Registers the native library with the path of ONNX Runtime's, and the backends in Python."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pluggy
+
+from hami_onnx._runtime import find_library, version
 
 hookimpl = pluggy.HookimplMarker("hami")
 
@@ -13,7 +16,8 @@ hookimpl = pluggy.HookimplMarker("hami")
 def hami_register(registry: Any) -> None:
     registry.add("LoadOnnx", "hami_onnx.load_onnx:LoadOnnx")
     registry.add("OnnxInferTensor", "hami_onnx.onnx_infer_tensor:OnnxInferTensor")
-    registry.add("OnnxTensor", "hami_onnx.onnx_tensor:OnnxTensor")
+    registry.add("OnnxModel", "hami_onnx.onnx_model:OnnxModel")
+    registry.add_library(Path(__file__).with_name("onnx_tensor.so"), {"onnxruntime": str(find_library())})
 
 
 @hookimpl
@@ -50,13 +54,12 @@ def hami_findings(backend: str, params: dict[str, Any]) -> list[str]:
 
 @hookimpl
 def hami_report() -> dict[str, str]:
-    import onnxruntime
-
     from hami_onnx._cores import usable_cores
     from hami_onnx._providers import available_providers
 
     return {
-        "onnxruntime": onnxruntime.__version__,
+        "onnxruntime": version(),
+        "onnxruntime library": str(find_library()),
         "onnxruntime providers": ", ".join(available_providers()),
         "onnxruntime threads": f"{usable_cores()} (cores that this process may use; parameter `threads` overrides it)",
     }

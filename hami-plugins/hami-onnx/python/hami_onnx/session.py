@@ -1,4 +1,6 @@
-"""open_session: opens ONNX models, with one shared onnxruntime session per model and settings in a process.
+"""open_session and open_native: open ONNX models, with one shared session per model and settings in a process.
+
+open_session returns a session of the package onnxruntime; open_native one of the native library of hami-onnx.
 
 Threads: a session has one pool of `threads` threads, by default one per core that this process may use; a calling
 thread counts as one of them. Any number of threads may call a session at the same time, and all calls share its pool.
@@ -14,15 +16,22 @@ import re
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import hami
-import onnxruntime
 from hami_model_check.isolation import load_in_child
 from hami_model_check.onnx import OnnxFile, read_onnx
 
 from hami_onnx._cores import usable_cores
 from hami_onnx._model_files import FileStamp, find_model_files
-from hami_onnx._providers import check_active_provider, full_name, libraries_in, parse_provider_options
+from hami_onnx._native import NativeSession, NativeSettings
+from hami_onnx._providers import CPU, check_active_provider, full_name, libraries_in, parse_provider_options
+from hami_onnx._runtime import find_library, version
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+    Session = TypeVar("Session", onnxruntime.InferenceSession, NativeSession)
 
 # Parts of onnxruntime's messages, in different versions, for a file that is not a complete model.
 _NOT_A_MODEL = ("Protobuf parsing failed", "No graph was found", "does not have a graph")
@@ -34,7 +43,7 @@ _OPSET_WITH_KERNELS = 25  # newer opsets are accepted, but some of their operato
 _MAX_THREADS = 4096  # more than the cores of any machine
 
 _lock = threading.Lock()
-_sessions: weakref.WeakValueDictionary[tuple[object, ...], onnxruntime.InferenceSession] = weakref.WeakValueDictionary()
+_sessions: weakref.WeakValueDictionary[tuple[object, ...], Any] = weakref.WeakValueDictionary()
 
 
 def _reset_after_fork() -> None:
@@ -81,6 +90,75 @@ def open_session(
         hami.ConfigError: the model cannot be read or loaded, exceeds a limit, or ended the child process; or the
             provider cannot be used, or one of its options names a library that is not allowed.
     """
+    opening = _prepare(model, provider, provider_options, threads, custom_operators, limits or {}, backend)
+    return _open(
+        ("python",), opening, lambda: _create_session(opening, backend), isolate_load, init_event, backend, meanwhile
+    )
+
+
+def open_native(
+    model: str | os.PathLike[str],
+    *,
+    library: str | os.PathLike[str] | None = None,
+    provider: str = "cpu",
+    provider_options: Sequence[str] = (),
+    threads: int = 0,
+    custom_operators: Sequence[str | os.PathLike[str]] = (),
+    limits: Mapping[str, int] | None = None,
+    isolate_load: bool = False,
+    init_event: hami.Event | None = None,
+    backend: str = "open_native",
+    meanwhile: Callable[[], object] | None = None,
+) -> NativeSession | None:
+    """Open a model in the native library, or return its session; None if the provider is not the CPU.
+
+    Args:
+        library: ONNX Runtime's library, which must be an allowed file; None: that of the package onnxruntime.
+        model, provider, …: as for `open_session`.
+
+    Raises:
+        hami.ConfigError: as for `open_session`.
+        hami.PluginError: ONNX Runtime's library is missing or too old.
+    """
+    opening = _prepare(model, provider, provider_options, threads, custom_operators, limits or {}, backend)
+    if opening.provider != CPU:
+        return None
+    path = os.fspath(library) if library else str(find_library())
+    settings = NativeSettings(path, opening.path, opening.threads, opening.libraries, repr(opening.stamps))
+
+    def create() -> NativeSession:
+        try:
+            return NativeSession(settings)
+        except hami.ConfigError as error:
+            reason = str(error).splitlines()[0]
+            if reason.startswith("OnnxTensor: "):  # about a library of operators
+                raise hami.ConfigError(f"{backend}: {reason.removeprefix('OnnxTensor: ')}") from error
+            raise hami.ConfigError(_load_error(opening.path, reason, backend)) from error
+
+    return _open(("native", path), opening, create, isolate_load, init_event, backend, meanwhile)
+
+
+class _Opening(NamedTuple):
+    """What opens a model, after all checks."""
+
+    path: str
+    stamps: tuple[FileStamp, ...]
+    provider: str  # its full name
+    options: dict[str, str]
+    threads: int
+    libraries: list[str]  # of operators
+    parameters: dict[str, object]  # of a backend that opens the model in a child process
+
+
+def _prepare(
+    model: str | os.PathLike[str],
+    provider: str,
+    provider_options: Sequence[str],
+    threads: int,
+    custom_operators: Sequence[str | os.PathLike[str]],
+    limits: Mapping[str, int],
+    backend: str,
+) -> _Opening:
     path = _existing_file(model, backend)
     if not 0 <= threads <= _MAX_THREADS:
         raise hami.ConfigError(
@@ -90,30 +168,40 @@ def open_session(
     name = full_name(provider, backend)
     options = parse_provider_options(provider_options, backend)
     libraries = [_allowed_library(library, backend) for library in custom_operators]
-    path, stamps = find_files(path, limits or {}, backend)
+    path, stamps = find_files(path, limits, backend)
     threads = threads or usable_cores()
-    key = (stamps, name, tuple(sorted(options.items())), threads, tuple(libraries))
+    parameters: dict[str, object] = {"model": path, "provider": name, "provider_options": list(provider_options)}
+    parameters |= {"threads": threads, **limits}
+    if libraries:
+        parameters["custom_operators"] = libraries
+    return _Opening(path, stamps, name, options, threads, libraries, parameters)
+
+
+def _open(
+    kind: tuple[str, ...],
+    opening: _Opening,
+    create: Callable[[], Session],
+    isolate_load: bool,
+    init_event: hami.Event | None,
+    backend: str,
+    meanwhile: Callable[[], object] | None,
+) -> Session:
+    """Return the open session of this kind, or create it."""
+    options = tuple(sorted(opening.options.items()))
+    key = (*kind, opening.stamps, opening.provider, options, opening.threads, tuple(opening.libraries))
     with _lock:
-        session = _sessions.get(key)
+        session: Session | None = _sessions.get(key)
         if session is None:
             if isolate_load:
-                parameters: dict[str, object] = {
-                    "model": path,
-                    "provider": name,
-                    "provider_options": list(provider_options),
-                }
-                parameters |= {"threads": threads, **(limits or {})}
-                if libraries:
-                    parameters["custom_operators"] = libraries
                 load_in_child(
                     f"hami-onnx::{backend}",
-                    parameters,
-                    version_of_files=stamps,
+                    opening.parameters,
+                    version_of_files=opening.stamps,
                     init_event=init_event,
-                    libraries=[*libraries, *libraries_in(options.values())],
+                    libraries=[*opening.libraries, *libraries_in(opening.options.values())],
                 )
             with _beside(meanwhile):
-                session = _sessions[key] = _create_session(path, name, options, threads, libraries, backend)
+                session = _sessions[key] = create()
     return session
 
 
@@ -170,17 +258,18 @@ def read_model(path: str, limits: Mapping[str, int], backend: str) -> OnnxFile:
     return read_onnx(path, backend=backend, empty_inputs=True, **limits)
 
 
-def _create_session(
-    path: str, provider: str, options: dict[str, str], threads: int, libraries: Sequence[str], backend: str
-) -> onnxruntime.InferenceSession:
+def _create_session(opening: _Opening, backend: str) -> onnxruntime.InferenceSession:
+    import onnxruntime
+
+    path, provider = opening.path, opening.provider
     settings = onnxruntime.SessionOptions()
-    settings.intra_op_num_threads = threads
+    settings.intra_op_num_threads = opening.threads
     settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
     settings.add_session_config_entry("session.inter_op.allow_spinning", "0")
     # Small blocks of work: a run does not wait for a thread of the pool that is busy with another run.
     settings.add_session_config_entry("session.dynamic_block_base", "4")
     settings.log_severity_level = 3  # errors only; users of a model cannot act on warnings about its graph
-    for library in libraries:
+    for library in opening.libraries:
         try:
             settings.register_custom_ops_library(library)
         except Exception as error:
@@ -189,18 +278,19 @@ def _create_session(
                 f"{onnxruntime.__version__}: {str(error).strip()}"
             ) from error
     try:
-        session = onnxruntime.InferenceSession(path, settings, providers=[(provider, options)], enable_fallback=0)
+        providers = [(provider, opening.options)]
+        session = onnxruntime.InferenceSession(path, settings, providers=providers, enable_fallback=0)
         for node in (*session.get_inputs(), *session.get_outputs()):
             _ = node.name, node.shape  # raises here, where the file is known, if a name is not valid UTF-8
     except Exception as error:  # onnxruntime's exceptions have no common base class but Exception
-        raise hami.ConfigError(_load_error(path, error, backend)) from error
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise hami.ConfigError(_load_error(path, reason, backend)) from error
     session.disable_fallback()
     check_active_provider(session, provider, path, backend)
     return session
 
 
-def _load_error(path: str, error: Exception, backend: str) -> str:
-    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+def _load_error(path: str, reason: str, backend: str) -> str:
     reason = reason.rpartition(f"{path} failed:")[2] or reason
     size = os.path.getsize(path)
     if not size:
@@ -209,13 +299,13 @@ def _load_error(path: str, error: Exception, backend: str) -> str:
         return f'{backend}: "{path}" ({size} bytes) is truncated or is not an ONNX model: {reason}'
     if missing := _NO_KERNEL.search(reason):
         return f'{backend}: "{path}": {_no_kernel(missing["operator"], int(missing["since"]), missing["node"])}'
-    return f'{backend}: onnxruntime {onnxruntime.__version__} cannot load "{path}" ({size} bytes): {reason}'
+    return f'{backend}: onnxruntime {version()} cannot load "{path}" ({size} bytes): {reason}'
 
 
 def _no_kernel(operator: str, since: int, node: str) -> str:
     """Return what to do about an operator that the installed onnxruntime knows but cannot compute."""
     where = f'{operator} (node "{node}")' if node else operator
-    text = f"onnxruntime {onnxruntime.__version__} has no kernel for {where}, opset {since}"
+    text = f"onnxruntime {version()} has no kernel for {where}, opset {since}"
     if since > _OPSET_WITH_KERNELS:
         return (
             f"{text}; convert the model to opset {_OPSET_WITH_KERNELS}, for example with "

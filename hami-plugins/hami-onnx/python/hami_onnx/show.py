@@ -6,15 +6,17 @@ import os
 from dataclasses import replace
 from typing import Any
 
-import onnxruntime
 from hami_model_check.joining import Joining, decide_joining
 from hami_model_check.row_test import BATCHES, RowTest, compare_rows, tolerance
 from hami_model_check.signature import describe_onnx
 
 from hami_onnx._joining import engine_name, join_rows, row_input
 from hami_onnx._model import Model
+from hami_onnx._model_backend import model_of
+from hami_onnx._native import NativeSession
 from hami_onnx._providers import available_providers
-from hami_onnx.session import find_files, open_session, read_model
+from hami_onnx._runtime import version
+from hami_onnx.session import find_files, read_model
 
 _BACKEND = "OnnxTensor"
 
@@ -25,12 +27,12 @@ def show_model(path: str) -> dict[str, Any]:
     Raises:
         hami.ConfigError: the model cannot be opened.
     """
-    session = open_session(path)
-    model = Model(session, _BACKEND)
-    join_rows(model, session, path, batched=None, batch_axes=[], settings=["cpu", [], []], limits={}, backend=_BACKEND)
+    model = model_of(path, None, {"backend": _BACKEND})
+    join_rows(model, path, batched=None, batch_axes=[], settings=["cpu", [], []], limits={}, backend=_BACKEND)
     joining = model.joining
     facts: dict[str, Any] = {
-        "engine": f"onnxruntime {onnxruntime.__version__}",
+        "engine": f"onnxruntime {version()}",
+        "runs in": _where(model),
         "inputs": [f"{spec.name}  {spec}" for spec in model.inputs],
         "optional inputs": [f"{spec.name}  {spec}" for spec in model.optional],
         "outputs": [f"{spec.name}  {spec}" for spec in model.outputs],
@@ -42,6 +44,12 @@ def show_model(path: str) -> dict[str, Any]:
     if model.rows.joins:
         facts["largest difference"] = _largest(model, read_model(path, {}, _BACKEND).nodes)
     return {name: value for name, value in facts.items() if value not in ("", [])}
+
+
+def _where(model: Model) -> str:
+    if isinstance(model.session, NativeSession):
+        return "the native library"
+    return "Python: a value of the model is not a tensor of numbers, such as a string, a sequence or a small float"
 
 
 def _largest(model: Model, nodes: int) -> str:

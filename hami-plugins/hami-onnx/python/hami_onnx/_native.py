@@ -1,0 +1,81 @@
+"""NativeSession: a session of the native library, which runs models whose values are all tensors of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import hami
+import numpy as np
+
+from hami_onnx._runtime import find_library
+from hami_onnx._specs import Specs, TensorSpec
+
+
+class NativeSettings(NamedTuple):
+    """What identifies a session; src/session.hpp has the same fields."""
+
+    library: str
+    model: str
+    threads: int
+    custom_operators: list[str]
+    version: str  # of the files of the model
+
+    def plan(self) -> dict[str, Any]:
+        """Return the entry `settings` of the option `onnx_plan`."""
+        return self._asdict()
+
+
+class NativeSession:
+    """Runs a model once for each call, on the session that the backends of the native library share.
+
+    Attributes:
+        settings: those of the session.
+        specs: the inputs and outputs; None: a value is not a tensor of numbers, which the native library does not run.
+    """
+
+    def __init__(self, settings: NativeSettings) -> None:
+        self.settings = settings
+        config: dict[str, Any] = {
+            "backend": "hami-onnx::OnnxSession",
+            "model": settings.model,
+            "threads": settings.threads,
+            "custom_operators": settings.custom_operators,
+            "version": settings.version,
+        }
+        if settings.library != str(find_library()):
+            config["onnxruntime"] = settings.library  # a file that the user has allowed
+        self._pipe = hami.pipe(config)
+        self.specs = _specs_of(self._pipe({"data": None})["result"])
+
+    def run(self, feeds: Mapping[str, Any]) -> list[Any]:
+        """Run the model; returns one array for each output. Raises RequestError."""
+        assert self.specs is not None
+        try:
+            result = self._pipe({"data": dict(feeds)})["result"]
+        except hami.RequestError as error:
+            raise hami.RequestError(str(error).splitlines()[0].removeprefix("OnnxTensor: ")) from error
+        values = list(result.values()) if len(self.specs.outputs) != 1 else [result]
+        return [hami.to_numpy(value) for value in values]
+
+
+def _specs_of(found: Mapping[str, Any]) -> Specs | None:
+    kinds = [[_spec(port) for port in found[kind]] for kind in ("inputs", "optional", "outputs")]
+    if any(spec is None for specs in kinds for spec in specs):
+        return None
+    inputs, optional, outputs = ([spec for spec in specs if spec] for specs in kinds)
+    return Specs(inputs, [spec._replace(is_optional=True) for spec in optional], outputs)
+
+
+def _spec(port: Mapping[str, Any]) -> TensorSpec | None:
+    if port["dtype"] is None:
+        return None
+    shape: Sequence[int] = port["shape"]
+    names: Sequence[str] = port["axis_names"]
+    return TensorSpec(
+        port["name"],
+        port["dtype"],
+        np.dtype(port["dtype"]),
+        tuple(None if size < 0 else size for size in shape),
+        tuple(name if size < 0 and name else None for size, name in zip(shape, names, strict=True)),
+    )

@@ -1,0 +1,73 @@
+// Loads ONNX Runtime's library with dlopen, and reads its table of functions.
+#include "library.hpp"
+
+#include <dlfcn.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+
+namespace hami_onnx {
+namespace {
+
+[[noreturn]] void unavailable(const std::string& text) { throw hami::Error(HAMI_UNAVAILABLE, text); }
+
+// What the only symbol of the library returns.
+struct ApiBase {
+  const void* (*get_api)(std::uint32_t version);
+  const char* (*version)();
+};
+
+}  // namespace
+
+const Library& Library::load(const std::string& path) {
+  static std::mutex mutex;  // guards `loaded`
+  // Never destroyed, because threads of the library outlive main().
+  static auto& loaded = *new std::map<std::string, std::unique_ptr<Library>>;
+  const std::lock_guard lock(mutex);
+  std::unique_ptr<Library>& library = loaded[path];
+  if (!library) library.reset(new Library(path));
+  return *library;
+}
+
+Library::Library(const std::string& path) {
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library) {
+    const char* const reason = dlerror();
+    unavailable("cannot load ONNX Runtime's library: " + std::string(reason ? reason : path.c_str()));
+  }
+  const auto get_base = reinterpret_cast<const ApiBase* (*)()>(dlsym(library, "OrtGetApiBase"));
+  if (!get_base)
+    unavailable("\"" + path +
+                "\" has no function OrtGetApiBase, so it is not ONNX Runtime's library; run: "
+                "pip install --force-reinstall onnxruntime");
+  const ApiBase* const base = get_base();
+  version_ = base->version();
+  const auto* const functions = static_cast<void* const*>(base->get_api(kApiVersion));
+  if (!functions)
+    unavailable("\"" + path + "\" is ONNX Runtime " + version_ +
+                "; 1.20 or newer is required: pip install -U onnxruntime");
+#define HAMI_ONNX_READ(index, result, name, arguments) \
+  api_.name = reinterpret_cast<result(*) arguments>(functions[index]);
+  HAMI_ONNX_FUNCTIONS(HAMI_ONNX_READ)
+#undef HAMI_ONNX_READ
+  check(api_.CreateEnv(kErrors, "hami", &env_));
+  check(api_.DisableTelemetryEvents(env_));
+  check(api_.GetAllocatorWithDefaultOptions(&allocator_));
+  check(api_.CreateCpuMemoryInfo(kDeviceAllocator, kDefaultMemory, &cpu_));
+  check(api_.CreateRunOptions(&quiet_));
+  check(api_.RunOptionsSetRunLogSeverityLevel(quiet_, kOnlyFatal));
+}
+
+std::string Library::take_message(OrtStatus* status) const {
+  if (!status) return "";
+  const std::string text = api_.GetErrorMessage(status);
+  api_.ReleaseStatus(status);
+  return text.empty() ? "ONNX Runtime reports no reason" : text;
+}
+
+void Library::check(OrtStatus* status, std::int32_t code) const {
+  if (status) throw hami::Error(code, take_message(status));
+}
+
+}  // namespace hami_onnx

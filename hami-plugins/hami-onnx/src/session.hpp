@@ -1,0 +1,80 @@
+// An opened model. Backends with equal settings share it; it is freed with the last of them.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "library.hpp"
+
+namespace hami_onnx {
+
+using Shape = std::vector<std::int64_t>;
+
+inline constexpr std::int64_t kAnySize = -1;
+
+// An input or output, as the library reports it.
+struct Port {
+  std::string name;
+  int onnx_type = 0;                    // 0: the value is not a tensor
+  std::optional<DLDataType> dtype;      // of tensors of numbers
+  Shape shape;                          // kAnySize: a free axis; empty: a scalar, or the model does not state the rank
+  std::vector<std::string> axis_names;  // of free axes; "": none
+
+  std::string show() const;  // "float32 [?, 3]"
+};
+
+struct Settings {
+  std::string library;
+  std::string model;
+  std::int64_t threads = 0;
+  std::vector<std::string> custom_operators;
+  std::string version;  // differs after a file of the model was replaced
+};
+
+class Session {
+ public:
+  // Returns the open session with these settings, or opens it. hami::Error(HAMI_FAILED_PRECONDITION) has ONNX Runtime's
+  // reason.
+  static std::shared_ptr<const Session> open(const Settings& settings);
+
+  const Library& library() const noexcept { return library_; }
+  const std::vector<Port>& inputs() const noexcept { return inputs_; }
+  const std::vector<Port>& outputs() const noexcept { return outputs_; }
+  const std::vector<Port>& optional() const noexcept { return optional_; }  // initializers that are also inputs
+
+  struct Input {
+    const Port* port;
+    const void* data;  // contiguous elements of the port's type
+    std::size_t bytes;
+    const std::int64_t* shape;
+    std::size_t axes;
+  };
+  // Runs the model once; returns a value for each output. hami::Error(HAMI_REQUEST) has ONNX Runtime's reason.
+  std::vector<Owned<OrtValue>> run(const std::vector<Input>& inputs) const;
+
+  // Whether a watch has found that rows depend on their neighbours, in any pipe that uses this session.
+  bool is_joining_stopped() const noexcept { return stopped_.load(std::memory_order_relaxed); }
+  void stop_joining() const noexcept { stopped_.store(true, std::memory_order_relaxed); }
+
+ private:
+  explicit Session(const Settings& settings);
+
+  const Library& library_;
+  Owned<OrtSession> handle_;
+  std::vector<Port> inputs_;
+  std::vector<Port> optional_;
+  std::vector<Port> outputs_;
+  std::vector<const char*> output_names_;
+  mutable std::atomic<bool> stopped_{false};
+};
+
+// The dtype of ONNX Runtime's number of an element type, if it is one of numbers.
+std::optional<DLDataType> dtype_of_type(int onnx_type) noexcept;
+
+std::string show_shape(const Shape& shape);           // "[?, 3]"
+std::string show_tensor(const hami::Tensor& tensor);  // "float32 [1, 3]"
+
+}  // namespace hami_onnx

@@ -1,0 +1,151 @@
+"""Every function in src/ort_api.hpp is at its index in the installed onnxruntime, and does what its name says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import save
+from onnx import TensorProto, helper
+
+from hami_onnx._runtime import find_library, version
+
+ctypes = pytest.importorskip("ctypes", reason="Python was built without libffi")
+
+HEADER = (Path(__file__).parent.parent / "src" / "ort_api.hpp").read_text()
+FUNCTIONS = {name: int(index) for index, name in re.findall(r"^  F\((\d+), [\w* ]+, (\w+),", HEADER, re.MULTILINE)}
+(API_VERSION,) = re.findall(r"kApiVersion = (\d+)", HEADER)
+
+
+class Api:
+    """Calls functions by name, and notes which were called."""
+
+    def __init__(self) -> None:
+        library = ctypes.CDLL(str(find_library()))
+        library.OrtGetApiBase.restype = ctypes.POINTER(ctypes.c_void_p)
+        get_api, get_version = library.OrtGetApiBase()[:2]
+        self.version = ctypes.CFUNCTYPE(ctypes.c_char_p)(get_version)().decode()
+        table = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint32)(get_api)(int(API_VERSION))
+        self._table = ctypes.cast(table, ctypes.POINTER(ctypes.c_void_p))
+        self.called: set[str] = set()
+
+    def raw(self, name, *arguments, result=ctypes.c_void_p):
+        self.called.add(name)
+        return ctypes.CFUNCTYPE(result, *map(type, arguments))(self._table[FUNCTIONS[name]])(*arguments)
+
+    def message(self, name, *arguments) -> str:
+        """Call a function, and return the message of its status; "" for success."""
+        status = self.raw(name, *arguments)
+        if status is None:
+            return ""
+        text = self.raw("GetErrorMessage", ctypes.c_void_p(status), result=ctypes.c_char_p).decode()
+        self.raw("ReleaseStatus", ctypes.c_void_p(status), result=None)
+        return text
+
+    def do(self, name, *arguments) -> None:
+        assert self.message(name, *arguments) == ""
+
+    def get(self, name, *arguments, kind=ctypes.c_void_p):
+        """Call a function whose last argument is where it writes its result."""
+        out = kind()
+        self.do(name, *arguments, ctypes.cast(ctypes.byref(out), ctypes.c_void_p))
+        return out
+
+    def free(self, name, object) -> None:
+        self.raw(name, object, result=None)
+
+
+def size(number: int):
+    return ctypes.c_size_t(number)
+
+
+def texts(*names: bytes):
+    return ctypes.cast((ctypes.c_char_p * len(names))(*names), ctypes.c_void_p)
+
+
+@pytest.fixture
+def model(tmp_path):
+    """y = x + bias, where bias is an initializer that a caller may replace."""
+    node = helper.make_node("Add", ["x", "bias"], ["y"])
+    ports = {"x": (TensorProto.FLOAT, ["rows", 2]), "bias": (TensorProto.FLOAT, [2])}, {"y": (TensorProto.FLOAT, None)}
+    return save(tmp_path / "bias.onnx", [node], *ports, {"bias": np.float32([10, 20])})
+
+
+def test_every_function_of_the_list_is_at_its_index(model):
+    api = Api()
+    assert api.version == version()
+    env = api.get("CreateEnv", ctypes.c_int(3), ctypes.c_char_p(b"test"))
+    api.do("DisableTelemetryEvents", env)
+    allocator = api.get("GetAllocatorWithDefaultOptions")
+    cpu = api.get("CreateCpuMemoryInfo", ctypes.c_int(0), ctypes.c_int(0))
+
+    options = api.get("CreateSessionOptions")
+    api.do("SetIntraOpNumThreads", options, ctypes.c_int(1))
+    api.do("SetSessionLogSeverityLevel", options, ctypes.c_int(4))
+    api.do("AddSessionConfigEntry", options, ctypes.c_char_p(b"session.dynamic_block_base"), ctypes.c_char_p(b"4"))
+    missing = api.message("RegisterCustomOpsLibrary_V2", options, ctypes.c_char_p(b"/none/operators.so"))
+    assert "operators.so" in missing
+    nowhere = ctypes.cast(ctypes.byref(ctypes.c_void_p()), ctypes.c_void_p)
+    assert "none.onnx" in api.message("CreateSession", env, ctypes.c_char_p(b"/none.onnx"), options, nowhere)
+    session = api.get("CreateSession", env, ctypes.c_char_p(str(model).encode()), options)
+    api.free("ReleaseSessionOptions", options)
+
+    ports = {}
+    for kind, name in (("Input", "x"), ("Output", "y"), ("OverridableInitializer", "bias")):
+        assert api.get(f"SessionGet{kind}Count", session, kind=ctypes.c_size_t).value == 1
+        text = api.get(f"SessionGet{kind}Name", session, size(0), allocator)
+        assert ctypes.cast(text, ctypes.c_char_p).value == name.encode()
+        api.do("AllocatorFree", allocator, text)
+        info = api.get(f"SessionGet{kind}TypeInfo", session, size(0))
+        assert api.get("GetOnnxTypeFromTypeInfo", info, kind=ctypes.c_int).value == 1  # a tensor
+        tensor = api.get("CastTypeInfoToTensorInfo", info)
+        ports[name] = described(api, tensor)
+        api.free("ReleaseTypeInfo", info)
+    assert ports == {"x": (1, [-1, 2], ["rows", ""]), "y": (1, [-1, 2], ["rows", ""]), "bias": (1, [2], [""])}
+
+    run_options = api.get("CreateRunOptions")
+    api.do("RunOptionsSetRunLogSeverityLevel", run_options, ctypes.c_int(4))
+    given = np.float32([[1, 2], [3, 4], [5, 6]])
+    shape = (ctypes.c_int64 * 2)(*given.shape)
+    x = api.get(
+        "CreateTensorWithDataAsOrtValue",
+        cpu,
+        ctypes.c_void_p(given.ctypes.data),
+        size(given.nbytes),
+        ctypes.cast(shape, ctypes.c_void_p),
+        size(2),
+        ctypes.c_int(1),
+    )
+    inputs = (ctypes.c_void_p * 1)(x.value)
+    y = api.get(
+        "Run",
+        session,
+        run_options,
+        texts(b"x"),
+        ctypes.cast(inputs, ctypes.c_void_p),
+        size(1),
+        texts(b"y"),
+        size(1),
+    )
+    shown = api.get("GetTensorTypeAndShape", y)
+    assert described(api, shown)[:2] == (1, [3, 2])
+    api.free("ReleaseTensorTypeAndShapeInfo", shown)
+    data = api.get("GetTensorMutableData", y)
+    result = np.ctypeslib.as_array(ctypes.cast(data, ctypes.POINTER(ctypes.c_float)), (3, 2))
+    assert result.tolist() == (given + np.float32([10, 20])).tolist()
+    for value in (x, y):
+        api.free("ReleaseValue", value)
+    api.free("ReleaseSession", session)
+    assert api.called == set(FUNCTIONS)
+
+
+def described(api, info):
+    """Return the element type, the shape and the names of the axes of a tensor."""
+    axes = api.get("GetDimensionsCount", info, kind=ctypes.c_size_t).value
+    shape, names = (ctypes.c_int64 * axes)(), (ctypes.c_char_p * axes)()
+    api.do("GetDimensions", info, ctypes.cast(shape, ctypes.c_void_p), size(axes))
+    api.do("GetSymbolicDimensions", info, ctypes.cast(names, ctypes.c_void_p), size(axes))
+    kind = api.get("GetTensorElementType", info, kind=ctypes.c_int).value
+    return kind, list(shape), [name.decode() for name in names]
