@@ -38,7 +38,7 @@ extern const Passes kAvx2Passes;
 extern const Passes kNeonPasses;
 #endif
 
-// The fastest version that this processor runs, or the one that the environment variable HAMI_IMAGE_PASSES names.
+// The fastest version that this processor runs; the environment variable HAMI_IMAGE_PASSES can name another one.
 const Passes& passes();
 
 }  // namespace hami_image

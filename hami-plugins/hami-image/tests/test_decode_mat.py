@@ -278,7 +278,7 @@ def test_the_height_of_a_bmp_may_be_negative(run, encode, image):
 
 
 def test_an_image_larger_than_its_header_says_is_refused(run, encode, monkeypatch):
-    monkeypatch.setattr("hami_image.decode_mat.read_header", lambda data: ImageHeader("JPEG", (5, 5)))
+    monkeypatch.setattr("hami_image.decode_mat.read_header", lambda *_: ImageHeader("JPEG", (5, 5)))
     assert refused(run, encode(".jpg"), max_pixels=25) == (
         "DecodeMat: the decoded JPEG image is 40 x 30, but its header says 5 x 5; "
         "the file is damaged or was made to bypass max_pixels"

@@ -11,13 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hami_image._box_file import transformed
+from hami_image._file_copies import (
+    EndsEarlyError,
+    complete_jpeg,
+    decode_deep_png,
+    png_without_animation,
+    tiff_with_stored_pixels,
+    webp_first_image,
+)
 from hami_image._image_backend import ImageBackend
 from hami_image._image_header import FORMATS, ImageHeader, read_header
 from hami_image._inputs import data_of
-from hami_image._jpeg_file import data_to_decode
-from hami_image._png_file import decode_deep, without_animation
-from hami_image._tiff_file import with_stored_pixels
-from hami_image._webp_file import without_animation as first_webp_image
 
 _FLAGS = {"bgr": cv2.IMREAD_COLOR_BGR, "rgb": cv2.IMREAD_COLOR_RGB, "gray": cv2.IMREAD_GRAYSCALE}
 
@@ -67,7 +71,7 @@ class DecodeMat(ImageBackend):
             image = self._decode(encoded, flags, header)
         except cv2.error as error:
             raise _decode_error(header, encoded, error) from error
-        except (struct.error, IndexError, OverflowError):  # the file ends early, or names a place outside of it
+        except (EndsEarlyError, struct.error):  # the second: it names a place outside of it
             raise _decode_error(header, encoded) from None
         if image is None:
             raise _decode_error(header, encoded)
@@ -85,19 +89,22 @@ class DecodeMat(ImageBackend):
     def _decode(self, encoded: memoryview, flags: int, header: ImageHeader) -> NDArray[Any] | None:
         """Decode a file, but only if it is complete. Few files need memory for more than two images."""
         complete: bytes | memoryview = encoded
-        if header.format == "JPEG":
+        file = header.file
+        if file is None:
+            pass
+        elif header.format == "JPEG":
             try:
-                complete = data_to_decode(encoded, self.max_scans)
+                complete = complete_jpeg(encoded, file, self.max_scans)
             except ValueError as error:
                 raise _decode_error(header, encoded, reason=str(error)) from None
         elif header.format == "PNG":
-            complete = without_animation(encoded)
-            if flags == cv2.IMREAD_UNCHANGED and header.is_deep and header.size:
-                return decode_deep(np.frombuffer(complete, np.uint8), header.size)
+            complete = png_without_animation(encoded, file)
+            if flags == cv2.IMREAD_UNCHANGED and file.is_deep:
+                return decode_deep_png(np.frombuffer(complete, np.uint8), file)
         elif header.format == "TIFF":
-            complete = with_stored_pixels(encoded, turn=self.exif)
-        elif header.format == "WebP":
-            first = memoryview(first_webp_image(encoded))
+            complete = tiff_with_stored_pixels(encoded, file, turn=self.exif)
+        elif file.image_end:  # of a WebP animation
+            first = memoryview(webp_first_image(encoded, file))
             inner = read_header(first)
             if inner and inner.size == header.size:  # else the image may be larger than max_pixels
                 complete = first
@@ -107,7 +114,7 @@ class DecodeMat(ImageBackend):
         """Return the header of a file that may be decoded. Raises RequestError for all other files."""
         if not encoded.nbytes:
             raise hami.RequestError('DecodeMat: "data" is empty (0 bytes); give the bytes of an image file')
-        header = read_header(encoded)
+        header = read_header(encoded, self.max_scans)
         if header is None:
             raise hami.RequestError(
                 f'DecodeMat: "data" is not an image file: {encoded.nbytes} bytes that start with '
