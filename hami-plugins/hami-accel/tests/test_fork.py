@@ -15,6 +15,9 @@ from conftest import x
 from hami_accel import AccelModel, ModelClosed
 from hami_accel.sim import SimDevice, SimModel
 
+# Python 3.12 warns of each fork of a process with threads, which is what these tests do.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
 CALLS = {
     "start": lambda model, ticket: model.start(x()),
     "infer": lambda model, ticket: model.infer(x()),
