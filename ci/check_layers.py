@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prove that dependencies only point down: C++ layers, public headers, floors of the Python package, plugins.
+"""Prove that dependencies only point down: C++ rooms, public headers, floors of the Python package, plugins.
 
 Usage: ci/check_layers.py [ROOT]. Prints one line per arrow that points up, and exits 1 if there is any
 """
@@ -13,22 +13,26 @@ from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-# The rooms of the core, lowest first: a room depends on rooms in earlier lines. Rooms in one line are siblings, which
-# do not know each other. `bind` connects the core to a program: Python in hami-core/python/bind, C in hami-core/embed.
-LAYERS = (
-    ("base",),
-    ("value",),
-    ("sync",),
-    ("observe",),
-    ("lang",),
-    ("request",),
-    ("backend",),
-    ("registry",),
-    ("container", "schedule", "plugin"),
-    ("pipe",),
-    ("bind",),
-)
-LEVELS = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
+# The rooms of the core, lowest first, and those that each of them uses. A room uses another one by its facade, which
+# brings the facades that its declarations need: `sync` brings `value` and `base`, so that these are listed once.
+# `bind` connects the core to a program: Python in hami-core/python/bind, C in hami-core/embed.
+ARROWS = {
+    "base": (),
+    "value": ("base",),
+    "sync": ("value",),
+    "observe": ("base",),
+    "lang": ("value",),
+    "request": ("sync", "observe"),
+    "backend": ("observe", "lang", "request"),
+    "registry": ("lang", "backend"),
+    "container": ("request", "backend", "registry"),
+    "schedule": ("observe", "lang", "request", "backend", "registry"),
+    "plugin": ("lang", "request", "backend", "registry"),
+    "telemetry": ("sync", "observe"),
+    "pipe": ("observe", "lang", "request", "backend", "registry", "container", "schedule"),
+}
+ROOMS = (*ARROWS, "bind")
+FACADE = "api.hpp"
 # The floors of the package `hami`, lowest first: a module imports from its own floor and from lower ones. The longest
 # name that a module begins with decides. Public modules and commands, which have no line, are above all others.
 FLOORS = (
@@ -59,27 +63,42 @@ def includes(path: Path, pattern: re.Pattern[str]) -> Iterator[tuple[int, str]]:
         yield text.count("\n", 0, match.start(1)) + 1, match.group(1)
 
 
-def core_violations(root: Path) -> Iterator[str]:
-    """Each include of the core names its room, and that room is lower than its own."""
-    source = root / "hami-core" / "src"
-    folders = [(path.name, path) for path in sorted(source.glob("*")) if path.is_dir()]
+def core_files(root: Path) -> Iterator[tuple[str, Path]]:
+    """Return each C++ file of the core with its room."""
+    folders = [(path.name, path) for path in sorted((root / "hami-core" / "src").glob("*")) if path.is_dir()]
     folders += [("bind", root / "hami-core" / "python" / "bind"), ("bind", root / "hami-core" / "embed")]
-    for room, folder in folders:
-        if room not in LEVELS:
-            yield f"{folder.relative_to(root)}: unknown room; the rooms are {', '.join(LEVELS)}"
+    yield from ((room, path) for room, folder in folders for path in cpp_files(folder))
+
+
+def core_violations(root: Path) -> Iterator[str]:
+    """Each include of the core names its room, or the facade of a room that its own one may use."""
+    source = root / "hami-core" / "src"
+    for room, path in core_files(root):
+        if room not in ROOMS:
+            yield f"{path.parent.relative_to(root)}: unknown room; the rooms are {', '.join(ROOMS)}"
             continue
-        for path in cpp_files(folder):
-            for line, target in includes(path, QUOTED_INCLUDE):
-                where = f"{path.relative_to(root)}:{line}"
-                other = target.partition("/")[0]
-                if other in ("hami", room) or (room == "bind" and (path.parent / target).is_file()):
-                    continue
-                if other not in LEVELS or other == "bind" or not (source / target).is_file():
-                    yield f'{where}: "{target}" is not a file of a room; write #include "room/file.hpp"'
-                elif LEVELS[other] > LEVELS[room]:
-                    yield f'{where}: room {room} includes "{target}" of room {other}, which is above it'
-                elif LEVELS[other] == LEVELS[room]:
-                    yield f'{where}: room {room} includes "{target}" of room {other}, which is its sibling'
+        may_use = ARROWS.get(room, tuple(ARROWS))
+        for line, target in includes(path, QUOTED_INCLUDE):
+            where = f"{path.relative_to(root)}:{line}"
+            other, _, file = target.partition("/")
+            if other in ("hami", room) or (room == "bind" and (path.parent / target).is_file()):
+                continue
+            if other not in ARROWS or not (source / target).is_file():
+                yield f'{where}: "{target}" is not a file of a room; write #include "room/file.hpp"'
+            elif other not in may_use:
+                yield f'{where}: room {room} includes "{target}"; it may use {", ".join(may_use) or "no other room"}'
+            elif file != FACADE:
+                yield f'{where}: room {room} includes "{target}"; other rooms include only "{other}/{FACADE}"'
+
+
+def arrows(root: Path) -> set[tuple[str, str]]:
+    """Return the pairs of rooms of which the first includes the second."""
+    found = {
+        (room, target.partition("/")[0])
+        for room, path in core_files(root)
+        for _, target in includes(path, QUOTED_INCLUDE)
+    }
+    return {(room, other) for room, other in found if room in ARROWS and other in ARROWS and room != other}
 
 
 def header_violations(root: Path) -> Iterator[str]:
@@ -203,7 +222,7 @@ def plugin_violations(root: Path) -> Iterator[str]:
             yield from library_violations(root, path, own, declared)
         for path in cpp_files(folder):
             for line, target in includes(path, ANY_INCLUDE):
-                if target.partition("/")[0] in LEVELS or "hami-core" in target:
+                if target.partition("/")[0] in ROOMS or "hami-core" in target:
                     yield f'{path.relative_to(root)}:{line}: a plugin includes "{target}"; only <hami/…> is public'
 
 

@@ -1,13 +1,9 @@
 // Implements hami/embed.h: pipes for C and C++ programs without Python.
-#include "plugin/abi.hpp"  // before hami/embed.h, which includes hami/abi.h
+#include "plugin/api.hpp"  // before hami/embed.h, which includes hami/abi.h
 
 #include "hami/embed.h"
-#include "pipe/pipe_state.hpp"
-#include "plugin/handles.hpp"
-#include "plugin/host_table.hpp"
-#include "plugin/library.hpp"
-#include "registry/registry.hpp"
-#include "value/visible.hpp"
+#include "pipe/api.hpp"
+#include "registry/api.hpp"
 
 struct hami_pipe {
   std::shared_ptr<hami::PipeState> state;

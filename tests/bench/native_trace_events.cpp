@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "observe/trace.hpp"
+#include "telemetry/trace_recorder.hpp"
 
 using namespace hami;
 

@@ -22,15 +22,23 @@ def test_this_repository_passes() -> None:
     assert check_layers.violations(ROOT) == []
 
 
+def test_every_arrow_of_the_list_is_used_and_points_down() -> None:
+    listed = {(room, other) for room, others in check_layers.ARROWS.items() for other in others}
+    assert check_layers.arrows(ROOT) == listed
+    order = list(check_layers.ARROWS)
+    assert [(room, other) for room, other in listed if order.index(other) >= order.index(room)] == []
+
+
 def test_dependencies_that_point_down_pass(tmp_path: Path) -> None:
     write(
         tmp_path,
         {
-            "hami-core/src/base/value.hpp": "#include <string>\n",
-            "hami-core/src/pipe/pipe.cpp": '#include "base/value.hpp"\n#include "hami/abi.h"\n',
-            "hami-core/python/bind/module.cpp": '#include "pipe/pipe.hpp"\n#include "gil.hpp"\n',
+            "hami-core/src/lang/api.hpp": '#include "lang/tree.hpp"\n',
+            "hami-core/src/lang/tree.hpp": "#include <string>\n",
+            "hami-core/src/pipe/api.hpp": "",
+            "hami-core/src/pipe/pipe.cpp": '#include "lang/api.hpp"\n#include "pipe/api.hpp"\n#include "hami/abi.h"\n',
+            "hami-core/python/bind/module.cpp": '#include "pipe/api.hpp"\n#include "gil.hpp"\n',
             "hami-core/python/bind/gil.hpp": "",
-            "hami-core/src/pipe/pipe.hpp": "",
             "hami-core/python/hami/__init__.py": "from hami._runtime.pipe import Pipe\n",
             "hami-core/python/hami/_runtime/pipe.py": "from hami import _core\nfrom hami.observe.load import load\n",
             "hami-core/python/hami/_runtime/spans.py": "from hami._runtime.pipe import Pipe\n",
@@ -50,8 +58,8 @@ def test_dependencies_that_point_down_pass(tmp_path: Path) -> None:
     [
         (
             "hami-core/src/base/up.cpp",
-            '// first\n#include "pipe/pipe.hpp"\n',
-            'hami-core/src/base/up.cpp:2: room base includes "pipe/pipe.hpp" of room pipe, which is above it',
+            '// first\n#include "pipe/api.hpp"\n',
+            'hami-core/src/base/up.cpp:2: room base includes "pipe/api.hpp"; it may use no other room',
         ),
         (
             "hami-core/src/pipe/near.cpp",
@@ -62,13 +70,19 @@ def test_dependencies_that_point_down_pass(tmp_path: Path) -> None:
             "hami-core/src/extra/x.cpp",
             "",
             "hami-core/src/extra: unknown room; the rooms are base, value, sync, observe, lang, request, backend, "
-            "registry, container, schedule, plugin, pipe, bind",
+            "registry, container, schedule, plugin, telemetry, pipe, bind",
         ),
         (
-            "hami-core/src/schedule/sibling.cpp",
+            "hami-core/src/container/sibling.cpp",
+            '#include "plugin/api.hpp"\n',
+            'hami-core/src/container/sibling.cpp:1: room container includes "plugin/api.hpp"; '
+            "it may use request, backend, registry",
+        ),
+        (
+            "hami-core/python/bind/inside.cpp",
             '#include "plugin/host.hpp"\n',
-            'hami-core/src/schedule/sibling.cpp:1: room schedule includes "plugin/host.hpp" of room plugin, '
-            "which is its sibling",
+            'hami-core/python/bind/inside.cpp:1: room bind includes "plugin/host.hpp"; '
+            'other rooms include only "plugin/api.hpp"',
         ),
         (
             "hami-core/include/hami/backend.hpp",
@@ -134,7 +148,8 @@ def test_dependency_that_does_not_point_down_is_found(tmp_path: Path, file: str,
     write(
         tmp_path,
         {
-            "hami-core/src/pipe/pipe.hpp": "",
+            "hami-core/src/pipe/api.hpp": "",
+            "hami-core/src/plugin/api.hpp": "",
             "hami-core/src/plugin/host.hpp": "",
             "hami-core/python/hami/_runtime/pipe.py": "from hami._runtime.at_exit import close_at_exit\n",
             "hami-core/python/hami/_runtime/at_exit.py": "",

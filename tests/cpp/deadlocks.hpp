@@ -70,7 +70,7 @@ class Nodes {
   std::unique_ptr<TestPipe> pipe;
 };
 
-inline void check_deadlock(const Outcome& refused, const std::string& path) {
+inline void check_deadlock(const CallResult& refused, const std::string& path) {
   CHECK(refused.code == ErrorCode::kReentrantCall);
   CHECK_EQ(refused.message, "nested calls would deadlock: " + path +
                                 "; every instance of these nodes waits for the next one; give a node more instances "
@@ -81,7 +81,7 @@ inline void check_deadlock(const Outcome& refused, const std::string& path) {
 inline void check_one_refused(std::vector<TestPipe::Pending>& pending) {
   int refused = 0;
   for (TestPipe::Pending& one : pending) {
-    const Outcome ended = one.wait();
+    const CallResult ended = one.wait();
     if (!ended.good) CHECK(ended.code == ErrorCode::kReentrantCall);
     refused += !ended.good;
   }

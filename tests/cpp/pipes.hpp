@@ -18,7 +18,7 @@
 
 #include "backend/init.hpp"
 #include "pipe/pipe_state.hpp"
-#include "registry/registry.hpp"
+#include "registry/api.hpp"
 
 namespace hami::testing {
 
@@ -147,7 +147,7 @@ inline Dict request_of(Value data) {
 }
 
 // What became of a request.
-struct Outcome {
+struct CallResult {
   bool good = false;
   ErrorCode code = ErrorCode::kInternal;
   std::string message;
@@ -161,8 +161,8 @@ struct Outcome {
   std::int64_t number() const { return result().kind() == Kind::kInt ? result().as_int() : -1; }
 };
 
-inline Outcome outcome(const Call& call, std::size_t index = 0) {
-  Outcome made;
+inline CallResult outcome(const Call& call, std::size_t index = 0) {
+  CallResult made;
   if (const Error* error = call.error(index)) {
     made.code = error->code();
     made.message = error->message();
@@ -192,16 +192,16 @@ class TestPipe {
   PipeState& operator*() const { return *state_; }
   PipeState* operator->() const { return state_.get(); }
 
-  Outcome call(Dict dict) {
+  CallResult call(Dict dict) {
     std::vector<Dict> dicts;
     dicts.push_back(std::move(dict));
     return outcome(*state_->run(std::move(dicts), kNever));
   }
-  Outcome call(Value data) { return call(request_of(std::move(data))); }
+  CallResult call(Value data) { return call(request_of(std::move(data))); }
 
-  std::vector<Outcome> call_many(std::vector<Dict> dicts) {
+  std::vector<CallResult> call_many(std::vector<Dict> dicts) {
     const Ref<Call> call = state_->run(std::move(dicts), kNever);
-    std::vector<Outcome> outcomes;
+    std::vector<CallResult> outcomes;
     for (std::size_t i = 0; i < call->size(); ++i) outcomes.push_back(outcome(*call, i));
     return outcomes;
   }
@@ -210,7 +210,7 @@ class TestPipe {
   struct Pending {
     std::shared_ptr<Latch> done = std::make_shared<Latch>();
     Ref<Call> call;
-    Outcome wait() {
+    CallResult wait() {
       done->wait_for(1);
       return outcome(*call);
     }

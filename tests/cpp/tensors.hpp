@@ -8,7 +8,7 @@
 
 #include "hami/elements.hpp"
 #include "plugin/library.hpp"
-#include "registry/registry.hpp"
+#include "registry/api.hpp"
 #include "value/error.hpp"
 #include "value/tensor.hpp"
 

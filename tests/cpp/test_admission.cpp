@@ -159,7 +159,7 @@ TEST_CASE("a request that cannot end in time fails at once, never runs, and coun
   for (std::size_t run = 0; run <= policy::kKnown; ++run) CHECK(pipe.call(Value(0)).good);
   Dict late = request_of(Value(1));
   late.enter("timeout", text("25ms"));
-  const Outcome refused = pipe.call(std::move(late));
+  const CallResult refused = pipe.call(std::move(late));
   CHECK(refused.code == ErrorCode::kDeadlineExceeded);
   CHECK_NE(refused.message.find("node \"n\" cannot end this request in time: it takes at least "), std::string::npos);
   CHECK_NE(refused.message.find(" are left (admission = \"deadline\")"), std::string::npos);

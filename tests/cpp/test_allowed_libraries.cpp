@@ -1,5 +1,5 @@
 // Files with native code that a configuration names: allowed ones only, however they are written.
-#include "lang/allowed_libraries.hpp"
+#include "lang/paths.hpp"
 
 #include <unistd.h>
 

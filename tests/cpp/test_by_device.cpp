@@ -2,7 +2,7 @@
 #include <atomic>
 
 #include "pipes.hpp"
-#include "registry/by_device.hpp"
+#include "registry/api.hpp"
 #include "tensors.hpp"
 
 using namespace hami;
@@ -86,7 +86,7 @@ TEST_CASE("a device that nothing serves is an error of the request") {
     Elsewhere() : OpaqueObject("test.device") {}
     DLDevice device() const override { return {kDLMetal, 0}; }
   };
-  const Outcome outcome = pipe.call(Value::adopt(new Elsewhere));
+  const CallResult outcome = pipe.call(Value::adopt(new Elsewhere));
   CHECK(outcome.message == "Where cannot take data on metal:0: no plugin serves metal");
   CHECK(outcome.code == ErrorCode::kDataType);
 }

@@ -23,12 +23,12 @@ TEST_CASE("a backend that calls its own busy node gets an error, not a deadlock"
     TestPipe pipe(std::move(keys));
     state = pipe->shared_from_this();
     depth = 0;
-    const Outcome made = pipe.call(Value(1));
+    const CallResult made = pipe.call(Value(1));
     pipe.close();
     state = nullptr;
     return made;
   };
-  const Outcome single = call({});
+  const CallResult single = call({});
   CHECK(single.code == ErrorCode::kReentrantCall);
   CHECK_EQ(
       single.message,
@@ -72,7 +72,7 @@ TEST_CASE("two nodes that call each other get an error, not a deadlock, on any c
       state = pipe->shared_from_this();
       Dict dict = request_of(Value(1));
       dict.enter("node_name", Value("a"));
-      const Outcome made = pipe.call(std::move(dict));
+      const CallResult made = pipe.call(std::move(dict));
       CHECK(made.code == ErrorCode::kReentrantCall);
       CHECK_EQ(made.message.substr(0, made.message.find("; every")), "nested calls would deadlock: a -> b -> a");
       state = nullptr;
@@ -164,7 +164,7 @@ TEST_CASE("what a backend asks of a pipe has no more time than those for whom it
       std::vector<Dict> dicts = requests_of(std::vector<std::int64_t>(deadlines.size(), 1));
       for (std::size_t i = 0; i < deadlines.size(); ++i)
         if (deadlines[i]) dicts[i].enter("deadline", Value(*deadlines[i]));
-      for (const Outcome& made : outer.call_many(std::move(dicts))) CHECK(made.good);
+      for (const CallResult& made : outer.call_many(std::move(dicts))) CHECK(made.good);
       return inner.load();
     };
     constexpr double kLate = 1e8, kLater = 2e8;  // seconds

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "lang/parse.hpp"
+#include "lang/expression.hpp"
 #include "value/visible.hpp"
 
 using namespace hami;

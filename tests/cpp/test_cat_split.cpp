@@ -81,9 +81,9 @@ struct Trio {
 
 constexpr const char* kTrio = "CatSplit[TestGather,TestDouble,TestScatter]";
 
-std::string told(const std::vector<Outcome>& outcomes) {
+std::string told(const std::vector<CallResult>& outcomes) {
   std::string text;
-  for (const Outcome& made : outcomes)
+  for (const CallResult& made : outcomes)
     text += (text.empty() ? "" : ", ") + (made.good ? std::to_string(made.number()) : made.message);
   return text;
 }
@@ -127,7 +127,7 @@ TEST_CASE("a failure of the gathered batch fails all of it, and each request is 
   CHECK(trio.gathered == std::vector<std::size_t>{3, 1, 1, 1});
   TestPipe strict({{"backend", kTrio}, {"min", 1}, {"on_batch_error", "fail"}});
   CHECK_EQ(told(strict.call_many(requests_of({1, 99, 3}))), "no 99, no 99, no 99");
-  const std::vector<Outcome> silent = strict.call_many(requests_of({55, 1}));
+  const std::vector<CallResult> silent = strict.call_many(requests_of({55, 1}));
   CHECK_EQ(told(silent), "TestDouble left no `result`, TestDouble left no `result`");
   CHECK(silent[1].code == ErrorCode::kNoResult);
 }
@@ -159,7 +159,7 @@ TEST_CASE("With lends its second item to the first; its range is what both take"
 
 namespace {
 
-const Event& event_of(const Outcome& made) { return *static_cast<const Event*>(made.dict.find("reply")->object()); }
+const Event& event_of(const CallResult& made) { return *static_cast<const Event*>(made.dict.find("reply")->object()); }
 
 PipeConfig reposting(const char* target) {
   PipeConfig config;
@@ -183,7 +183,7 @@ TEST_CASE("a reposted copy has the keys of the request and an outcome of its own
   std::vector<Dict> dicts = requests_of({1, 13, 14});
   for (Dict& dict : dicts) dict.enter("more", Value(100));
   dicts.emplace_back();  // has no `data`: fails, and nothing is posted for it
-  const std::vector<Outcome> outcomes = pipe.call_many(std::move(dicts));
+  const std::vector<CallResult> outcomes = pipe.call_many(std::move(dicts));
   CHECK_EQ(told(outcomes), "1, 13, 14, the request has no `data`");
   for (std::size_t i = 0; i < 3; ++i) {
     event_of(outcomes[i]).wait();
@@ -199,7 +199,7 @@ TEST_CASE("a reposted copy has the keys of the request and an outcome of its own
 TEST_CASE("a request that reposts does not wait for the copy") {
   const Gated gated("TestGated");
   TestPipe pipe(reposting("TestGated"));
-  const Outcome made = pipe.call(Value(1));
+  const CallResult made = pipe.call(Value(1));
   CHECK_EQ(made.number(), 1);
   gated.gate->arrived.wait_for(1);
   CHECK_FALSE(event_of(made).done());
@@ -216,7 +216,7 @@ TEST_CASE("a reposted copy has the deadline of its request") {
   for (const bool hurried : {false, true}) {
     Dict dict = request_of(Value(1));
     if (hurried) dict.enter("timeout", Value("1h"));
-    const Outcome made = pipe.call(std::move(dict));
+    const CallResult made = pipe.call(std::move(dict));
     event_of(made).wait();
     CHECK_EQ(event_of(made).value().as_bool(), hurried);
   }
@@ -228,10 +228,10 @@ TEST_CASE("a copy that is refused says so in its event") {
   config.nodes[1].keys.emplace_back("max_queue_size", 1);
   config.nodes[1].keys.emplace_back("on_full", "reject");
   TestPipe pipe(config);
-  const Outcome running = pipe.call(Value(1));
+  const CallResult running = pipe.call(Value(1));
   gated.gate->arrived.wait_for(1);
-  const Outcome waiting = pipe.call(Value(2));
-  const Outcome refused = pipe.call(Value(3));
+  const CallResult waiting = pipe.call(Value(2));
+  const CallResult refused = pipe.call(Value(3));
   event_of(refused).wait();
   CHECK(event_of(refused).error()->code() == ErrorCode::kQueueFull);
   CHECK_EQ(refused.number(), 3);

@@ -90,7 +90,7 @@ TEST_CASE("result becomes data between two steps, and a request without result s
     add(batch, 1);
   });
   TestPipe pipe({{"backend", "S[TestAddOne,TestOnlyOdd,TestSees]"}, {"max", 8}});
-  const std::vector<Outcome> outcomes = pipe.call_many(requests_of({0, 1, 2}));
+  const std::vector<CallResult> outcomes = pipe.call_many(requests_of({0, 1, 2}));
   CHECK_EQ(outcomes[0].number(), 11);
   CHECK(outcomes[1].code == ErrorCode::kNoResult);
   CHECK_EQ(outcomes[1].message, "TestOnlyOdd left no `result`");
@@ -112,7 +112,7 @@ TEST_CASE("an (or) step runs only for requests without a result or an error") {
   });
   define_add_one();
   TestPipe pipe({{"backend", "S[TestThirds,(or)TestSees,(or)TestSees,TestAddOne]"}, {"max", 8}});
-  const std::vector<Outcome> outcomes = pipe.call_many(requests_of({3, 4, 5}));
+  const std::vector<CallResult> outcomes = pipe.call_many(requests_of({3, 4, 5}));
   CHECK_EQ(outcomes[0].number(), 1001);
   CHECK_EQ(outcomes[1].message, "a first");
   CHECK_EQ(outcomes[2].number(), 7);
@@ -131,7 +131,7 @@ TEST_CASE("a step with max 1 runs requests one by one, and fails only the reques
     add(batch, 10);
   }, {{}, {1, 4}, ""});
   TestPipe pipe({{"backend", "S[TestOne,TestMany]"}});
-  const std::vector<Outcome> outcomes = pipe.call_many(requests_of({1, 2, 3}));
+  const std::vector<CallResult> outcomes = pipe.call_many(requests_of({1, 2, 3}));
   CHECK_EQ(outcomes[0].number(), 11);
   CHECK_EQ(outcomes[1].message, "no 2");
   CHECK_EQ(outcomes[2].number(), 13);
@@ -162,7 +162,7 @@ TEST_CASE("each element of a list runs as a request of its own") {
   TestPipe pipe({{"backend", "FanOut[TestAddOne]"}});
   CHECK(numbers_of(pipe.call(numbers({1, 2, 3})).result()) == std::vector<std::int64_t>{2, 3, 4});
   CHECK(numbers_of(pipe.call(numbers({})).result()).empty());
-  const Outcome wrong = pipe.call(Value(1));
+  const CallResult wrong = pipe.call(Value(1));
   CHECK(wrong.code == ErrorCode::kDataType);
   CHECK_EQ(wrong.message, "FanOut takes a list in `data`, got int");
   CHECK_EQ(pipe.call(Dict()).message, "the request has no `data`; FanOut takes a list");
@@ -185,17 +185,17 @@ TEST_CASE("an element that fails is the error of the request, with its index") {
     }
   });
   TestPipe pipe({{"backend", "FanOut[TestPositive]"}, {"max", 8}});
-  const Outcome made = pipe.call(numbers({1, -1, 2}));
+  const CallResult made = pipe.call(numbers({1, -1, 2}));
   CHECK_EQ(made.message, "negative");
   CHECK(made.notes == std::vector<std::string>{"element 1 of 3", "node \"n\""});
-  const Outcome none = pipe.call(numbers({1, 0}));
+  const CallResult none = pipe.call(numbers({1, 0}));
   CHECK(none.code == ErrorCode::kNoResult);
   CHECK_EQ(none.message, "an element of the list has no `result`");
   // Another request of the same batch succeeds.
   std::vector<Dict> dicts;
   dicts.push_back(request_of(numbers({-1})));
   dicts.push_back(request_of(numbers({1, 2})));
-  const std::vector<Outcome> outcomes = pipe.call_many(std::move(dicts));
+  const std::vector<CallResult> outcomes = pipe.call_many(std::move(dicts));
   CHECK_FALSE(outcomes[0].good);
   CHECK(numbers_of(outcomes[1].result()) == std::vector<std::int64_t>{1, 2});
 }
@@ -287,7 +287,7 @@ TEST_CASE("a node may call an instance of a node that is built later") {
     config.nodes = {{"first", {{"backend", one.caller}}}, {"later", {{"backend", "TestAddOne"}}}};
     config.dag_entrypoint = "Forward[node.first]";
     TestPipe pipe(config);
-    for (const Outcome& made : pipe.call_many(requests_of({1, 1}))) CHECK_EQ(made.number(), one.answer);
+    for (const CallResult& made : pipe.call_many(requests_of({1, 1}))) CHECK_EQ(made.number(), one.answer);
   }
 }
 

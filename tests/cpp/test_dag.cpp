@@ -49,7 +49,7 @@ TEST_CASE("a request goes from node to node, from the one it names") {
                        {"c", {{"backend", "TestAddOne"}}}}));
   Dict dict = request_of(Value(1));
   dict.enter("kept", Value("k"));
-  const Outcome made = pipe.call(std::move(dict));
+  const CallResult made = pipe.call(std::move(dict));
   CHECK_EQ(made.number(), 21);
   CHECK_EQ(made.dict.find("data")->as_int(), 1);
   CHECK_EQ(made.dict.find("kept")->as_text(), "k");
@@ -63,7 +63,7 @@ TEST_CASE("a request goes from node to node, from the one it names") {
   wrong.enter("node_name", Value(1));
   CHECK_EQ(pipe.call(std::move(wrong)).message, "node_name must be a str, got int");
   // Batches stay batches between nodes.
-  std::vector<Outcome> many = pipe.call_many(requests_of({1, 2, 3}));
+  std::vector<CallResult> many = pipe.call_many(requests_of({1, 2, 3}));
   for (std::size_t i = 0; i < 3; ++i) CHECK_EQ(many[i].number(), 10 * (static_cast<int>(i) + 2) + 1);
 }
 
@@ -123,7 +123,7 @@ TEST_CASE("a key that a map needs and no node has set fails the request") {
   define_steps();
   TestPipe pipe(graph({{"a", {{"backend", "TestAddOne"}, {"next", "b"}}},
                        {"b", {{"backend", "TestAddOne"}, {"map", "a[boxes:data]"}}}}));
-  const Outcome made = pipe.call(Value(1));
+  const CallResult made = pipe.call(Value(1));
   CHECK(made.code == ErrorCode::kRequest);
   CHECK_EQ(made.message, "map of node \"b\": node \"a\" left no `boxes`");
 }
@@ -133,7 +133,7 @@ TEST_CASE("several last nodes give a dict by name") {
   TestPipe pipe(graph({{"a", {{"backend", "TestAddOne"}, {"next", "b,c"}}},
                        {"b", {{"backend", "TestTimesTen"}}},
                        {"c", {{"backend", "TestAddOne"}}}}));
-  const Outcome made = pipe.call(Value(1));
+  const CallResult made = pipe.call(Value(1));
   REQUIRE(made.result().kind() == Kind::kDict);
   std::string text;
   for (const auto& [name, value] : static_cast<const MapObject*>(made.result().object())->entries())
@@ -162,7 +162,7 @@ TEST_CASE("a node that leaves no result fails the request by name") {
   define_steps();
   define("TestSilent", [](Batch, const Params&) {});
   TestPipe pipe(graph({{"a", {{"backend", "TestSilent"}, {"next", "b"}}}, {"b", {{"backend", "TestAddOne"}}}}));
-  const Outcome made = pipe.call(Value(1));
+  const CallResult made = pipe.call(Value(1));
   CHECK(made.code == ErrorCode::kNoResult);
   CHECK_EQ(made.message, "node \"a\" left no `result`");
 }
@@ -184,7 +184,7 @@ TEST_CASE("the first error wins, later ones are notes, and nothing further is st
   CHECK_EQ(pipe->stats().at("left").failed.load(), 1u);
   CHECK_EQ(pending.done->count(), 0u);  // it has its outcome when all its branches are back
   gate.open();
-  const Outcome made = pending.wait();
+  const CallResult made = pending.wait();
   CHECK_EQ(made.message, "left");
   CHECK(made.notes == std::vector<std::string>{"backend TestFailsLeft", "node \"left\"", "also failed: right"});
   CHECK_EQ(pipe->stats().at("join").submitted.load(), 0u);
@@ -206,7 +206,7 @@ TEST_CASE("a start node from which a later node lacks a source is refused for th
 TEST_CASE("where there are several first nodes a request names its own") {
   define_steps();
   TestPipe pipe(graph({{"a", {{"backend", "TestAddOne"}}}, {"b", {{"backend", "TestTimesTen"}}}}));
-  const Outcome made = pipe.call(Value(1));
+  const CallResult made = pipe.call(Value(1));
   CHECK(made.code == ErrorCode::kRequest);
   CHECK_EQ(made.message, "the pipe has several entry nodes; choose one by the key `node_name`: a, b");
   Dict dict = request_of(Value(1));

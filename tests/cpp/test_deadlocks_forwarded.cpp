@@ -60,7 +60,7 @@ TEST_CASE("a deadlock cycle of backends that forward requests to each other's no
     std::vector<std::thread> callers;
     for (const char* node : {"a", "b"})
       callers.emplace_back([&, node] {
-        const Outcome ended_call = pipe.call(Nodes::to(node, 1));
+        const CallResult ended_call = pipe.call(Nodes::to(node, 1));
         if (ended_call.good)
           CHECK_EQ(ended_call.number(), 21);
         else

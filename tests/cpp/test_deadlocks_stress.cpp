@@ -71,7 +71,7 @@ std::size_t run(unsigned seed, Scenario scenario) {
       for (std::size_t i = 0; i < calls; ++i) {
         const auto number = static_cast<std::int64_t>(random_of_request() % 100'000) * 10 + 3;
         try {
-          const Outcome ended_call =
+          const CallResult ended_call =
               pipe.call(to(name(static_cast<std::int64_t>(random_of_request() % kNodes)), number));
           if (!ended_call.good) throw Error(ended_call.code, ended_call.message);
           ++completed;

@@ -33,9 +33,9 @@ std::vector<Dict> keyed(const std::vector<std::int64_t>& numbers) {
 }
 
 // The results, or the messages of requests that failed.
-std::string outcomes_of(const std::vector<Outcome>& outcomes) {
+std::string outcomes_of(const std::vector<CallResult>& outcomes) {
   std::string text;
-  for (const Outcome& made : outcomes)
+  for (const CallResult& made : outcomes)
     text += (text.empty() ? "" : ", ") + (made.good ? std::to_string(made.number()) : made.message);
   return text;
 }
@@ -113,7 +113,7 @@ TEST_CASE("a filter decides on copies, and a failure of the decision fails only 
   }, {{}, {1, 8}, ""});
   const auto seen = define_adding("TestWith", 100);
   TestPipe pipe({{"backend", "Filter[TestSmall,TestWith]"}, {"max", 8}});
-  const std::vector<Outcome> outcomes = pipe.call_many(requests_of({1, 7, 6, 8, 9, 2}));
+  const std::vector<CallResult> outcomes = pipe.call_many(requests_of({1, 7, 6, 8, 9, 2}));
   CHECK_EQ(outcomes_of(outcomes),
            "101, no 7, 6, TestSmall left no `result`, Filter takes a bool from TestSmall, got int, 102");
   CHECK(outcomes[3].code == ErrorCode::kNoResult);
@@ -138,7 +138,7 @@ TEST_CASE("each request of a batch leaves the loop on its own, a failed one with
     }
   }, {{}, {1, 8}, ""});
   TestPipe pipe({{"backend", "LoopCondition[TestCountsDown]"}, {"max", 8}});
-  const std::vector<Outcome> outcomes = pipe.call_many(requests_of({1, 3, 15, 22, 2}));
+  const std::vector<CallResult> outcomes = pipe.call_many(requests_of({1, 3, 15, 22, 2}));
   CHECK_EQ(outcomes_of(outcomes), "0, 0, fell over 13, the pipeline left no `result`, 0");
   CHECK(outcomes[3].code == ErrorCode::kNoResult);
   CHECK(seen->batches() == Rows{{1, 3, 15, 22, 2}, {2, 14, 21, 1}, {1}});

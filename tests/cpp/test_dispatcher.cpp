@@ -281,7 +281,7 @@ TEST_CASE("fewer items than min fail when their time is up, and are never passed
   const Gated gated("TestGated", {own_thread(), {2, 2}, ""});
   gated.gate->open();
   TestPipe pipe({{"backend", "TestGated"}, {"batching_timeout", "1ms"}});
-  const Outcome alone = pipe.call(Value(1));
+  const CallResult alone = pipe.call(Value(1));
   CHECK(alone.code == ErrorCode::kRequest);
   CHECK_EQ(alone.message, "node \"n\" takes at least 2 items; only 1 arrived within batching_timeout");
   CHECK(pipe.submit_many(requests_of({2, 3})).wait().good);
@@ -307,7 +307,7 @@ TEST_CASE("a full queue rejects where on_full says so") {
   gated.gate->arrived.wait_for(1);
   pending.push_back(pipe.submit(Value(2)));
   pending.push_back(pipe.submit(Value(3)));
-  const Outcome refused = pipe.submit(Value(4)).wait();
+  const CallResult refused = pipe.submit(Value(4)).wait();
   CHECK(refused.code == ErrorCode::kQueueFull);
   CHECK_EQ(refused.message, "node \"n\" has 2 requests queued (max_queue_size = 2)");
   gated.gate->open();
@@ -346,7 +346,7 @@ TEST_CASE("a full queue has no queue delay") {
   Latch done;
   std::thread caller([&] {
     // The last is alone, so it need not wait either.
-    for (const Outcome& one : pipe.call_many(requests_of({1, 2, 3, 4, 5}))) CHECK(one.good);
+    for (const CallResult& one : pipe.call_many(requests_of({1, 2, 3, 4, 5}))) CHECK(one.good);
     done.add();
   });
   done.wait_for(1);
@@ -410,7 +410,7 @@ TEST_CASE("hooks run on each request before it is gathered, and on the gathered 
   TestPipe pipe({{"backend", "TestGated"},
                  {"node_entrypoint",
                   "List[InstancesRegister[Reflect[backend]], Register[InstanceDispatcher[TestHook,TestBatchHook]]]"}});
-  const std::vector<Outcome> outcomes = pipe.call_many(requests_of({1, 2}));
+  const std::vector<CallResult> outcomes = pipe.call_many(requests_of({1, 2}));
   CHECK_EQ(outcomes[0].number(), 111);
   CHECK_EQ(outcomes[1].number(), 112);
   CHECK(first->batches() == Rows{{1}, {2}});

@@ -23,7 +23,7 @@ void picky(Seen& seen, Batch batch, bool final_error) {
 }
 
 struct Run {
-  std::vector<Outcome> outcomes;
+  std::vector<CallResult> outcomes;
   Rows batches;
   std::uint64_t retried = 0;
 };
@@ -56,7 +56,7 @@ TEST_CASE("one bad request does not fail the others of its batch, which are trie
 TEST_CASE("a failed batch fails whole where the node, the class or the error says so") {
   const auto all_fail = [](const Run& run) {
     CHECK(run.batches == Rows{{1, 2, 3}});
-    for (const Outcome& one : run.outcomes) CHECK_EQ(one.message, "a 2 was there");
+    for (const CallResult& one : run.outcomes) CHECK_EQ(one.message, "a 2 was there");
     CHECK_EQ(run.retried, 0u);
   };
   all_fail(run_three({{"on_batch_error", "fail"}}, own_thread()));
@@ -77,7 +77,7 @@ TEST_CASE("a request that its backend failed is not tried again, nor are its nei
     batch[0].fail(Error(ErrorCode::kRequest, "this one"));
   }, {own_thread(), {1, 8}, ""});
   TestPipe pipe({{"backend", "TestFailsOne"}});
-  const std::vector<Outcome> outcomes = pipe.call_many(requests_of({1, 2}));
+  const std::vector<CallResult> outcomes = pipe.call_many(requests_of({1, 2}));
   CHECK_EQ(outcomes[0].message, "this one");
   CHECK_EQ(outcomes[1].number(), 3);
   CHECK(seen->batches() == Rows{{1, 2}});
@@ -90,7 +90,7 @@ TEST_CASE("a request that failed before its batch did keeps its own error") {
     throw Error(ErrorCode::kRequest, "all");
   }, {own_thread(), {1, 8}, ""});
   TestPipe pipe({{"backend", "TestFailsOneThenAll"}});
-  const std::vector<Outcome> outcomes = pipe.call_many(requests_of({1, 2}));
+  const std::vector<CallResult> outcomes = pipe.call_many(requests_of({1, 2}));
   CHECK_EQ(outcomes[0].message, "this one");
   CHECK_EQ(outcomes[1].number(), 3);
 }
@@ -108,7 +108,7 @@ TEST_CASE("anything that a backend throws becomes the outcome, and the node cont
   TestPipe pipe({{"backend", "TestThrows"}});
   CHECK_EQ(pipe.call(Value(1)).message, "an exception that does not derive from std::exception");
   CHECK_EQ(pipe.call(Value(1)).message, "out of memory");
-  const Outcome none = pipe.call(Value(1));
+  const CallResult none = pipe.call(Value(1));
   CHECK(none.code == ErrorCode::kNoResult);
   CHECK_EQ(none.message, "the pipeline left no `result`");
   CHECK_EQ(pipe.call(Value(1)).number(), 2);

@@ -1,5 +1,5 @@
 // The check of a library's file before it is loaded.
-#include "plugin/elf_file.hpp"
+#include "plugin/library.hpp"
 
 #include <elf.h>
 #include <sys/stat.h>
@@ -11,7 +11,6 @@
 #include <fstream>
 #include <iterator>
 
-#include "plugin/library.hpp"
 #include "value/error.hpp"
 
 #include <doctest/doctest.h>

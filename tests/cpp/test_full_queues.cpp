@@ -10,7 +10,7 @@ using namespace hami::testing;
 
 namespace {
 
-void check_refused(const Outcome& refused, const std::string& node, const std::string& path) {
+void check_refused(const CallResult& refused, const std::string& node, const std::string& path) {
   CHECK(refused.code == ErrorCode::kReentrantCall);
   CHECK_EQ(refused.message,
            "waiting for capacity in the queue of node \"" + node + "\" would deadlock: " + path +
@@ -54,7 +54,7 @@ TEST_CASE("a callback that submits to the full queue of its own node is refused 
 TEST_CASE("a callback that calls its own node while its queue is full is refused at once, and the node goes on") {
   const Gated gated("TestGated");
   TestPipe pipe(small("TestGated"));
-  Outcome nested;
+  CallResult nested;
   TestPipe::Pending first = submit_then(*pipe, request_of(Value(1)), [&] { nested = pipe.call(Value(3)); });
   gated.gate->arrived.wait_for(1);
   TestPipe::Pending second = pipe.submit(Value(2));
@@ -193,7 +193,7 @@ TEST_CASE("a callback after a timeout does not wait for capacity, so that other 
   full.add();
   CHECK(timed.wait().code == ErrorCode::kDeadlineExceeded);
   if (by_timer) {
-    const Outcome refused = nested.wait();
+    const CallResult refused = nested.wait();
     CHECK(refused.code == ErrorCode::kReentrantCall);
     CHECK_EQ(
         refused.message,
@@ -215,7 +215,7 @@ TEST_CASE("callbacks and backends that submit to small queues lose nothing") {
     ++started;
     state->start(requests_of({generation}), kNever, InlinePolicy::kNonBlocking,
                  [&submit, &ended, &good, &refused, &other, generation](Call& call) {
-      const Outcome made = outcome(call);
+      const CallResult made = outcome(call);
       ++(made.good ? good : made.code == ErrorCode::kReentrantCall ? refused : other);
       if (generation > 0) submit(generation - 1);
       ended.add();

@@ -9,8 +9,7 @@
 #include <stdexcept>
 #include <tuple>
 
-#include "observe/log.hpp"
-#include "plugin/host_entry.hpp"
+#include "base/log.hpp"
 #include "plugin/host_table.hpp"
 
 using namespace hami;

@@ -259,7 +259,7 @@ TEST_CASE("a lane that is full does not stop the requests of another") {
   CHECK_EQ(pipe.call(prior(2, 253)).message, "node \"n\" has 1 requests queued (max_queue_size = 1)");
   calls.push_back(pipe.submit(prior(3, 254)));
   calls.push_back(pipe.submit(prior(4, 255)));
-  const Outcome refused = pipe.call(prior(5, 255));
+  const CallResult refused = pipe.call(prior(5, 255));
   CHECK(refused.code == ErrorCode::kQueueFull);
   CHECK_EQ(refused.message, "node \"n\" has 1 urgent requests queued (max_queue_size = 1)");
   node.gate.open();

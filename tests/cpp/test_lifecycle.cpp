@@ -6,7 +6,7 @@
 #include <limits>
 #include <thread>
 
-#include "backend/dedicated_thread.hpp"
+#include "backend/thread_modes.hpp"
 #include "pipes.hpp"
 #include "sync/blocking.hpp"
 
@@ -79,7 +79,7 @@ TEST_CASE("time limits of the call, the node and the request: the earliest count
   const auto refused = [&](const char* key, Value value) {
     Dict dict = request_of(Value(1));
     dict.enter(key, std::move(value));
-    const Outcome made = patient.submit(std::move(dict)).wait();
+    const CallResult made = patient.submit(std::move(dict)).wait();
     CHECK(made.code == ErrorCode::kDataType);
     return made.message;
   };
@@ -324,7 +324,7 @@ TEST_CASE("a closing pipe runs what waits for further requests, and fails what i
   TestPipe one({{"backend", "TestPairs"}, {"batching_timeout", "1h"}});
   TestPipe::Pending alone = one.submit(Value(1));
   CHECK(one.close(kNever).empty());
-  const Outcome failed = alone.wait();
+  const CallResult failed = alone.wait();
   CHECK(failed.code == ErrorCode::kPipeClosed);
   CHECK_EQ(failed.message, "node \"n\" takes at least 2 items; only 1 arrived before the pipe was closed");
 }
@@ -527,8 +527,8 @@ TEST_CASE("where the system gives no thread, requests fail and the pipe stays us
   pthread_attr_init(&huge);
   pthread_attr_setstacksize(&huge, std::size_t{1} << 50);
   REQUIRE_EQ(set_defaults(&huge), 0);
-  const Outcome made = pipe.submit(Value(1)).wait();
-  const Outcome timed = pipe.submit(request_of(Value(1)), kHour).wait();
+  const CallResult made = pipe.submit(Value(1)).wait();
+  const CallResult timed = pipe.submit(request_of(Value(1)), kHour).wait();
   REQUIRE_EQ(set_defaults(&before), 0);
   CHECK(made.code == ErrorCode::kOutOfMemory);
   CHECK_EQ(

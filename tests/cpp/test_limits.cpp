@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "lang/parse.hpp"
+#include "lang/expression.hpp"
 #include "pipes.hpp"
-#include "registry/generated.hpp"
+#include "registry/api.hpp"
 
 using namespace hami;
 using namespace hami::testing;

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/log.hpp"
 #include "failing_allocations.hpp"
-#include "observe/log.hpp"
 #include "pipes.hpp"
 #include "plugin/library.hpp"
 #include "sync/event.hpp"
@@ -57,7 +57,7 @@ class Requests {
     if (refused_) may_be(*refused_);
     bool all_good = !refused_;
     for (std::size_t i = 0; !refused_ && i < count_; ++i) {
-      const Outcome one = outcome(*call_, i);
+      const CallResult one = outcome(*call_, i);
       all_good = all_good && one.good;
       if (const Error* error = call_->error(i)) may_be(*error);
     }
@@ -111,7 +111,7 @@ std::size_t with_each_failure(const Make& make, Failing which) {
       failed = FailingAllocations::failed();
     }
     if (!pipe->closed()) {
-      const Outcome next = pipe.call(course.next);
+      const CallResult next = pipe.call(course.next);
       CHECK_EQ(next.message, "");
       if (course.next_result) CHECK_EQ(next.number(), *course.next_result);
     }

@@ -203,9 +203,9 @@ TEST_CASE("with on_full = drop_oldest, the oldest request of the same class leav
   gate.arrived.wait_for(1);
   for (const std::int64_t data : {1, 2, 3}) calls.push_back(pipe.submit(with_priority(data, data == 1 ? 9 : 0)));
   for (const std::int64_t data : {4, 5, 6}) calls.push_back(pipe.submit(with_priority(data, 255)));
-  std::vector<Outcome> dropped;
+  std::vector<CallResult> dropped;
   for (const std::size_t index : {1, 4}) dropped.push_back(calls[index].wait());  // while the others wait
-  for (const Outcome& outcome : dropped) {
+  for (const CallResult& outcome : dropped) {
     CHECK(outcome.code == ErrorCode::kQueueFull);
     CHECK_EQ(outcome.message,
              "node \"n\" dropped this request, the oldest of 2 in its queue, for a newer one (on_full = "

@@ -220,7 +220,7 @@ TEST_CASE("a request that cannot end in time fails at once with a timeout, and c
   for (std::size_t run = 0; run <= policy::kKnown; ++run) CHECK(pipe.call(Value(0)).good);
   Dict late = request_of(Value(1));
   late.enter("timeout", text("15ms"));
-  const Outcome expired = pipe.call(std::move(late));
+  const CallResult expired = pipe.call(std::move(late));
   CHECK(expired.code == ErrorCode::kDeadlineExceeded);
   CHECK_NE(expired.message.find("node \"n\" did not run this request, which takes at least "), std::string::npos);
   CHECK_EQ(seen.batches(), (Rows{{0}, {0}, {0}, {0}}));
@@ -268,7 +268,7 @@ TEST_CASE("a value whose size cannot be read fails its request alone, and the ot
   dicts.push_back(std::move(rejected));
   dicts.push_back(request_of(Value::adopt(new Unreadable)));
   dicts.push_back(request_of(Value(3)));
-  const std::vector<Outcome> outcomes = pipe.call_many(std::move(dicts));
+  const std::vector<CallResult> outcomes = pipe.call_many(std::move(dicts));
   CHECK_FALSE(outcomes[0].good);
   CHECK_EQ(outcomes[1].message, "it cannot be read");
   CHECK(outcomes[2].good);

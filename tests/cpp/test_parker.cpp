@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "sync/parker.hpp"
+#include "sync/waiting.hpp"
 
 using namespace hami;
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "expressions.hpp"
-#include "lang/parse.hpp"
+#include "lang/expression.hpp"
 
 using namespace hami;
 

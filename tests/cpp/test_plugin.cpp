@@ -5,13 +5,12 @@
 #include <stdexcept>
 #include <thread>
 
-#include "base/cores.hpp"
-#include "observe/log.hpp"
+#include "base/log.hpp"
+#include "base/process.hpp"
 #include "pipes.hpp"
 #include "plugin/handles.hpp"
 #include "plugin/host_table.hpp"
 #include "plugin/library.hpp"
-#include "plugin/native_class.hpp"
 #include "plugin_errors.hpp"
 
 using namespace hami;
@@ -136,7 +135,7 @@ TEST_CASE("a request without a result after a native forward fails") {
   cls.forward = [](void*, hami_context*, hami_dict* const*, std::size_t) -> hami_error* { return nullptr; };
   define_native(cls);
   TestPipe pipe({{"backend", text("NativeIdle")}});
-  const Outcome outcome = pipe.call(Value(7));
+  const CallResult outcome = pipe.call(Value(7));
   CHECK(outcome.code == ErrorCode::kNoResult);
 }
 
@@ -152,7 +151,7 @@ TEST_CASE("an item that fails does not fail its batch") {
   };
   define_native(cls);
   TestPipe pipe({{"backend", text("NativeOdd")}, {"max", Value(4)}});
-  const std::vector<Outcome> outcomes = pipe.call_many(requests_of({2, 3, 4}));
+  const std::vector<CallResult> outcomes = pipe.call_many(requests_of({2, 3, 4}));
   CHECK(outcomes[0].number() == 2);
   CHECK(outcomes[1].code == ErrorCode::kInvalidArgument);
   CHECK(outcomes[1].message == "odd");
@@ -424,7 +423,7 @@ TEST_CASE("an exception that leaves a function of a plugin is an error that name
   cls.destroy = [](void*) { throw std::runtime_error("no luck"); };
   define_native(cls);
   TestPipe pipe({{"backend", text("NativeThrows")}});
-  const Outcome outcome = pipe.call(Value(7));
+  const CallResult outcome = pipe.call(Value(7));
   CHECK(outcome.code == ErrorCode::kPlugin);
   CHECK(outcome.message ==
         "forward of backend NativeThrows of plugin forged threw an exception, which functions of a plugin must not do: "
@@ -452,7 +451,7 @@ TEST_CASE("instances can be looked up only during create") {
   };
   define_native(cls);
   TestPipe pipe({{"backend", text("NativeLate")}});
-  const Outcome outcome = pipe.call(Value(7));
+  const CallResult outcome = pipe.call(Value(7));
   CHECK(outcome.code == ErrorCode::kInvalidArgument);
   CHECK(outcome.message ==
         "NativeLate looked up an instance after its create returned; call backend_find during create");
@@ -475,7 +474,7 @@ TEST_CASE("a batch that contains a request twice is rejected") {
   TestPipe pipe(config);
   Dict request = request_of(Value(7));
   request.enter("node_name", text("m"));
-  const Outcome outcome = pipe.call(std::move(request));
+  const CallResult outcome = pipe.call(std::move(request));
   CHECK(outcome.code == ErrorCode::kInvalidArgument);
   CHECK(outcome.message == "InstanceDispatcher got the same request twice in one batch");
 }

@@ -42,10 +42,11 @@ TEST_CASE("native classes of every thread mode can be called from many threads")
   load(HAMI_GOLDEN);
   for (const char* name : {"BuiltOwnThread", "BuiltOneAtATime"}) {
     TestPipe pipe({{"backend", text(name)}, {"instance_num", Value(2)}});
-    call_from_many_threads(pipe, number_request, [](const Outcome& out, int) { return out.result().as_bool(); });
+    call_from_many_threads(pipe, number_request, [](const CallResult& out, int) { return out.result().as_bool(); });
   }
   TestPipe pipe({{"backend", text("S[BuiltMakeTag,BuiltTwice[BuiltRebuild],BuiltReadTag]")}, {"max", Value(4)}});
-  call_from_many_threads(pipe, number_request, [](const Outcome& out, int number) { return out.number() == number; });
+  call_from_many_threads(pipe, number_request,
+                         [](const CallResult& out, int number) { return out.number() == number; });
 }
 
 TEST_CASE("native containers create items for their children on many threads") {
@@ -53,7 +54,7 @@ TEST_CASE("native containers create items for their children on many threads") {
   TestPipe pipe({{"backend", text("BuiltEach[BuiltRebuild]")}, {"instance_num", Value(3)}});
   call_from_many_threads(pipe, [](int number) {
     return request_of(make_list({Value(number), text("two"), Value(0.5)}));
-  }, [](const Outcome& out, int number) {
+  }, [](const CallResult& out, int number) {
     return out.good && out.result().as_list().size() == 3 && out.result().as_list().at(0).as_int() == number;
   });
 }
@@ -62,7 +63,7 @@ TEST_CASE("events, counters and the store are shared by native backends on many 
   load(HAMI_SURROUNDINGS);
   TestPipe awaiting({{"backend", text("BuiltAwait")}, {"instance_num", Value(4)}});
   call_from_many_threads(awaiting, number_request,
-                         [](const Outcome& out, int number) { return out.number() == number; });
+                         [](const CallResult& out, int number) { return out.number() == number; });
 
   TestPipe keeping({{"backend", text("BuiltKeep")}, {"instance_num", Value(4)}});
   call_from_many_threads(keeping, [](int number) {
@@ -70,9 +71,9 @@ TEST_CASE("events, counters and the store are shared by native backends on many 
     request.enter("request", Value(number % 3));
     request.enter("key", Value(number));
     return request;
-  }, [](const Outcome& out, int) { return out.good && out.result().is_none(); });
+  }, [](const CallResult& out, int) { return out.good && out.result().is_none(); });
 
   TestPipe counting({{"backend", text("BuiltWhich")}, {"instance_num", Value(4)}});
-  call_from_many_threads(counting, number_request, [](const Outcome& out, int) { return out.number() < 4; });
+  call_from_many_threads(counting, number_request, [](const CallResult& out, int) { return out.number() < 4; });
   CHECK(counting->counters().at("n").all().at("calls") == kThreads * kCalls);
 }

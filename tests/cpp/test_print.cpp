@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "expressions.hpp"
-#include "lang/parse.hpp"
+#include "lang/expression.hpp"
 
 using namespace hami;
 

@@ -43,7 +43,7 @@ TEST_CASE("a wrong priority is an error of its request alone") {
   dicts.push_back(urgent(Value(1), Value(-1)));
   dicts.push_back(urgent(Value(1), text("high")));
   dicts.push_back(urgent(Value(1), Value(true)));
-  const std::vector<Outcome> made = pipe.call_many(std::move(dicts));
+  const std::vector<CallResult> made = pipe.call_many(std::move(dicts));
   CHECK_EQ(made[0].message, "priority is 256; it must be 0 to 255");
   CHECK(made[0].code == ErrorCode::kRequest);
   CHECK_EQ(made[1].number(), 3);
@@ -56,7 +56,7 @@ TEST_CASE("a wrong priority is an error of its request alone") {
 TEST_CASE("the parts of a list have the priority of their request") {
   define_tells(own_thread());
   TestPipe pipe({{"backend", "FanOut[TestTells]"}});
-  const Outcome made = pipe.call(urgent(list_of_two(), Value(9)));
+  const CallResult made = pipe.call(urgent(list_of_two(), Value(9)));
   REQUIRE(made.good);
   const Value results = made.result();
   for (std::size_t i = 0; i < 2; ++i) CHECK_EQ(results.as_list().at(i).as_int(), 9);
@@ -87,7 +87,7 @@ TEST_CASE("a gathered batch is as urgent as its most urgent request and waits as
   dicts.push_back(urgent(Value(1), Value(3)));
   dicts.push_back(urgent(Value(1), Value(200)));
   dicts[0].enter("timeout", text("1h"));
-  for (const Outcome& made : pipe.call_many(std::move(dicts))) CHECK_EQ(made.number(), 200);
+  for (const CallResult& made : pipe.call_many(std::move(dicts))) CHECK_EQ(made.number(), 200);
   const Nanoseconds before = now();
   Dict alone = urgent(Value(1), Value(3));
   alone.enter("timeout", text("1h"));
@@ -109,7 +109,7 @@ TEST_CASE("priority goes from node to node, and through a join") {
                   {"tells", {{"backend", "TestTells"}}},
                   {"join", {{"backend", "TestTells"}, {"map", "left[result:data], right[result:other]"}}}};
   TestPipe pipe(config);
-  const Outcome made = pipe.call(urgent(Value(1), Value(12)));
+  const CallResult made = pipe.call(urgent(Value(1), Value(12)));
   REQUIRE(made.good);
   const Value results = made.result();  // of both last nodes
   CHECK_EQ(results.as_dict().entries().size(), 2u);
@@ -154,7 +154,7 @@ TEST_CASE("a second try has the priority of the first") {
   std::vector<Dict> dicts;
   dicts.push_back(urgent(Value(1), Value(1)));
   dicts.push_back(urgent(Value(1), Value(2)));
-  const std::vector<Outcome> made = pipe.call_many(std::move(dicts));
+  const std::vector<CallResult> made = pipe.call_many(std::move(dicts));
   CHECK_EQ(made[0].number(), 1);
   CHECK_EQ(made[1].number(), 2);
 }

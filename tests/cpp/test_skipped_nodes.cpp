@@ -54,9 +54,9 @@ PipeConfig diamond(bool accept_skipped) {
        {"join", std::move(join)}});
 }
 
-std::string outcomes_of(const std::vector<Outcome>& outcomes) {
+std::string outcomes_of(const std::vector<CallResult>& outcomes) {
   std::string text;
-  for (const Outcome& made : outcomes) {
+  for (const CallResult& made : outcomes) {
     text += text.empty() ? "" : ", ";
     if (made.good)
       text += std::to_string(made.number());
@@ -91,7 +91,7 @@ TEST_CASE("the key otherwise decides what happens to requests for which the filt
 TEST_CASE("a request that is skipped as a whole fails with NoResult, names the node and counts as completed") {
   define_steps();
   TestPipe pipe({{"backend", "TestAddOne"}, {"filter", "TestEven"}, {"otherwise", "skip"}});
-  const Outcome made = pipe.call(Value(1));
+  const CallResult made = pipe.call(Value(1));
   CHECK(made.code == ErrorCode::kSkipped);
   CHECK_EQ(made.message, kSkippedText);
   CHECK(made.notes == std::vector<std::string>{"node \"n\""});
@@ -106,7 +106,7 @@ TEST_CASE("the nodes after a skipped node do not run, nodes with or included") {
                        {"c", {{"backend", "TestAddOne"}, {"next", "d"}}},
                        {"d", {{"backend", "TestAddOne"}, {"map", "c[result:data]"}}},
                        {"e", {{"backend", "TestAddOne"}}}}));
-  const Outcome made = pipe.call(Value(1));
+  const CallResult made = pipe.call(Value(1));
   CHECK_EQ(made.message, kSkippedText);
   CHECK(made.notes == std::vector<std::string>{"node \"a\""});
   for (const char* node : {"b", "c", "d", "e"}) CHECK_EQ(pipe->stats().at(node).submitted.load(), 0u);
@@ -120,7 +120,7 @@ TEST_CASE("a merge is skipped with one of its branches, or runs with the others 
   CHECK_EQ(outcomes_of(strict.call_many(requests_of({2, 1, 12, 11, 4}))), "23, skipped, skipped, skipped, 45");
   TestPipe lenient(diamond(true));
   CHECK_EQ(outcomes_of(lenient.call_many(requests_of({2, 1, 12, 11, 4}))), "23, 10, 13, skipped, 45");
-  const Outcome none = lenient.call(Value(11));
+  const CallResult none = lenient.call(Value(11));
   CHECK_EQ(none.message, kSkippedText);
   CHECK_EQ(lenient->stats().at("join").submitted.load(), 4u);
 }
@@ -155,14 +155,14 @@ TEST_CASE("of several last nodes the result has those that ran, also if it is on
     for (auto& [key, value] : node.keys)
       if (key == "next" && value.as_text() == "join") value = Value(make_list({}));
   TestPipe pipe(config);
-  const auto text_of = [](const Outcome& made) {
+  const auto text_of = [](const CallResult& made) {
     if (!made.good) return made.message;
     std::string text;
     for (const auto& [name, value] : static_cast<const MapObject*>(made.result().object())->entries())
       text += name + "=" + std::to_string(value.as_int()) + " ";
     return text;
   };
-  const std::vector<Outcome> made = pipe.call_many(requests_of({2, 1, 12, 11}));
+  const std::vector<CallResult> made = pipe.call_many(requests_of({2, 1, 12, 11}));
   CHECK_EQ(text_of(made[0]), "left=3 right=20 ");
   CHECK_EQ(text_of(made[1]), "right=10 ");
   CHECK_EQ(text_of(made[2]), "left=13 ");
@@ -186,7 +186,7 @@ TEST_CASE("an element that is skipped fails its list") {
   define_steps();
   TestPipe pipe({{"backend", "FanOut[Filter[TestEven,TestAddOne,Skip]]"}});
   CHECK_EQ(pipe.call(make_list({Value(2), Value(4)})).result().as_list().size(), 2u);
-  const Outcome made = pipe.call(make_list({Value(2), Value(3)}));
+  const CallResult made = pipe.call(make_list({Value(2), Value(3)}));
   CHECK(made.code == ErrorCode::kNoResult);
   CHECK_EQ(made.message, kSkippedText);
 }
@@ -346,7 +346,7 @@ TEST_CASE("in random graphs each request of a batch ends once, with the results 
       TestPipe::Pending pending = pipe.submit_many(requests_of(seeds));
       pending.done->wait_for(1);
       for (std::size_t i = 0; i < seeds.size(); ++i) {
-        const Outcome made = outcome(*pending.call, i);
+        const CallResult made = outcome(*pending.call, i);
         const RandomGraph::Expected expected = graph.expected(seeds[i]);
         CAPTURE(seeds[i]);
         if (expected.fails) {

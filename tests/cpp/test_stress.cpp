@@ -33,7 +33,7 @@ struct Tally {
   std::size_t sum() const { return good + failed + full + late + left + closed; }
 
   void count(const Call& call, std::size_t index, std::int64_t sent) {
-    const Outcome made = outcome(call, index);
+    const CallResult made = outcome(call, index);
     if (made.good)
       ++(made.number() == sent + 1 && sent % 10 != kFault ? good : wrong);
     else if (made.code == ErrorCode::kRequest)

@@ -15,15 +15,15 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 const double kNaN = std::nan("");
 
-Outcome run(const std::string& backend, Value data) {
+CallResult run(const std::string& backend, Value data) {
   TestPipe pipe(Keys{{"backend", text(backend.c_str())}});
   return pipe.call(std::move(data));
 }
 
-Outcome run(const std::string& backend, const Tensor& data) { return run(backend, to_value(data)); }
+CallResult run(const std::string& backend, const Tensor& data) { return run(backend, to_value(data)); }
 
 Tensor tensor_from(const std::string& backend, const Tensor& data) {
-  const Outcome outcome = run(backend, data);
+  const CallResult outcome = run(backend, data);
   REQUIRE(outcome.message == "");
   return outcome.result().as_tensor();
 }
@@ -66,12 +66,12 @@ TEST_CASE("FixTensor casts if no value can be lost") {
 }
 
 TEST_CASE("an error of FixTensor names the expected and the given tensor") {
-  const Outcome shape = run("FixTensor(shape='-1,3,224,224',dtype=float32)", make_tensor({3, 224, 224}, kUInt8));
+  const CallResult shape = run("FixTensor(shape='-1,3,224,224',dtype=float32)", make_tensor({3, 224, 224}, kUInt8));
   CHECK(shape.message == "FixTensor takes float32 [-1, 3, 224, 224], got uint8 [3, 224, 224]");
   CHECK(shape.code == ErrorCode::kRequest);
   CHECK(shape.notes[0] == "backend FixTensor");
   CHECK(run("FixTensor(shape='2,2')", scores()).message == "FixTensor takes [2, 2], got float32 [2, 3]");
-  const Outcome type = run("FixTensor(dtype=float16)", scores());
+  const CallResult type = run("FixTensor(dtype=float16)", scores());
   CHECK(type.message == "FixTensor takes float16, got float32 [2, 3]; a cast from float32 would lose values");
   CHECK(type.code == ErrorCode::kDataType);
   CHECK(run("FixTensor", text("x")).message ==
@@ -210,7 +210,7 @@ TEST_CASE("unsuitable tensors for scores are errors with the reason") {
            Case{"TopKTensor(4)", scores(), "TopKTensor: k is 4, and axis -1 of float32 [2, 3] has 3",
                 ErrorCode::kRequest},
        }) {
-    const Outcome outcome = run(one.backend, one.data);
+    const CallResult outcome = run(one.backend, one.data);
     CHECK(outcome.message == one.message);
     CHECK(outcome.code == one.code);
   }

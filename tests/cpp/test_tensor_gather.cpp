@@ -29,7 +29,7 @@ Dict rows_of(Value data, std::int64_t request_size) {
   return dict;
 }
 
-Tensor result_of(const Outcome& outcome) {
+Tensor result_of(const CallResult& outcome) {
   REQUIRE(outcome.message == "");
   return outcome.result().as_tensor();
 }
@@ -41,7 +41,7 @@ Tensor two_rows() { return tensor_of(kFloat32, {2, 2}, {3, 4, 5, 6}); }
 
 TEST_CASE("every request of a batch gets the same concatenated tensor") {
   TestPipe pipe(node("CatTensor"));
-  const std::vector<Outcome> outcomes = pipe.call_many({rows_of(one_row()), rows_of(two_rows(), 2)});
+  const std::vector<CallResult> outcomes = pipe.call_many({rows_of(one_row()), rows_of(two_rows(), 2)});
   const Tensor whole = result_of(outcomes[0]);
   CHECK(show_tensor(*whole) == "float32 [3, 2]");
   CHECK(numbers_of(whole) == Numbers{1, 2, 3, 4, 5, 6});
@@ -57,7 +57,7 @@ TEST_CASE("the only tensor of a batch is not copied") {
 TEST_CASE("concatenation respects strides") {
   TestPipe pipe(node("CatTensor"));
   const Tensor turned = transposed(two_rows());
-  const std::vector<Outcome> outcomes = pipe.call_many({rows_of(turned, 2), rows_of(one_row())});
+  const std::vector<CallResult> outcomes = pipe.call_many({rows_of(turned, 2), rows_of(one_row())});
   CHECK(numbers_of(result_of(outcomes[0])) == Numbers{3, 5, 4, 6, 1, 2});
   const Tensor alone = result_of(pipe.call(rows_of(turned, 2)));
   CHECK(alone->is_contiguous());

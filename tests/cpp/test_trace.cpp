@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "observe/trace.hpp"
-#include "observe/trace_sample.hpp"
 #include "pipes.hpp"
+#include "telemetry/trace_recorder.hpp"
 
 using namespace hami;
 using namespace hami::testing;

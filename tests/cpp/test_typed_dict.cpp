@@ -1,8 +1,8 @@
 // TypedDict: declared keys and kinds, checked when it is made and on every write.
 #include <doctest/doctest.h>
 
+#include "value/dict.hpp"
 #include "value/error.hpp"
-#include "value/typed_dict.hpp"
 
 using namespace hami;
 

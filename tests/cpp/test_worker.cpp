@@ -7,7 +7,6 @@
 #include "pipes.hpp"
 #include "sync/blocking.hpp"
 #include "sync/worker.hpp"
-#include "sync/worker_pool.hpp"
 #include "value/error.hpp"
 
 using namespace hami;

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "lang/parse.hpp"
+#include "lang/expression.hpp"
 #include "pipe/pipe_state.hpp"
 #include "pipe/planner.hpp"
 #include "value/visible.hpp"

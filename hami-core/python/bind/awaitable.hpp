@@ -2,7 +2,7 @@
 #pragma once
 
 #include "gil.hpp"
-#include "pipe/call.hpp"
+#include "pipe/api.hpp"
 
 namespace hami::bind {
 

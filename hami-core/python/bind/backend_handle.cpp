@@ -9,16 +9,12 @@
 #include <variant>
 #include <vector>
 
-#include "backend/instance_proxy.hpp"
-#include "backend/serialized_backend.hpp"
-#include "base/mutex.hpp"
 #include "errors.hpp"
 #include "greenlets.hpp"
 #include "listener.hpp"
-#include "pipe/pipe_state.hpp"
-#include "request/retry_policy.hpp"
+#include "pipe/api.hpp"
+#include "request/api.hpp"
 #include "request_view.hpp"
-#include "sync/blocking.hpp"
 #include "time.hpp"
 #include "values.hpp"
 

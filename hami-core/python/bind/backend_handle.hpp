@@ -4,10 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "backend/backend.hpp"
-#include "base/clock.hpp"
+#include "backend/api.hpp"
 #include "core_objects.hpp"
-#include "value/error.hpp"
 
 namespace hami {
 class PipeState;

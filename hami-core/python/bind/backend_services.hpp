@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "backend/init.hpp"
+#include "backend/api.hpp"
 #include "backend_handle.hpp"
 #include "hami/sdk/request_store.hpp"
 

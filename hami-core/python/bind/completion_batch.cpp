@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "errors.hpp"
-#include "sync/worker.hpp"
 
 namespace hami::bind {
 

@@ -1,9 +1,8 @@
 // Wakes each event loop once per batch of completions, after the last of them.
 #pragma once
 
-#include "base/clock.hpp"
 #include "gil.hpp"
-#include "sync/blocking.hpp"
+#include "sync/api.hpp"
 
 namespace hami::bind {
 

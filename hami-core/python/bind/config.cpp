@@ -5,9 +5,7 @@
 
 #include "describe.hpp"
 #include "errors.hpp"
-#include "lang/parse.hpp"
-#include "lang/units.hpp"
-#include "pipe/planner.hpp"
+#include "lang/api.hpp"
 #include "values.hpp"
 
 namespace hami::bind {

@@ -3,7 +3,7 @@
 
 #include <pybind11/pybind11.h>
 
-#include "pipe/pipe_config.hpp"
+#include "pipe/api.hpp"
 
 namespace hami::bind {
 

@@ -1,10 +1,8 @@
 // The core's own objects, such as Event and Queue: Python and the core share one object.
 #pragma once
 
-#include "base/counted.hpp"
 #include "gil.hpp"
-#include "sync/event.hpp"
-#include "sync/queue.hpp"
+#include "sync/api.hpp"
 
 PYBIND11_DECLARE_HOLDER_TYPE(T, hami::Ref<T>, true)
 

@@ -4,8 +4,7 @@
 #include <pybind11/stl.h>
 
 #include "config.hpp"
-#include "observe/json_writer.hpp"
-#include "pipe/planner.hpp"
+#include "telemetry/api.hpp"
 #include "values.hpp"
 
 namespace hami::bind {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "gil.hpp"
-#include "pipe/pipe_state.hpp"
+#include "pipe/api.hpp"
 
 namespace hami::bind {
 

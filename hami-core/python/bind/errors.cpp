@@ -8,8 +8,8 @@
 #include <stdexcept>
 
 #include "gil.hpp"
-#include "lang/parse.hpp"
-#include "pipe/pipe_state.hpp"
+#include "lang/api.hpp"
+#include "pipe/api.hpp"
 #include "values.hpp"
 
 namespace hami::bind {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "gil.hpp"
-#include "value/error.hpp"
+#include "value/api.hpp"
 
 namespace hami::bind {
 

@@ -1,5 +1,4 @@
 // hami.Event: a one-shot event.
-#include "sync/event.hpp"
 
 #include <pybind11/stl.h>
 
@@ -7,6 +6,7 @@
 #include "core_objects.hpp"
 #include "errors.hpp"
 #include "greenlets.hpp"
+#include "sync/api.hpp"
 #include "time.hpp"
 #include "values.hpp"
 

@@ -3,8 +3,7 @@
 
 #include <pybind11/stl.h>
 
-#include "lang/parse.hpp"
-#include "value/error.hpp"
+#include "lang/api.hpp"
 
 namespace py = pybind11;
 

@@ -3,7 +3,6 @@
 
 #include <optional>
 
-#include "base/clock.hpp"
 #include "errors.hpp"
 #include "values.hpp"
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "gil.hpp"
-#include "request/request.hpp"
+#include "request/api.hpp"
 
 namespace hami::bind {
 

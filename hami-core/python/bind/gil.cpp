@@ -11,12 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/fork.hpp"
-#include "base/mutex.hpp"
 #include "completion_batch.hpp"
 #include "errors.hpp"
-#include "sync/blocking.hpp"
-#include "value/error.hpp"
+#include "sync/api.hpp"
 
 #if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000
 extern "C" PyAPI_FUNC(void) _PyThreadState_SetCurrent(PyThreadState* state);

@@ -3,8 +3,7 @@
 
 #include <pybind11/pybind11.h>
 
-#include "base/assert.hpp"
-#include "base/thread_annotations.hpp"
+#include "base/api.hpp"
 #include "greenlets.hpp"
 #include "interpreter_end.h"
 

@@ -3,7 +3,7 @@
 
 #include <pybind11/pybind11.h>
 
-#include "value/error.hpp"
+#include "value/api.hpp"
 #include "values.hpp"
 
 namespace hami::bind {

@@ -3,8 +3,6 @@
 
 #include <string>
 
-#include "observe/statistics.hpp"
-
 namespace hami::bind {
 
 py::tuple histogram(const Histogram& from, double unit) {

@@ -2,8 +2,7 @@
 #pragma once
 
 #include "gil.hpp"
-#include "observe/node_stats.hpp"
-#include "observe/node_times.hpp"
+#include "observe/api.hpp"
 
 namespace hami::bind {
 

@@ -4,7 +4,6 @@
 #include "awaitable.hpp"
 #include "completion_batch.hpp"
 #include "errors.hpp"
-#include "sync/blocking.hpp"
 #include "values.hpp"
 
 namespace hami::bind {

@@ -8,8 +8,7 @@
 #include <thread>
 
 #include "gil.hpp"
-#include "pipe/call.hpp"
-#include "sync/event.hpp"
+#include "pipe/api.hpp"
 
 namespace hami::bind {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "gil.hpp"
-#include "pipe/load_generator.hpp"
+#include "pipe/api.hpp"
 
 namespace hami::bind {
 

@@ -1,9 +1,9 @@
 // The log sink of the core in a Python process.
 #include "logging.hpp"
 
+#include "base/api.hpp"
 #include "errors.hpp"
 #include "gil.hpp"
-#include "observe/log.hpp"
 
 namespace hami::bind {
 namespace {

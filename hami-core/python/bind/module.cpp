@@ -1,9 +1,9 @@
 // Registers the contents of hami._core.
+
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include "backend_services.hpp"
-#include "base/near.hpp"
 #include "config.hpp"
 #include "core_objects.hpp"
 #include "errors.hpp"
@@ -14,7 +14,7 @@
 #include "logging.hpp"
 #include "part.hpp"
 #include "pipe.hpp"
-#include "pipe/pipe_state.hpp"
+#include "pipe/api.hpp"
 #include "plugins.hpp"
 #include "python_backend.hpp"
 #include "request_store.hpp"

@@ -1,6 +1,7 @@
 // hami.types.Opaque: a value of a native plugin that Python passes on unchanged.
+
 #include "core_objects.hpp"
-#include "value/value.hpp"
+#include "value/api.hpp"
 
 namespace hami::bind {
 namespace {

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "gil.hpp"
-#include "value/value.hpp"
+#include "value/api.hpp"
 
 namespace hami::bind {
 

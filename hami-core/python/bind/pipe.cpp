@@ -4,8 +4,7 @@
 #include <pybind11/stl.h>
 
 #include "awaitable.hpp"
-#include "backend/dedicated_thread.hpp"
-#include "backend/pipe_context.hpp"
+#include "backend/api.hpp"
 #include "config.hpp"
 #include "core_objects.hpp"
 #include "describe.hpp"
@@ -14,10 +13,9 @@
 #include "histograms.hpp"
 #include "listener.hpp"
 #include "load.hpp"
-#include "observe/statistics.hpp"
-#include "observe/status.hpp"
-#include "pipe/pipe_state.hpp"
-#include "sync/worker.hpp"
+#include "observe/api.hpp"
+#include "pipe/api.hpp"
+#include "telemetry/api.hpp"
 #include "time.hpp"
 #include "values.hpp"
 

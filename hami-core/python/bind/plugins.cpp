@@ -3,8 +3,8 @@
 
 #include <pybind11/stl.h>
 
-#include "lang/allowed_libraries.hpp"
-#include "plugin/library.hpp"
+#include "lang/api.hpp"
+#include "plugin/api.hpp"
 #include "python_backend.hpp"
 
 namespace hami::bind {

@@ -10,18 +10,13 @@
 #include <new>
 #include <utility>
 
-#include "backend/init.hpp"
 #include "backend_services.hpp"
-#include "base/fork.hpp"
-#include "container/forwarding.hpp"
+#include "container/api.hpp"
 #include "errors.hpp"
 #include "generator.hpp"
-#include "lang/units.hpp"
-#include "registry/by_device.hpp"
-#include "registry/generated.hpp"
-#include "registry/registry.hpp"
+#include "lang/api.hpp"
+#include "registry/api.hpp"
 #include "request_view.hpp"
-#include "sync/worker.hpp"
 #include "values.hpp"
 
 namespace hami::bind {

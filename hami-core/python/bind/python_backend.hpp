@@ -1,7 +1,7 @@
 // Backend classes written in Python, and the handles of all backend classes.
 #pragma once
 
-#include "backend/backend_class.hpp"
+#include "backend/api.hpp"
 #include "gil.hpp"
 
 namespace hami::bind {

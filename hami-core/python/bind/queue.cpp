@@ -1,9 +1,9 @@
 // hami.Queue: a bounded queue between threads.
-#include "sync/queue.hpp"
 
 #include <pybind11/stl.h>
 
 #include "core_objects.hpp"
+#include "sync/api.hpp"
 #include "time.hpp"
 #include "values.hpp"
 

@@ -4,9 +4,7 @@
 #include <algorithm>
 #include <new>
 
-#include "base/mutex.hpp"
 #include "errors.hpp"
-#include "sync/blocking.hpp"
 #include "values.hpp"
 #include "view_slots.hpp"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "gil.hpp"
-#include "request/request.hpp"
+#include "request/api.hpp"
 
 namespace hami::bind {
 

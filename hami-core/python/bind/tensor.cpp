@@ -9,8 +9,7 @@
 
 #include "core_objects.hpp"
 #include "hami/elements.hpp"
-#include "plugin/handles.hpp"
-#include "value/error.hpp"
+#include "plugin/api.hpp"
 
 namespace hami::bind {
 namespace {

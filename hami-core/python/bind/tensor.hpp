@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "gil.hpp"
-#include "value/tensor.hpp"
+#include "value/api.hpp"
 
 namespace hami::bind {
 

@@ -1,9 +1,10 @@
 // Imports objects with __dlpack__ as tensors of the core.
+
 #include <cstring>
 
 #include "errors.hpp"
 #include "tensor.hpp"
-#include "value/error.hpp"
+#include "value/api.hpp"
 
 namespace hami::bind {
 namespace {

@@ -6,8 +6,7 @@
 #include <string>
 
 #include "gil.hpp"
-#include "sync/waiting.hpp"
-#include "value/error.hpp"
+#include "sync/api.hpp"
 
 namespace hami::bind {
 

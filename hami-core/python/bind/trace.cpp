@@ -6,8 +6,8 @@
 #include "core_objects.hpp"
 #include "errors.hpp"
 #include "gil.hpp"
-#include "observe/trace.hpp"
-#include "request/node_visits.hpp"
+#include "request/api.hpp"
+#include "telemetry/api.hpp"
 #include "time.hpp"
 
 namespace hami::bind {

@@ -5,12 +5,10 @@
 
 #include <optional>
 
-#include "base/mutex.hpp"
 #include "core_objects.hpp"
 #include "errors.hpp"
 #include "part.hpp"
 #include "tensor.hpp"
-#include "value/error.hpp"
 
 namespace hami::bind {
 namespace {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "gil.hpp"
-#include "value/dict.hpp"
+#include "value/api.hpp"
 
 namespace hami::bind {
 

@@ -5,12 +5,7 @@
 #include <tuple>
 #include <utility>
 
-#include "base/mutex.hpp"
-#include "lang/params.hpp"
-#include "observe/trace_sample.hpp"
-#include "request/retry_policy.hpp"
-#include "request/wait_graph.hpp"
-#include "sync/blocking.hpp"
+#include "lang/api.hpp"
 
 namespace hami {
 namespace {

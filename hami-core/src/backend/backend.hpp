@@ -6,9 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "observe/backend_times.hpp"
-#include "observe/trace.hpp"
-#include "request/request.hpp"
+#include "observe/api.hpp"
+#include "request/api.hpp"
 
 namespace hami {
 

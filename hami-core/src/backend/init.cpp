@@ -3,10 +3,9 @@
 
 #include <utility>
 
-#include "backend/dedicated_thread.hpp"
-#include "backend/instance_proxy.hpp"
-#include "backend/serialized_backend.hpp"
-#include "sync/blocking.hpp"
+#include "backend/instances.hpp"
+#include "backend/thread_modes.hpp"
+#include "request/api.hpp"
 
 namespace hami {
 namespace {

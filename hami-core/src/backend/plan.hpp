@@ -1,16 +1,116 @@
-// Plan: a checked expression before it is built: every name is resolved, every parameter is read.
+// What is known about a backend before it is built: its class, and the plan of one use of it.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "backend/backend_class.hpp"
-#include "lang/tree.hpp"
+#include "backend/backend.hpp"
+#include "lang/api.hpp"
 
 namespace hami {
 
+// BackendClass: what the registry knows about a backend: parameters, brackets, traits, factory.
+struct Expr;
+struct Plan;
+class PlanContext;
+
+// Which instances a planned backend registers and calls by name, so that a wrong name is found before anything is built.
+inline constexpr const char* kInstanceNum = "instance_num";  // the parameter of a class that makes copies
+
+class NameDeclarations {
+ public:
+  static constexpr std::int64_t kAnyCount = INT64_MAX;  // known only when the pipe is built
+
+  virtual ~NameDeclarations() = default;
+  virtual const std::string& node() const = 0;                                       // the node that is being planned
+  virtual void register_node() = 0;                                                  // node.<node>
+  virtual void register_instances(const std::string& node, std::int64_t count) = 0;  // <node>.<i>
+  virtual void call(const std::string& name) = 0;
+  virtual void call_all_nodes() = 0;
+};
+
+const char* thread_mode_name(ThreadMode thread) noexcept;  // "dedicated", "serialized", "concurrent"
+std::optional<ThreadMode> thread_mode_of(std::string_view name) noexcept;
+
+// The parameter of a class that absorbs others; false: it does not.
+inline constexpr const char* kFuse = "fuse";
+
+enum class ItemKind {
+  kBackend,   // an expression, a name bound by an enclosing IoC, or an instance
+  kInstance,  // the name of an instance
+  kKey,       // the name of a parameter
+};
+
+struct Phase {
+  static constexpr std::size_t kMany = SIZE_MAX;
+  std::size_t min = 1;
+  std::size_t max = 1;
+  ItemKind kind = ItemKind::kBackend;
+  std::vector<std::string> when = {};  // the words allowed in "(…)" before an item; kAnyWord: any
+  static constexpr const char* kAnyWord = "*";
+};
+
+struct Brackets {
+  bool required = false;
+  std::vector<Phase> phases = {};  // empty: takes no brackets
+};
+
+std::string show_brackets(const Brackets& brackets);  // for users: "[backend, …; backend]"
+
+// How the core chooses between a class and those of its name for devices (BackendClass::device).
+enum class DeviceChoice {
+  kNone,         // always this class
+  kEachRequest,  // by where the `data` of each request lies
+  kWholeBatch,   // the same; all requests of a batch must lie on one device
+  kEngine,       // the same as kEachRequest, and data in CPU memory goes to the device of the instance's engine
+};
+
+struct BackendClass {
+  std::string name;
+  std::vector<std::string> aliases = {};
+  std::string owner = "hami-core";  // the distribution; empty: registered by this process
+  std::string doc;                  // its first line says what it does
+  std::string range = {};           // for users: how many items one forward takes; empty: any number
+  std::vector<ParamSpec> params = {};
+  Brackets brackets = {};
+  Traits traits = {};
+  DeviceChoice by_device = DeviceChoice::kNone;
+  // The kind of device, "cuda", for which this class implements its name; empty: it is the backend of that name.
+  std::string device = {};
+  std::function<BackendPtr()> create = {};
+
+  bool free_args = false;       // accepts any arguments: Add(k=v, …)
+  bool takes_all_keys = false;  // its parameters are all keys of the node, and any named arguments
+  bool is_instance = false;     // Forward[name] means this class, which represents one object of the program
+  bool reads_settings = false;  // may have key=value among its bracket items
+  bool schedules = false;       // allowed only in a node's init expression
+  bool owns_threads = false;    // provides the threads of its children
+  bool makes_copies = false;  // builds `instance_num` copies of its item; "auto" reaches it only if that is lightweight
+  bool binds_names = false;   // the items of its first phase are visible in all later ones
+  bool runs_in_order = false;  // its items run one after another, so that one may absorb the next
+  // Classes of its owner: a backend of one of them that directly follows one of this class is absorbed, see Backend::absorb.
+  std::vector<std::string> absorbs = {};
+  // The backend in its brackets where it is written without them, if it is installed; empty: none.
+  std::string default_child = {};
+  // The reason why a backend that is copied must not contain it, and what to do instead; empty: it may.
+  std::string refuses_copies = {};
+  // The key of a node whose value makes this class wrap the node's backend: Class[value, backend]. Empty: none does.
+  std::string wraps_nodes_with = {};
+  // The key for one more item, Class[value, backend, item]: an expression, "skip" for the backend Skip, or "pass" for none.
+  std::string wraps_nodes_otherwise = {};
+  // Declares the names that a planned use registers and calls. Empty: it does neither.
+  std::function<void(const Plan& plan, NameDeclarations& names)> declare_names = {};
+  // Replaces the expression by another one when the pipe is planned (Reflect).
+  std::function<Plan(PlanContext& context, const Expr& expr)> expand = {};
+};
+
+using ClassPtr = std::shared_ptr<const BackendClass>;
+
+// Plan: a checked expression before it is built: every name is resolved, every parameter is read.
 struct GeneratedBody;
 struct PlanItem;
 

@@ -1,9 +1,10 @@
 // CatSplit[cat,infer,split] and With[A,B]: items that cooperate on one batch.
+
 #include <algorithm>
 #include <memory>
 
-#include "backend/init.hpp"
-#include "registry/registry.hpp"
+#include "backend/api.hpp"
+#include "registry/api.hpp"
 
 namespace hami {
 namespace {

@@ -1,8 +1,7 @@
 // Registers the containers, and defines those that are too small for a file.
-#include "container/containers.hpp"
 
+#include "container/api.hpp"
 #include "container/forwarding.hpp"
-#include "container/result.hpp"
 #include "container/sequential.hpp"
 
 namespace hami {

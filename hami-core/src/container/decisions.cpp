@@ -1,10 +1,11 @@
 // HasKey, NotHasKey and Filter: run an item on some requests only, decided by a key or by a backend. Skip ends the others.
+
 #include <memory>
 
-#include "backend/init.hpp"
-#include "container/result.hpp"
+#include "backend/api.hpp"
+#include "container/forwarding.hpp"
 #include "container/sequential.hpp"
-#include "registry/registry.hpp"
+#include "registry/api.hpp"
 
 namespace hami {
 namespace {

@@ -1,11 +1,9 @@
 // FanOut[X]: each element of a request's list `data` becomes a request of its own; `result` is the list of their results.
+
 #include <memory>
 
-#include "base/assert.hpp"
-#include "base/mutex.hpp"
 #include "container/forwarding.hpp"
-#include "request/nested_call.hpp"
-#include "request/request_chain.hpp"
+#include "request/api.hpp"
 
 namespace hami {
 namespace {

@@ -1,9 +1,10 @@
 // LoopCondition[X]: repeats X on its own result until a key, the time or a free instance ends the loop.
+
 #include <algorithm>
 #include <memory>
 
-#include "backend/init.hpp"
-#include "registry/registry.hpp"
+#include "backend/api.hpp"
+#include "registry/api.hpp"
 
 namespace hami {
 namespace {

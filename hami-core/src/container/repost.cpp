@@ -1,10 +1,10 @@
 // Repost[instance, key]: posts a copy of the request to an instance; the request continues with an Event for the result.
+
 #include <memory>
 
-#include "backend/init.hpp"
-#include "container/result.hpp"
-#include "registry/registry.hpp"
-#include "sync/event.hpp"
+#include "backend/api.hpp"
+#include "container/forwarding.hpp"
+#include "registry/api.hpp"
 
 namespace hami {
 namespace {

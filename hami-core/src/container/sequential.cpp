@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "base/assert.hpp"
-
 namespace hami {
 
 // Right to left, so that a stream guard at the end exists before the backends that use its stream.

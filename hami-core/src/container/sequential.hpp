@@ -1,7 +1,7 @@
 // Sequential, S[a,b,…]: runs children in order; `result` of one is `data` of the next.
 #pragma once
 
-#include "backend/init.hpp"
+#include "backend/api.hpp"
 
 namespace hami {
 

@@ -1,4 +1,5 @@
 // StateFul[X,…]: DI[X,…] with a state for each `req_id`, which X reads and writes under the key `state`.
+
 #include <any>
 #include <deque>
 #include <memory>
@@ -7,11 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/assert.hpp"
-#include "base/mutex.hpp"
 #include "container/forwarding.hpp"
 #include "hami/sdk/request_store.hpp"
-#include "request/request_chain.hpp"
+#include "request/api.hpp"
 
 namespace hami {
 namespace {

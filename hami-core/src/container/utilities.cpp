@@ -1,13 +1,12 @@
 // Small backends for pipelines and tests: Pass, Log, Add, Remove, Sleep, Raise.
+
 #include <charconv>
 #include <memory>
 #include <thread>
 
-#include "backend/init.hpp"
-#include "container/result.hpp"
-#include "observe/log.hpp"
-#include "registry/registry.hpp"
-#include "value/visible.hpp"
+#include "backend/api.hpp"
+#include "container/forwarding.hpp"
+#include "registry/api.hpp"
 
 namespace hami {
 namespace {

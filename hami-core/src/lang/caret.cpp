@@ -1,9 +1,9 @@
 // Messages about expressions: headline, the text with its place, a caret under the span, a hint.
+
 #include <algorithm>
 
-#include "lang/chars.hpp"
-#include "lang/parse.hpp"
-#include "value/visible.hpp"
+#include "lang/expression.hpp"
+#include "value/api.hpp"
 
 namespace hami {
 namespace {

@@ -1,12 +1,11 @@
 // coerce_param: conversion of configured values to the declared type.
+
 #include <algorithm>
 #include <cmath>
 
-#include "base/near.hpp"
 #include "lang/params.hpp"
 #include "lang/units.hpp"
-#include "value/error.hpp"
-#include "value/visible.hpp"
+#include "value/api.hpp"
 
 namespace hami {
 namespace {

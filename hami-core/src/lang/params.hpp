@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "value/value.hpp"
+#include "value/api.hpp"
 
 namespace hami {
 

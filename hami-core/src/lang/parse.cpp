@@ -1,11 +1,10 @@
 // Text to tree, by recursive descent over the grammar; as deep as the brackets nest, at most kMaxDepth.
-#include "lang/parse.hpp"
 
 #include <unordered_set>
 
-#include "lang/chars.hpp"
+#include "lang/expression.hpp"
 #include "lang/scanner.hpp"
-#include "value/visible.hpp"
+#include "value/api.hpp"
 
 namespace hami {
 namespace {

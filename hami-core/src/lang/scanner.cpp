@@ -1,9 +1,8 @@
 // Scanner: words, quoted texts and punctuation of an expression.
 #include "lang/scanner.hpp"
 
-#include "lang/chars.hpp"
-#include "lang/parse.hpp"
-#include "value/visible.hpp"
+#include "lang/expression.hpp"
+#include "value/api.hpp"
 
 namespace hami {
 namespace {

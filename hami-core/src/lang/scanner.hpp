@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "lang/tree.hpp"
+#include "lang/expression.hpp"
 
 namespace hami {
 

@@ -6,7 +6,7 @@
 #include <locale>
 #include <sstream>
 
-#include "lang/chars.hpp"
+#include "lang/expression.hpp"
 
 namespace hami {
 namespace {

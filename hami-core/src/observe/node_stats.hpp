@@ -1,15 +1,28 @@
-// Counters of one node since its pipe was built. Its instances write them, each request and batch before the callers of the
-// batch continue; any thread reads them at any time.
+// NodeStats: what has happened at one node, in numbers.
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
-#include "base/clock.hpp"
-#include "observe/lane_name.hpp"
+#include "base/api.hpp"
 
 namespace hami {
 
+// LaneName: the three classes of service of a request, by its priority.
+// In the order in which a node serves them.
+enum LaneName : std::size_t { kUrgentLane, kHighLane, kNormalLane, kLanes };
+
+inline constexpr std::uint8_t kHighPriority = 254;
+inline constexpr std::uint8_t kUrgentPriority = 255;
+inline constexpr const char* kLaneNames[kLanes] = {"urgent", "high", "normal"};
+
+constexpr LaneName lane_of(std::uint8_t priority) noexcept {
+  return priority == kUrgentPriority ? kUrgentLane : priority == kHighPriority ? kHighLane : kNormalLane;
+}
+
+// Counters of one node since its pipe was built. Its instances write them, each request and batch before the callers of the
+// batch continue; any thread reads them at any time.
 // Each submitted request ends in exactly one of the five outcomes, or is still waiting or running.
 struct RequestStats {
   using Counter = std::atomic<std::uint64_t>;

@@ -1,4 +1,4 @@
-// trace: names, the rings of the threads, and the thread that empties them into an output.
+// trace: names, and the rings of the threads.
 #include "observe/trace.hpp"
 
 #include <pthread.h>
@@ -11,19 +11,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/fork.hpp"
-#include "base/mutex.hpp"
-#include "observe/log.hpp"
-#include "observe/trace_output.hpp"
 #include "observe/trace_ring.hpp"
-#include "observe/trace_sample.hpp"
-#include "sync/worker.hpp"
-#include "value/error.hpp"
 
 namespace hami::trace {
 namespace {
 
-constexpr Nanoseconds kDrainPeriod = 4'000'000;  // a thread fills its ring in this time at 2 million events per second
 constexpr std::size_t kMaxNames = 1 << 16;
 
 // ---- names
@@ -63,132 +55,21 @@ Names& names = *new Names;
 std::atomic<std::uint32_t> current_session{0};  // of the trace that is active, or was last
 std::atomic<std::uint64_t> last_id{0};
 
-// ---- the active trace
+// ---- the threads
 
-class Recorder {
- public:
-  void start(const Options& options) {
-    MutexLock starting(control_);
-    if (worker_)
-      throw Error(ErrorCode::kAlreadyExists,
-                  "a trace of this process is active already, to \"" + path_ + "\"; stop it first");
-    std::unique_ptr<Output> output = open_output(options);
-    auto worker = std::make_unique<Worker>("hami-trace");
-    path_ = options.path;
-    {
-      MutexLock lock(mutex_);
-      stopping_ = false;
-      summary_ = {};
-      for (const std::shared_ptr<Ring>& ring : rings_) {
-        ring->index.reset();
-        ring->take_lost();
-      }
-    }
-    threads_ = 0;
-    output_ = std::move(output);
-    begin_sampling(options.last > 0, options.slow);
-    const std::uint32_t session = current_session.fetch_add(1) + 1;
-    worker->post([this, session] { loop(session); });
-    worker_ = std::move(worker);
-    detail::active = true;
-  }
-
-  Summary stop() {
-    MutexLock stopping(control_);
-    if (!worker_) return {};
-    detail::active = false;
-    {
-      MutexLock lock(mutex_);
-      stopping_ = true;
-      changed_.notify_all();
-    }
-    worker_ = nullptr;  // joins
-    output_ = nullptr;
-    MutexLock lock(mutex_);
-    return summary_;
-  }
-
-  Ring* add_ring(std::shared_ptr<Ring> ring) {
-    MutexLock lock(mutex_);
-    rings_.push_back(std::move(ring));
-    return rings_.back().get();
-  }
-
- private:
-  void loop(std::uint32_t session) noexcept {
-    bool last = false;
-    try {
-      while (!last) {
-        {
-          MutexLock lock(mutex_);
-          changed_.wait_until(lock, now() + kDrainPeriod, [&] {
-            mutex_.assert_held();
-            return stopping_;
-          });
-          last = stopping_;
-        }
-        drain(session);
-      }
-    } catch (...) {
-      detail::active = false;
-      fail(current_error().message());
-    }
-  }
-
-  void drain(std::uint32_t session) {
-    std::vector<std::shared_ptr<Ring>> rings;
-    {
-      MutexLock lock(mutex_);
-      rings = rings_;
-    }
-    begin_period();
-    std::uint64_t events = 0, lost = 0;
-    for (const std::shared_ptr<Ring>& ring : rings) {
-      const bool ended = ring->ended();
-      ring->drain(session, [&](const Event& event) {
-        if (!ring->index) ring->index = threads_++;
-        output_->add(event, *ring->index, ring->thread());
-        ++events;
-      });
-      lost += ring->take_lost();
-      if (ended) remove(ring);
-    }
-    output_->flush(lost, now());
-    MutexLock lock(mutex_);
-    summary_.events += events;
-    summary_.lost += lost;
-    summary_.written = output_->written();
-  }
-
-  void remove(const std::shared_ptr<Ring>& ring) {
-    MutexLock lock(mutex_);
-    rings_.erase(std::remove(rings_.begin(), rings_.end(), ring), rings_.end());
-  }
-
-  void fail(const std::string& why) noexcept {
-    try {
-      log("hami", "the trace has ended early: " + why + "; the pipes go on without it");
-      MutexLock lock(mutex_);
-      summary_.error = why;
-    } catch (const std::bad_alloc&) {
-    }
-  }
-
-  Mutex control_;  // held by start and stop
-  std::string path_ HAMI_GUARDED_BY(control_);
-  std::unique_ptr<Worker> worker_ HAMI_GUARDED_BY(control_);
-  // Of the worker while there is one.
-  std::unique_ptr<Output> output_;
-  std::size_t threads_ = 0;
-
-  Mutex mutex_;
-  CondVar changed_;
-  bool stopping_ HAMI_GUARDED_BY(mutex_) = false;
-  Summary summary_ HAMI_GUARDED_BY(mutex_);
-  std::vector<std::shared_ptr<Ring>> rings_ HAMI_GUARDED_BY(mutex_);
+struct Rings {
+  Mutex mutex;
+  std::vector<std::shared_ptr<Ring>> all HAMI_GUARDED_BY(mutex);
 };
 
-PerProcess<Recorder>& recorder = *new PerProcess<Recorder>;
+PerProcess<Rings>& rings_of_process = *new PerProcess<Rings>;
+
+Ring* add_ring(std::shared_ptr<Ring> ring) {
+  Rings& own = rings_of_process.get();
+  MutexLock lock(own.mutex);
+  own.all.push_back(std::move(ring));
+  return own.all.back().get();
+}
 
 // The writer thread does not exist in the child of a fork.
 const int stops_in_child = pthread_atfork([]() HAMI_NO_THREAD_SAFETY_ANALYSIS {
@@ -219,7 +100,7 @@ Ring* ring() noexcept {
   thread_local RingOwner owner;
   try {
     owner.ring = std::make_shared<Ring>(fork_generation());
-    return ring_of_thread = recorder.get().add_ring(owner.ring);
+    return ring_of_thread = add_ring(owner.ring);
   } catch (...) {
     return nullptr;
   }
@@ -266,11 +147,21 @@ void Slice::begin(const Event& event) noexcept { session_ = begin_slice(event); 
 
 void Slice::end() noexcept { end_slice(std::exchange(session_, 0)); }
 
-void start(const Options& options) {
-  (void)stops_in_child;
-  recorder.get().start(options);
+std::vector<std::shared_ptr<Ring>> rings() {
+  Rings& own = rings_of_process.get();
+  MutexLock lock(own.mutex);
+  return own.all;
 }
 
-Summary stop() { return recorder.get().stop(); }
+void remove_ring(const std::shared_ptr<Ring>& ring) noexcept {
+  Rings& own = rings_of_process.get();
+  MutexLock lock(own.mutex);
+  own.all.erase(std::remove(own.all.begin(), own.all.end(), ring), own.all.end());
+}
+
+std::uint32_t begin_session() noexcept {
+  (void)stops_in_child;
+  return current_session.fetch_add(1) + 1;
+}
 
 }  // namespace hami::trace

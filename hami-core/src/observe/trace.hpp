@@ -1,15 +1,14 @@
-// trace: the timeline of the process: events of all threads, which a writer thread puts into a file.
-//
-// Each thread has a ring of events, which it fills without a lock and the writer empties. A full ring drops new events and
-// counts them. The end of a slice always has a place: slices in the file are never left open by a full ring.
+// trace: the timeline of the process: threads record events, from which telemetry/ makes a file.
 #pragma once
+
+#include <time.h>
 
 #include <atomic>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
-#include "base/clock.hpp"
+#include "base/api.hpp"
 
 namespace hami::trace {
 
@@ -77,22 +76,54 @@ class Slice {
 std::uint32_t begin_slice(Event event) noexcept;
 void end_slice(std::uint32_t token) noexcept;
 
-struct Options {
-  std::string path;
-  Nanoseconds last =
-      0;  // above 0: keep only the events of this time, and write them when a request takes at least `slow`
-  Nanoseconds slow = kNever;
-};
-struct Summary {
-  std::uint64_t events = 0;
-  std::uint64_t lost = 0;     // of rings that were full
-  std::uint64_t written = 0;  // bytes; with `last`, files
-  std::string error;          // why the trace ended early; empty: it did not
-};
+}  // namespace hami::trace
 
-// Error(kAlreadyExists) if a trace is active, Error(kConfig) if the file cannot be written.
-void start(const Options& options);
-// Writes what is left, and ends the trace. Without a trace it does nothing.
-Summary stop();
+// Which requests a trace records with all their steps.
+//
+// A trace that waits for a slow request is always on and must cost little. It records the steps of at most kSampledRequests
+// in each period of its writer, and of the other requests only those that were slow, without their steps. Any other trace
+// records the steps of every request. All of this is for while a trace is active.
+namespace hami::trace {
+
+inline constexpr int kSampledRequests = 8;  // in 4 ms; two thousand requests in a second cost less than 1 % of a core
+
+namespace detail {
+inline std::atomic<bool> sampling{false};
+inline std::atomic<int> sampled_requests{kSampledRequests};
+inline std::atomic<int> left_in_period{0};
+inline std::atomic<Nanoseconds> slow{kNever};
+
+inline constexpr Nanoseconds kCoarse = 20'000'000;  // the coarse clock is at most one tick of the kernel, 10 ms, behind
+inline Nanoseconds coarse_now() noexcept {
+  timespec moment{};
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &moment);
+  return Nanoseconds{moment.tv_sec} * 1'000'000'000 + moment.tv_nsec;
+}
+}  // namespace detail
+
+inline bool is_sampling() noexcept { return detail::sampling.load(std::memory_order_relaxed); }
+// Whether to record the steps of a new request.
+inline bool samples_request() noexcept {
+  return !is_sampling() || (detail::left_in_period.load(std::memory_order_relaxed) > 0 &&
+                            detail::left_in_period.fetch_sub(1, std::memory_order_relaxed) > 0);
+}
+// Whether to record a step of the current thread that names no request: inside a slice that is recorded.
+bool samples_step() noexcept;
+// Whether a request that began at this moment was slow. Of most requests the coarse clock, which costs a fifth, says that it
+// was not.
+inline bool is_slow_since(Nanoseconds began) noexcept {
+  const Nanoseconds slow = detail::slow.load(std::memory_order_relaxed);
+  return slow != kNever && detail::coarse_now() - began >= slow - detail::kCoarse && now() - began >= slow;
+}
+
+// For the recorder.
+inline void begin_period() noexcept {
+  detail::left_in_period.store(detail::sampled_requests.load(std::memory_order_relaxed), std::memory_order_relaxed);
+}
+inline void begin_sampling(bool samples, Nanoseconds slow) noexcept {
+  detail::sampling.store(samples, std::memory_order_relaxed);
+  detail::slow.store(slow, std::memory_order_relaxed);
+  begin_period();
+}
 
 }  // namespace hami::trace

@@ -1,4 +1,5 @@
-// Ring: the events of one thread. The thread fills it, and the writer of the trace empties it, both without a lock.
+// Ring: the events of one thread. The thread fills it, and the recorder of the trace empties it, both without a lock. A full
+// ring drops new events and counts them. The end of a slice always has a place: slices are never left open by a full ring.
 #pragma once
 
 #include <pthread.h>
@@ -10,10 +11,17 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
-#include "observe/trace_writer.hpp"
+#include "observe/trace.hpp"
 
 namespace hami::trace {
+
+struct Thread {
+  int id = 0;
+  std::string name;
+};
 
 class Ring {
  public:
@@ -55,7 +63,7 @@ class Ring {
   void end() noexcept { ended_.store(true, std::memory_order_release); }
   unsigned generation() const noexcept { return generation_; }
 
-  // For the writer. Events of earlier sessions are skipped.
+  // For the recorder. Events of earlier sessions are skipped.
   template <class Use>
   void drain(std::uint32_t session, const Use& use) {
     const std::uint64_t head = head_.load(std::memory_order_acquire);
@@ -88,5 +96,14 @@ class Ring {
   alignas(64) std::atomic<std::uint64_t> head_{0};
   alignas(64) std::atomic<std::uint64_t> tail_{0};
 };
+
+// The rings of all threads of this process that have recorded something.
+std::vector<std::shared_ptr<Ring>> rings();
+// Of a thread that has ended.
+void remove_ring(const std::shared_ptr<Ring>& ring) noexcept;
+// The number of a new session, to which the events of all threads belong from now on.
+std::uint32_t begin_session() noexcept;
+// Whether threads record.
+inline void set_active(bool active) noexcept { detail::active = active; }
 
 }  // namespace hami::trace

@@ -1,17 +1,16 @@
-// Call: completes each request once.
+// Call: completes each request once. Timer: expires those whose deadline passes.
 #include "pipe/call.hpp"
 
 #include <algorithm>
 #include <atomic>
 
-#include "observe/trace.hpp"
-#include "observe/trace_sample.hpp"
+#include "observe/api.hpp"
 #include "pipe/pipe_state.hpp"
-#include "request/execution_frame.hpp"
-#include "request/outcome.hpp"
-#include "sync/spin.hpp"
 
 namespace hami {
+
+// ---- Call: completes each request once.
+
 namespace {
 
 // The callers that wait now. Only a single one spins before it sleeps: several would take the cores from the workers.
@@ -219,6 +218,61 @@ void Call::wait_inside() {
   // waits for a thread instead: it must be able to leave.
   if (next_deadline_ == kNever) pipe_->help(*this);
   parker_.wait(kNever, [&] { return remaining_ == 0; }, [] {});
+}
+
+// ---- Timer: one thread that sleeps until the next deadline.
+
+Timer::~Timer() { stop(); }
+
+void Timer::add(Nanoseconds moment, Call& call) {
+  MutexLock lock(mutex_);
+  if (stopping_) return;
+  if (!worker_) {
+    auto worker = std::make_unique<Worker>("hami-timer", owner_);
+    worker->post([this] { loop(); });
+    worker_ = std::move(worker);
+  }
+  const auto place = calls_.emplace(moment, &call).first;
+  if (place == calls_.begin()) changed_.notify_all();  // otherwise the thread wakes in time
+}
+
+void Timer::remove(Nanoseconds moment, Call& call) noexcept {
+  MutexLock lock(mutex_);
+  calls_.erase({moment, &call});
+}
+
+void Timer::stop() noexcept {
+  std::unique_ptr<Worker> worker;
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+    changed_.notify_all();
+    worker = std::move(worker_);
+  }
+  worker = nullptr;  // joins
+}
+
+void Timer::loop() {
+  const NoWaitScope prompt;
+  MutexLock lock(mutex_);
+  while (!stopping_) {
+    if (calls_.empty()) {
+      changed_.wait(lock);
+      continue;
+    }
+    const Nanoseconds next = calls_.begin()->first;
+    const Nanoseconds moment = now();
+    if (next > moment) {
+      changed_.wait_until(lock, next);
+      continue;
+    }
+    Ref<Call> call(calls_.begin()->second);
+    calls_.erase(calls_.begin());
+    lock.unlock();
+    call->expire(moment);
+    call = {};  // possibly the last reference
+    lock.lock();
+  }
 }
 
 }  // namespace hami

@@ -1,19 +1,20 @@
-// Call: the requests of one call of a pipe, from their start until each of them is complete.
+// Call: the requests of one call of a pipe, and the timer that expires them.
 #pragma once
 
 #include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
+#include <utility>
 #include <vector>
 
-#include "backend/backend.hpp"
-#include "request/nested_call.hpp"
-#include "request/wait_graph.hpp"
-#include "sync/parker.hpp"
+#include "backend/api.hpp"
+#include "request/api.hpp"
 
 namespace hami {
 
+// Call: the requests of one call of a pipe, from their start until each of them is complete.
 class PipeState;
 
 class Call final : public NestedCall {
@@ -80,6 +81,28 @@ class Call final : public NestedCall {
   Call* previous_ = nullptr;  // in the pipe's list of open calls, guarded by the pipe's mutex
   Call* next_ = nullptr;
   bool given_up_ = false;  // by the close of the pipe; guarded by the pipe's mutex
+};
+
+// Timer: expires requests for which no thread waits.
+class Timer {
+ public:
+  // `owner`: for whom the thread works (WorkScope).
+  explicit Timer(const void* owner) noexcept : owner_(owner) {}
+  ~Timer();
+  void add(Nanoseconds moment, Call& call);  // starts the thread on first use
+  void remove(Nanoseconds moment, Call& call) noexcept;
+  void stop() noexcept;
+
+ private:
+  void loop();
+
+  const void* const owner_;
+  Mutex mutex_;
+  CondVar changed_;
+  // Open calls, once for each deadline. A call removes itself when it is complete, before it can be destroyed.
+  std::set<std::pair<Nanoseconds, Call*>> calls_ HAMI_GUARDED_BY(mutex_);
+  bool stopping_ HAMI_GUARDED_BY(mutex_) = false;
+  std::unique_ptr<Worker> worker_ HAMI_GUARDED_BY(mutex_);
 };
 
 }  // namespace hami

@@ -1,4 +1,5 @@
 // ExprPlanner: whether the items in brackets are such as the class takes.
+
 #include <algorithm>
 
 #include "pipe/expr_planner.hpp"

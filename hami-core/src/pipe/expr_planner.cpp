@@ -5,8 +5,7 @@
 #include <cctype>
 #include <utility>
 
-#include "lang/parse.hpp"
-#include "registry/registry.hpp"
+#include "lang/api.hpp"
 
 namespace hami {
 namespace {

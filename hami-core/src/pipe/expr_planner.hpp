@@ -9,12 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "backend/plan.hpp"
-#include "pipe/explanation.hpp"
-#include "pipe/instance_names.hpp"
-#include "pipe/node_scope.hpp"
-#include "registry/generated.hpp"
-#include "value/error.hpp"
+#include "backend/api.hpp"
+#include "pipe/names.hpp"
+#include "pipe/planner.hpp"
+#include "registry/api.hpp"
 
 namespace hami {
 

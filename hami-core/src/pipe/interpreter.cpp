@@ -1,8 +1,7 @@
 // Interpreter: from plan to backends.
 #include "pipe/interpreter.hpp"
 
-#include "registry/registry.hpp"
-#include "sync/event.hpp"
+#include "registry/api.hpp"
 
 namespace hami {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/init.hpp"
+#include "backend/api.hpp"
 #include "pipe/planner.hpp"
 
 namespace hami {

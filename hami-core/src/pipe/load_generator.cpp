@@ -6,8 +6,7 @@
 #include <random>
 #include <utility>
 
-#include "sync/blocking.hpp"
-#include "sync/worker.hpp"
+#include "request/api.hpp"
 
 namespace hami {
 namespace {

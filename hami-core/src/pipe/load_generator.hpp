@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "observe/histogram.hpp"
+#include "observe/api.hpp"
 #include "pipe/pipe_state.hpp"
 
 namespace hami {

@@ -3,14 +3,10 @@
 
 #include <cmath>
 
-#include "base/fork.hpp"
-#include "base/mutex.hpp"
-#include "container/containers.hpp"
-#include "lang/params.hpp"
-#include "request/execution_frame.hpp"
-#include "schedule/scheduling.hpp"
-#include "sync/blocking.hpp"
-#include "sync/waiting.hpp"
+#include "container/api.hpp"
+#include "lang/api.hpp"
+#include "request/api.hpp"
+#include "schedule/api.hpp"
 
 namespace hami {
 namespace {

@@ -6,13 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "backend/pipe_context.hpp"
-#include "base/mutex.hpp"
+#include "backend/api.hpp"
 #include "pipe/call.hpp"
 #include "pipe/interpreter.hpp"
-#include "pipe/pipe_config.hpp"
-#include "pipe/timer.hpp"
-#include "sync/worker_pool.hpp"
+#include "pipe/planner.hpp"
 
 namespace hami {
 

@@ -1,8 +1,7 @@
 // ExprPlanner: replaces a generated backend by its body.
-#include "base/near.hpp"
-#include "lang/parse.hpp"
+
+#include "lang/api.hpp"
 #include "pipe/expr_planner.hpp"
-#include "value/visible.hpp"
 
 namespace hami {
 namespace {

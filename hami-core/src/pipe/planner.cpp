@@ -4,10 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/near.hpp"
-#include "lang/parse.hpp"
 #include "pipe/expr_planner.hpp"
-#include "schedule/graph.hpp"
+#include "schedule/api.hpp"
 
 namespace hami {
 namespace {

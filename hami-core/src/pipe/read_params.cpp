@@ -1,14 +1,11 @@
 // ExprPlanner: the value of each declared parameter, by the scopes of reference/expressions.md.
+
 #include <algorithm>
 #include <set>
 #include <utility>
 
-#include "base/near.hpp"
-#include "lang/allowed_libraries.hpp"
-#include "lang/parse.hpp"
-#include "lang/paths.hpp"
+#include "lang/api.hpp"
 #include "pipe/expr_planner.hpp"
-#include "value/visible.hpp"
 
 namespace hami {
 namespace {

@@ -2,5 +2,4 @@
 #pragma once
 
 #define HAMI_ABI_USE_MINOR 1
-
 #include "hami/abi.h"

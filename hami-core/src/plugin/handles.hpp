@@ -9,9 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "backend/init.hpp"
+#include "backend/api.hpp"
 #include "plugin/abi.hpp"
-#include "value/error.hpp"
 
 struct hami_error {
   hami::Error error;

@@ -1,16 +1,14 @@
 // NativeBackend: one instance of a class of a native plugin.
+
 #include <array>
 #include <memory>
 #include <optional>
 
-#include "backend/init.hpp"
-#include "base/assert.hpp"
-#include "observe/log.hpp"
+#include "backend/api.hpp"
 #include "plugin/handles.hpp"
-#include "plugin/native_class.hpp"
+#include "plugin/library.hpp"
 #include "plugin/plugin_call.hpp"
-#include "registry/by_device.hpp"
-#include "sync/blocking.hpp"
+#include "registry/api.hpp"
 
 namespace hami {
 namespace {

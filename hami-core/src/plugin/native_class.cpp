@@ -1,5 +1,4 @@
 // Checks the tables of a plugin, and creates the backend classes that they describe.
-#include "plugin/native_class.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -8,13 +7,10 @@
 #include <sstream>
 #include <utility>
 
-#include "lang/chars.hpp"
-#include "lang/parse.hpp"
+#include "lang/api.hpp"
 #include "plugin/handles.hpp"
-#include "registry/by_device.hpp"
-#include "registry/generated.hpp"
-#include "value/error.hpp"
-#include "value/visible.hpp"
+#include "plugin/library.hpp"
+#include "registry/api.hpp"
 
 namespace hami {
 namespace {

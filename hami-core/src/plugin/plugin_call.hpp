@@ -1,4 +1,4 @@
-// PluginCall: which function of which native plugin a thread runs, so that a crash in it names the plugin.
+// Which plugin runs: by the function that a thread is in, or by the address of an instruction.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,23 @@
 
 namespace hami {
 
+// The code of loaded plugins in memory: which plugin an instruction belongs to, also in a thread that the plugin started.
+struct PluginCode {
+  std::uintptr_t begin;
+  std::uintptr_t end;
+  const std::string library;  // the path of the file
+  const std::string plugin;   // such as "plugin acme-cv (/site/acme/cv.so)"
+  const PluginCode* next;     // recorded earlier
+};
+
+// Records the code of the library that contains `function`. The last record of a library counts. It is never removed, as
+// libraries of plugins are never unloaded.
+void record_plugin_code(const void* function, const std::string& library, const std::string& plugin);
+
+// Async-signal-safe. Null: the address is not in code of a plugin.
+const PluginCode* find_plugin_code(std::uintptr_t address) noexcept;
+
+// PluginCall: which function of which native plugin a thread runs, so that a crash in it names the plugin.
 // A scope in which the thread runs a function of a plugin. Scopes nest. The texts must outlive the scope: `function`, such as
 // "forward", and its `owner`, such as "backend Crop of plugin acme-cv, /site/acme/cv.so".
 class PluginCall {

@@ -1,5 +1,4 @@
 // ByDevice: groups the requests of a batch by device, and finds and builds the implementation for each.
-#include "registry/by_device.hpp"
 
 #include <algorithm>
 #include <map>
@@ -9,9 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/mutex.hpp"
-#include "registry/registry.hpp"
-#include "value/tensor.hpp"
+#include "backend/api.hpp"
+#include "registry/api.hpp"
 
 namespace hami {
 namespace {

@@ -1,11 +1,14 @@
-// Registry: definition and look-up.
-#include "registry/registry.hpp"
+// Registry: look-up of names, and names for expressions.
 
 #include <pthread.h>
 
-#include "base/near.hpp"
+#include "backend/api.hpp"
+#include "lang/api.hpp"
+#include "registry/api.hpp"
 
 namespace hami {
+
+// ---- Registry: definition and look-up.
 
 const char* thread_mode_name(ThreadMode threads) noexcept {
   switch (threads) {
@@ -131,6 +134,22 @@ std::vector<ClassPtr> Registry::known() const {
   std::vector<ClassPtr> list;
   for (auto& [name, cls] : all) list.push_back(cls);
   return list;
+}
+
+// ---- Generated backends: the class of an expression.
+
+ClassPtr generated_class(GeneratedBody body, std::string owner) {
+  parse(body.text);
+  BackendClass cls;
+  cls.name = body.name;
+  cls.owner = std::move(owner);
+  cls.doc = "Stands for " + body.text + ".";
+  cls.free_args = true;
+  cls.brackets = {false, {Phase{}}};
+  cls.expand = [body = std::move(body)](PlanContext& context, const Expr& expr) {
+    return context.plan_generated(body, expr);
+  };
+  return std::make_shared<BackendClass>(std::move(cls));
 }
 
 }  // namespace hami

@@ -1,14 +1,16 @@
-// ExecutionFrame: which nodes the current thread works for. A request that it makes blocks the instances of those nodes.
+// What a thread works for: the nodes whose batches it runs, and the calls that it makes for them.
 #pragma once
 
 #include <cstdint>
 #include <utility>
 #include <vector>
 
+#include "request/request.hpp"
 #include "request/wait_graph.hpp"
 
 namespace hami {
 
+// ExecutionFrame: which nodes the current thread works for. A request that it makes blocks the instances of those nodes.
 // On the stack of a thread while it runs a batch of a node, and while it completes one: the instance is not available until
 // the thread returns.
 class ExecutionFrame {
@@ -86,6 +88,24 @@ class AdoptFrame {
 
  private:
   ExecutionFrame* own_;
+};
+
+// NestedCall: a call that a backend makes for a batch. It ends when every request of the batch is cancelled.
+class NestedCall : public CompletionSink {
+ public:
+  // Completes every open request with this error. False: all were complete.
+  virtual bool give_up(const Error& error) noexcept = 0;
+
+  // After requests were abandoned: gives up the calls of batches that have none left.
+  static void give_up_cancelled() noexcept;
+
+ protected:
+  // Makes this a call of the innermost batch of the thread, until `leave_batch` or the end of the batch. False: the batch is cancelled.
+  bool join_batch() noexcept;
+  void leave_batch() noexcept;
+
+ private:
+  bool joined_ = false;  // by the thread that starts the call, before that
 };
 
 }  // namespace hami

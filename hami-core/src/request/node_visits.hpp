@@ -6,10 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/clock.hpp"
-#include "base/mutex.hpp"
-#include "value/error.hpp"
-#include "value/value.hpp"
+#include "sync/api.hpp"
 
 namespace hami {
 

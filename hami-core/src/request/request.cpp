@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "request/execution_frame.hpp"
-#include "sync/blocking.hpp"
 
 namespace hami {
 

@@ -6,17 +6,26 @@
 #include <optional>
 #include <vector>
 
-#include "base/clock.hpp"
-#include "base/counted.hpp"
-#include "request/lane_links.hpp"
 #include "request/node_visits.hpp"
-#include "sync/parker.hpp"
-#include "sync/queue.hpp"
-#include "value/dict.hpp"
-#include "value/error.hpp"
+#include "sync/api.hpp"
 
 namespace hami {
 
+// LaneLinks: the links of a request that waits in a Lane (schedule/request_queue.hpp), which therefore never allocates.
+class Request;
+
+struct LaneLinks {
+  Request* before = nullptr;  // in the order of the lane
+  Request* after = nullptr;
+  Request* older = nullptr;  // in the order of arrival
+  Request* younger = nullptr;
+  Request* parent = nullptr;  // in the search tree
+  Request* left = nullptr;
+  Request* right = nullptr;
+  std::uint32_t weight = 0;  // in the search tree; 0: it is not in the tree
+};
+
+// Request and Batch: a request on its way through a pipe, and the requests of one call of forward.
 class Request;
 class RequestChain;
 

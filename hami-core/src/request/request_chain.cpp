@@ -3,7 +3,7 @@
 
 #include <new>
 
-#include "base/assert.hpp"
+#include "sync/api.hpp"
 
 namespace hami {
 

@@ -6,10 +6,8 @@
 #include <map>
 #include <utility>
 
-#include "base/fork.hpp"
-#include "base/mutex.hpp"
 #include "request/execution_frame.hpp"
-#include "value/visible.hpp"
+#include "sync/api.hpp"
 
 namespace hami {
 namespace {

@@ -1,12 +1,11 @@
 // InstanceDispatcher: admission: a request runs inline, is queued, or is rejected.
+
 #include <algorithm>
 #include <new>
 #include <utility>
 
-#include "request/execution_frame.hpp"
+#include "request/api.hpp"
 #include "schedule/instance_dispatcher.hpp"
-#include "sync/waiting.hpp"
-#include "value/byte_size.hpp"
 
 namespace hami {
 namespace {

@@ -21,7 +21,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "base/clock.hpp"
+#include "request/api.hpp"
 #include "schedule/policy_constants.hpp"
 
 namespace hami {

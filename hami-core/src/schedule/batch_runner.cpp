@@ -5,11 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "observe/trace_sample.hpp"
-#include "request/outcome.hpp"
-#include "request/retry_policy.hpp"
-#include "sync/blocking.hpp"
-
 namespace hami {
 namespace {
 

@@ -3,12 +3,9 @@
 
 #include <string>
 
-#include "backend/init.hpp"
-#include "observe/node_stats.hpp"
-#include "observe/node_times.hpp"
-#include "observe/remarks.hpp"
-#include "observe/trace.hpp"
-#include "request/request_chain.hpp"
+#include "backend/api.hpp"
+#include "observe/api.hpp"
+#include "request/api.hpp"
 
 namespace hami {
 

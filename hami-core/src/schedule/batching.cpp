@@ -1,9 +1,10 @@
 // Batching: sets how the injected dispatcher forms batches. It adds no hop and no thread.
+
 #include <algorithm>
 #include <memory>
 
+#include "schedule/api.hpp"
 #include "schedule/instance_dispatcher.hpp"
-#include "schedule/scheduling.hpp"
 
 namespace hami {
 namespace {

@@ -1,14 +1,14 @@
 // DagDispatcher: runs requests through the graph of nodes.
+
 #include <algorithm>
 #include <memory>
 #include <new>
 
-#include "backend/init.hpp"
-#include "base/mutex.hpp"
-#include "observe/trace.hpp"
-#include "request/request_chain.hpp"
+#include "backend/api.hpp"
+#include "observe/api.hpp"
+#include "request/api.hpp"
+#include "schedule/api.hpp"
 #include "schedule/graph.hpp"
-#include "schedule/scheduling.hpp"
 
 namespace hami {
 namespace {

@@ -1,11 +1,12 @@
 // NodeScheduler: deadlines: which requests are admitted, which cannot end in time, and which of the others run while not all can.
+
 #include <algorithm>
 #include <cmath>
 #include <optional>
 #include <string>
 #include <utility>
 
-#include "lang/units.hpp"
+#include "lang/api.hpp"
 #include "schedule/node_scheduler.hpp"
 
 namespace hami {

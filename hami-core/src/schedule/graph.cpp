@@ -5,9 +5,7 @@
 #include <set>
 #include <unordered_map>
 
-#include "base/near.hpp"
-#include "lang/units.hpp"
-#include "value/error.hpp"
+#include "lang/api.hpp"
 
 namespace hami {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/graph_spec.hpp"
+#include "backend/api.hpp"
 
 namespace hami {
 

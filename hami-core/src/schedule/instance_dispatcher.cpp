@@ -6,10 +6,8 @@
 #include <new>
 #include <utility>
 
-#include "lang/units.hpp"
-#include "observe/log.hpp"
-#include "request/execution_frame.hpp"
-#include "sync/waiting.hpp"
+#include "lang/api.hpp"
+#include "request/api.hpp"
 
 namespace hami {
 

@@ -8,11 +8,9 @@
 #include <optional>
 #include <vector>
 
-#include "backend/init.hpp"
-#include "base/mutex.hpp"
+#include "backend/api.hpp"
 #include "schedule/batch_runner.hpp"
 #include "schedule/node_scheduler.hpp"
-#include "sync/worker.hpp"
 
 namespace hami {
 

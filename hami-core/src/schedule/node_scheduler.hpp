@@ -40,8 +40,8 @@
 #include <utility>
 #include <vector>
 
-#include "backend/backend.hpp"
-#include "request/wait_graph.hpp"
+#include "backend/api.hpp"
+#include "request/api.hpp"
 #include "schedule/batch_policy.hpp"
 #include "schedule/policy_trial.hpp"
 #include "schedule/request_queue.hpp"

@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "base/clock.hpp"
+#include "request/api.hpp"
 
 namespace hami::policy {
 

@@ -3,8 +3,6 @@
 
 #include <utility>
 
-#include "base/assert.hpp"
-
 namespace hami {
 bool RequestQueue::fail_if_expired(Request& request, Nanoseconds moment) noexcept {
   const bool late = request.deadline <= moment;

@@ -12,9 +12,8 @@
 #include <cstdint>
 #include <utility>
 
-#include "observe/lane_name.hpp"
-#include "request/request.hpp"
-#include "request/request_chain.hpp"
+#include "observe/api.hpp"
+#include "request/api.hpp"
 #include "schedule/policy_constants.hpp"
 
 namespace hami {

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "base/clock.hpp"
+#include "request/api.hpp"
 #include "schedule/policy_constants.hpp"
 
 namespace hami {

@@ -7,7 +7,7 @@
 #include <string>
 #include <type_traits>
 
-#include "value/error.hpp"
+#include "value/api.hpp"
 
 namespace hami {
 

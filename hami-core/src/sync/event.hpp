@@ -8,11 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/clock.hpp"
-#include "base/counted.hpp"
-#include "base/mutex.hpp"
-#include "value/error.hpp"
-#include "value/value.hpp"
+#include "value/api.hpp"
 
 namespace hami {
 

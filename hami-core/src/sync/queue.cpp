@@ -4,9 +4,6 @@
 #include <iterator>
 #include <utility>
 
-#include "value/error.hpp"
-#include "value/visible.hpp"
-
 namespace hami {
 
 Queue::Queue(std::int64_t max, std::string name) : OpaqueObject(kTypeKey), name_(std::move(name)) { set_max(max); }

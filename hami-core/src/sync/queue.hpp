@@ -7,11 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.hpp"
-#include "base/mutex.hpp"
 #include "sync/event.hpp"
 #include "sync/waiting.hpp"
-#include "value/value.hpp"
+#include "value/api.hpp"
 
 namespace hami {
 

@@ -1,15 +1,18 @@
-// Worker: a thread with a queue of jobs. The only place where the core starts threads that run jobs.
+// Worker and WorkerPool: the threads of the core.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
-#include "base/clock.hpp"
+#include "value/api.hpp"
 
 namespace hami {
 
+// Worker: a thread with a queue of jobs. The only place where the core starts threads that run jobs.
 // For which owners the current thread works, innermost first: it must not wait for their end. On the stack of a thread while it
 // does their work; a thread that waits for a job of a worker lends its scopes to the worker.
 class WorkScope {
@@ -62,6 +65,35 @@ class Worker {
  private:
   struct State;
   const std::shared_ptr<State> state_;
+};
+
+// WorkerPool: workers for jobs that block. It starts a worker for each concurrent job, up to a limit; further jobs queue.
+class WorkerPool {
+ public:
+  // `owner`: for whom the workers work (WorkScope).
+  WorkerPool(std::string name, std::size_t limit, const void* owner = nullptr)
+      : name_(std::move(name)), limit_(limit), owner_(owner) {}
+
+  // Jobs must not throw. Error(kPipeClosed) once the pool is stopped. False: all workers are busy and the job is queued.
+  bool post(std::function<void()> job);
+  bool stop(Nanoseconds until);  // Worker::stop for each
+  bool is_quiet();               // no job runs or waits
+  // True inside a job of any pool: other jobs may be queued for this thread.
+  static bool on_some_pool() noexcept;
+
+ private:
+  void work(Worker& worker, std::function<void()> job);
+  void add_worker() HAMI_REQUIRES(mutex_);
+  Worker& worker(std::size_t index);
+
+  const std::string name_;
+  const std::size_t limit_;
+  const void* const owner_;
+  Mutex mutex_;
+  bool stopping_ HAMI_GUARDED_BY(mutex_) = false;
+  std::vector<std::unique_ptr<Worker>> workers_ HAMI_GUARDED_BY(mutex_);
+  std::vector<Worker*> idle_ HAMI_GUARDED_BY(mutex_);
+  std::deque<std::function<void()>> waiting_ HAMI_GUARDED_BY(mutex_);
 };
 
 }  // namespace hami

@@ -8,7 +8,6 @@
 #include <memory>
 #include <new>
 
-#include "base/assert.hpp"
 #include "value/error.hpp"
 
 namespace hami {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/counted.hpp"
+#include "base/api.hpp"
 #include "hami/elements.hpp"
 #include "value/error.hpp"
 #include "value/value.hpp"
