@@ -374,6 +374,44 @@ TEST_CASE("the same seed plays the same course") {
   }
 }
 
+TEST_CASE(
+    "while fewer instances are tried, an instance whose batch ends leaves the queue to the others, in each class") {
+  for (const std::uint8_t priority : {std::uint8_t{0}, kHighPriority}) {
+    CAPTURE(priority);
+    NodeScheduler scheduler("n");
+    scheduler.add_instance({1, 1}, false);
+    scheduler.add_instance({1, 1}, false);
+    scheduler.config().batching = {BatchingMode::kAdaptive, 1, 1, 0};
+    scheduler.config().auto_instances = true;
+    RequestChain taken, removed;
+    std::set<Index> running;
+    Nanoseconds moment = 0;
+    const auto ask = [&](Index instance) {
+      taken.clear();
+      if (scheduler.next_action(instance, moment, taken, removed).what == Action::kRun) running.insert(instance);
+    };
+    std::size_t tried = 0;
+    for (std::uint64_t call = 0; call < 5'000; ++call) {
+      for (int i = 0; i < 2; ++i) {
+        Ref<Request> request = request_of(1);
+        request->priority = priority;
+        scheduler.push(std::move(request), moment, call);
+      }
+      while (const std::optional<Index> instance = scheduler.dispatch_idle()) ask(*instance);
+      moment += 100;  // two instances run twice as many batches as one: the second one is adopted
+      for (const Index instance : std::exchange(running, {})) {
+        scheduler.record_batch(instance, 1, 100, moment);
+        ask(instance);
+      }
+      if (scheduler.trial() != PolicyTrial::kFewerInstances) continue;
+      ++tried;
+      REQUIRE_EQ(running.size(), 1u);
+      REQUIRE_FALSE(scheduler.queue().empty());
+    }
+    CHECK_GT(tried, 0u);
+  }
+}
+
 TEST_CASE("a node whose instances differ gives each what it takes") {
   NodeScheduler scheduler("n");
   scheduler.add_instance({1, 1}, false);
