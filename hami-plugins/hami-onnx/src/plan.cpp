@@ -30,8 +30,10 @@ Settings settings_of(const hami::Value& dict) {
 Plan Plan::of(const hami::Dict& options) {
   const std::optional<hami::Value> found = options.find("onnx_plan");
   if (!found)
-    fail(HAMI_FAILED_PRECONDITION,
-         "it takes no brackets: without them, OnnxModel of hami-onnx opens the model for it; remove the brackets");
+    fail(
+        HAMI_FAILED_PRECONDITION,
+        "the model is not open: OnnxModel of hami-onnx opens it, which could not be loaded, or which the brackets replace; "
+        "remove the brackets, or see `hami doctor`");
   std::map<std::string, hami::Value> entries;
   for (auto& [key, value] : found->as_dict()) entries[key] = std::move(value);
   Plan plan;
