@@ -412,6 +412,24 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("an instance that becomes free leaves the next start slot of a shared device to the one that waits for it") {
+  NodeScheduler scheduler("n");
+  scheduler.add_instance({1, 1}, false);
+  scheduler.add_instance({1, 1}, false);
+  scheduler.config().batching = {BatchingMode::kGreedy, 1, 1, 0};
+  scheduler.config().shared_device = true;
+  scheduler.record_batch(0, 1, 1'000, 0);  // a batch takes 1000, so that one of two instances starts every 500
+  for (std::uint64_t call = 0; call < 3; ++call) scheduler.push(request_of(1), 0, call);
+  RequestChain taken, removed;
+  const Index first = scheduler.dispatch_idle().value();
+  REQUIRE(scheduler.next_action(first, 0, taken, removed).what == Action::kRun);
+  const Index second = scheduler.dispatch_idle().value();
+  REQUIRE(scheduler.next_action(second, 10, taken, removed).what == Action::kWait);
+  scheduler.record_batch(first, 1, 50, 50);
+  CHECK(scheduler.next_action(first, 50, taken, removed).what == Action::kIdle);
+  CHECK_EQ(scheduler.forming().value(), second);
+}
+
 TEST_CASE("a node whose instances differ gives each what it takes") {
   NodeScheduler scheduler("n");
   scheduler.add_instance({1, 1}, false);
