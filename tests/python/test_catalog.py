@@ -23,7 +23,12 @@ def test_every_first_party_plugin_is_in_the_snapshot() -> None:
     assert {"hami-image", "hami-model-check", "hami-ocr", "hami-onnx", "hami-openvino"} <= ours.plugins.keys()
     assert {"hami-accel", "hami-build", "hami-cuda", "hami-serve", "hami-torch", "hami-trt"} <= ours.plugins.keys()
     assert ours.backends()["TensorrtTensor"] == ["hami-trt"]
-    assert ours.pipelines() == {"ocr": ["hami-ocr"]}
+    assert ours.pipelines() == {
+        "classify-text": ["hami-text"],
+        "embed": ["hami-text"],
+        "ocr": ["hami-ocr"],
+        "rerank": ["hami-text"],
+    }
     assert ours.devices() == {"cuda": ["hami-cuda"]}
 
 
