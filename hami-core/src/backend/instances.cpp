@@ -1,6 +1,8 @@
 // The instances of a pipe by name, and backends that stand for them.
 #include "backend/instances.hpp"
 
+#include "backend/pipe_context.hpp"
+
 #include <optional>
 #include <utility>
 

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "backend/backend.hpp"
-#include "backend/pipe_context.hpp"
 #include "request/api.hpp"
 
 namespace hami {
