@@ -32,9 +32,9 @@ struct Node {
 };
 
 // One instance of a node, with the decision code of the product under a virtual clock.
-class Service {
+class Served {
  public:
-  explicit Service(const Node& node) : node_(node), scheduler_("n") {
+  explicit Served(const Node& node) : node_(node), scheduler_("n") {
     scheduler_.add_instance({1, node.max}, false);
     scheduler_.config().batching = {BatchingMode::kAdaptive, node.max, 1, 0};
     scheduler_.config().max_wait = static_cast<Nanoseconds>(node.max_wait * kMillisecond);
@@ -109,7 +109,7 @@ class Service {
 
 TEST_CASE("policy: an urgent request waits for one batch, and with max_wait for a short one") {
   Table table("classes", {"batch", "max", "variant", "urgent p50, ms", "urgent p99, ms", "normal/ms", "of FIFO"});
-  const auto row = [&](const Node& node, const char* variant, const Service& service, const Service& fifo) {
+  const auto row = [&](const Node& node, const char* variant, const Served& service, const Served& fifo) {
     table.row({text(node.overhead, 1) + " + " + text(node.each, 1) + " · b ms", std::to_string(node.max), variant,
                text(service.urgent(0.5), 1), text(service.urgent(0.99), 1), text(service.normal_per_ms(), 3),
                text(service.normal_per_ms() / fifo.normal_per_ms(), 3)});
@@ -117,7 +117,7 @@ TEST_CASE("policy: an urgent request waits for one batch, and with max_wait for 
   Node narrow{8, 8, 4}, wide{2, 0.6, 64};  // both take 40 ms for a full batch
   Node first = narrow;
   first.fifo = true;
-  const Service fifo(first), urgent(narrow);
+  const Served fifo(first), urgent(narrow);
   row(narrow, "FIFO", fifo, fifo);
   row(narrow, "urgent", urgent, fifo);
   CHECK_LE(urgent.urgent(0.99), narrow.time(narrow.max) + 1.1 * narrow.time(narrow.max));
@@ -127,7 +127,7 @@ TEST_CASE("policy: an urgent request waits for one batch, and with max_wait for 
   Node all = wide, bounded = wide;
   all.fifo = true;
   bounded.max_wait = 10;
-  const Service wide_fifo(all), wide_urgent(wide), wide_bounded(bounded);
+  const Served wide_fifo(all), wide_urgent(wide), wide_bounded(bounded);
   row(wide, "FIFO", wide_fifo, wide_fifo);
   row(wide, "urgent", wide_urgent, wide_fifo);
   row(wide, "max_wait = 10 ms", wide_bounded, wide_fifo);
