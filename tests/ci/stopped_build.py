@@ -1,4 +1,4 @@
-"""Builds hami-onnx into a folder; test_stopped_builds.py stops it halfway.
+"""Builds hami-ocr into a folder; test_stopped_builds.py stops it halfway.
 
 python stopped_build.py FOLDER full 20000    with little space on the disk, and more with each attempt
 python stopped_build.py FOLDER wait          waits before the wheel is finished, and prints "waiting"
@@ -21,7 +21,7 @@ STEP = 30_000  # bytes
 
 
 def build() -> int:
-    wheel = dist.build_plugin(dist.PLUGINS / "hami-onnx", dist.PURE)
+    wheel = dist.build_plugin(dist.PLUGINS / "hami-ocr", dist.PURE)
     print("built", wheel_file.metadata(wheel_file.read(wheel))["Name"], flush=True)
     return 0
 

@@ -17,7 +17,7 @@ from hami_build.parallel import in_parallel
 from hami_build.project import read
 from hami_build.steps import Failure
 
-PLUGIN = dist.PLUGINS / "hami-onnx"
+PLUGIN = dist.PLUGINS / "hami-ocr"
 
 
 @pytest.fixture
@@ -48,9 +48,9 @@ def test_two_folders_build_the_same_bytes(tmp_path: Path) -> None:
 def test_leftovers_of_an_interrupted_build_are_ignored(cache: Path) -> None:
     left = cache / "build" / f"{dist.key_of(PLUGIN)}-any-work"
     (left / "raw").mkdir(parents=True)
-    (left / "raw" / "hami_onnx-0.0.0-py3-none-any.whl").write_bytes(b"half of it")
+    (left / "raw" / "hami_ocr-0.0.0-py3-none-any.whl").write_bytes(b"half of it")
     wheel = dist.build_plugin(PLUGIN, dist.PURE)
-    assert wheel_file.metadata(wheel_file.read(wheel))["Name"] == "hami-onnx"
+    assert wheel_file.metadata(wheel_file.read(wheel))["Name"] == "hami-ocr"
     assert not left.exists()
 
 

@@ -19,7 +19,7 @@ def test_full_disk_is_reported_and_the_next_build_is_complete(tmp_path: Path) ->
     disk = ["bwrap", "--dev-bind", "/", "/", "--size", "1000000", "--tmpfs", tmp_path]
     command = [*disk, sys.executable, SCRIPT, tmp_path, "full"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "built hami-onnx\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "built hami-ocr\n"), done.stderr
     assert "Traceback" not in done.stderr
     failures = done.stderr.split("Free some space and run the command again; finished parts are kept.\n")
     assert len(failures) > 3
@@ -41,5 +41,5 @@ def test_build_after_an_interrupted_one_is_complete(tmp_path: Path, sent: signal
     if sent == signal.SIGINT:
         assert told == "interrupted; finished parts are kept for the next run\n"
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "built hami-onnx\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "built hami-ocr\n"), done.stderr
     assert not list((tmp_path / "build").iterdir())

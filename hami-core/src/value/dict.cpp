@@ -28,7 +28,7 @@ bool takes(const DictType::Key& declared, Kind kind) noexcept {
   return !declared.kind || *declared.kind == kind || (*declared.kind == Kind::kFloat && kind == Kind::kInt);
 }
 
-std::string quoted(std::string_view text) { return '"' + std::string(text) + '"'; }
+std::string quote(std::string_view text) { return '"' + std::string(text) + '"'; }
 
 std::string shown_kind(const DictType::Key& key) { return key.kind ? kind_name(*key.kind) : "Any"; }
 
@@ -45,7 +45,7 @@ const DictType::Key* DictType::find(std::string_view key) const noexcept {
 void DictType::check(std::string_view key, const Value& value) const {
   if (const Key* declared = find(key)) {
     if (!takes(*declared, value.kind()))
-      refuse_value("key " + quoted(key) + " takes " + shown_kind(*declared) + ", got " + type_name(value));
+      refuse_value("key " + quote(key) + " takes " + shown_kind(*declared) + ", got " + type_name(value));
     return;
   }
   if (is_request_key(key)) return;
@@ -55,7 +55,7 @@ void DictType::check(std::string_view key, const Value& value) const {
     names.push_back(declared.name);
     known += (known.empty() ? "" : ", ") + declared.name;
   }
-  refuse_value(name_ + " has no key " + quoted(key) + did_you_mean(near_names(key, names), true) +
+  refuse_value(name_ + " has no key " + quote(key) + did_you_mean(near_names(key, names), true) +
                "  (its keys: " + (known.empty() ? "none" : known) + ")");
 }
 
@@ -64,7 +64,7 @@ void DictType::check(const Dict& dict) const {
   std::size_t count = 0;
   for (const Key& declared : keys_) {
     if (!declared.required || declared.name == kResult || dict.contains(declared.name)) continue;
-    missing += (count++ ? ", " : " ") + quoted(declared.name) + " (" + shown_kind(declared) + ")";
+    missing += (count++ ? ", " : " ") + quote(declared.name) + " (" + shown_kind(declared) + ")";
   }
   if (count > 0) refuse_value(name_ + " lacks the key" + (count > 1 ? "s" : "") + missing);
   for (const Dict::Entry& entry : dict) check(entry.key, entry.value);
@@ -80,13 +80,13 @@ void TypedDict::set(std::string_view key, Value value) {
 bool TypedDict::erase(std::string_view key) {
   const DictType::Key* declared = type_->find(key);
   if (declared && declared->required && key != kResult && dict_.contains(key))
-    refuse_value("key " + quoted(key) + " of " + type_->name() + " is required; it cannot be removed");
+    refuse_value("key " + quote(key) + " of " + type_->name() + " is required; it cannot be removed");
   return dict_.erase(key);
 }
 
 const Value& TypedDict::at(std::string_view key) const {
   if (const Value* value = dict_.find(key)) return *value;
-  throw Error(ErrorCode::kNotFound, type_->name() + " has no key " + quoted(key));
+  throw Error(ErrorCode::kNotFound, type_->name() + " has no key " + quote(key));
 }
 
 // ---- byte_size: sums over the values that own memory.
