@@ -14,7 +14,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 # The rooms of the core, lowest first, and those that each of them uses. A room uses another one by its facade, which
-# brings the facades that its declarations need: `sync` brings `value` and `base`, so that these are listed once.
+# brings the facades that its declarations need: `sync` brings `value` and `base`, and each is listed once.
 # `bind` connects the core to a program: Python in hami-core/python/bind, C in hami-core/embed.
 ARROWS = {
     "base": (),

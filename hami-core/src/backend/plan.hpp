@@ -1,4 +1,4 @@
-// What is known about a backend before it is built: its class, and the plan of one use of it.
+// A backend before it is built: its class, and the plan of one use of it.
 #pragma once
 
 #include <cstdint>

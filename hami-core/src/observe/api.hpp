@@ -1,4 +1,4 @@
-// The room `observe`. What is counted and recorded while requests run. The room `telemetry` shows it to others.
+// The room `observe`: counts and records of running requests. The room `telemetry` shows them to others.
 #pragma once
 
 #include "observe/counters.hpp"

@@ -1,4 +1,4 @@
-// NodeStats: what has happened at one node, in numbers.
+// NodeStats: the counts and times of one node.
 #pragma once
 
 #include <atomic>
