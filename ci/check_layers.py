@@ -14,7 +14,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 # The rooms of the core, lowest first, and those that each of them uses. A room uses another one by its facade, which
-# brings the facades that its declarations need: `sync` brings `value` and `base`, and each is listed once.
+# includes the facades of its declarations: `sync` includes those of `value` and `base`, which are not listed twice.
 # `bind` connects the core to a program: Python in hami-core/python/bind, C in hami-core/embed.
 ARROWS = {
     "base": (),

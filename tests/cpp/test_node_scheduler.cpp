@@ -412,7 +412,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("an instance that becomes free leaves the next start slot of a shared device to the instance that waits for it") {
+TEST_CASE("an idle instance leaves the next start slot of a shared device to the instance that waits for it") {
   NodeScheduler scheduler("n");
   scheduler.add_instance({1, 1}, false);
   scheduler.add_instance({1, 1}, false);
