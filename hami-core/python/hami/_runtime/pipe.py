@@ -50,6 +50,7 @@ class Pipe(Observed):
     """
 
     def __init__(self, source: Any, queues: Mapping[str, _core.Queue] | None = None) -> None:
+        import hami._runtime.calls  # noqa: F401  # a call may lack the memory to import it
         from hami._config import load
 
         if os.environ.get("HAMI_TRACE"):
