@@ -98,7 +98,7 @@ def test_run_on_json(call: Any) -> None:
     status, out, err = call("run", "Identity", "--data", "[1", "--json")
     message = "--data takes a JSON value: Expecting ',' delimiter: line 1 column 3 (char 2); for plain text use --text"
     assert (status, json.loads(out), err) == (1, {"error": message, "type": "ConfigError"}, f"error: {message}\n")
-    assert call("run", "Identity", "--data", "[" * 9000)[2].startswith(
+    assert call("run", "Identity", "--data", "[" * 100_000)[2].startswith(
         "error: --data takes a JSON value: maximum recursion"
     )
 
