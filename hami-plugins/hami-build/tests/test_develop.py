@@ -21,7 +21,9 @@ RUN = "import hami\nwith hami.pipe('AcmeInc') as pipe: print(pipe({'data': 40})[
 
 def run(folder: Path) -> str:
     """Run the backend from the package in a folder of sources."""
-    code = f"import hami\nhami.register_plugin({str(folder / 'python' / 'acme_inc' / 'acme.so')!r})\n{RUN}"
+    code = (
+        f"import hami.native\nhami.native.register_plugin({str(folder / 'python' / 'acme_inc' / 'acme.so')!r})\n{RUN}"
+    )
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 

@@ -106,12 +106,10 @@ def test_the_error_of_the_child_is_raised_here_and_the_next_try_starts_another_c
     assert "no such thing" in error_of("misses")
 
 
-@pytest.mark.parametrize(
-    "answer", ['["pipe", "Identity"]', '["register_plugin", "/a.so"]', "[1, 2]", "5", '["Error", "x"]']
-)
+@pytest.mark.parametrize("answer", ['["pipe", "Identity"]', '["register", "Loads"]', "[1, 2]", "5", '["Error", "x"]'])
 def test_the_answer_of_a_child_that_a_model_has_taken_over_is_only_an_error(answer, monkeypatch):
     called = []
-    monkeypatch.setattr(hami, "register_plugin", called.append)
+    monkeypatch.setattr(hami, "register", called.append)
     with pytest.raises(hami.Error) as error:
         isolation._check("Loads", 1, answer, "")
     assert type(error.value) is (hami.Error if '"Error"' in answer else hami.ConfigError)

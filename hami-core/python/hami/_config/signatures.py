@@ -18,11 +18,12 @@ def signature(description: Mapping[str, Any]) -> dict[str, Any] | None:
     if len(nodes) != 1 or len(nodes[0]["backends"]) != 1:
         return None
     (backend,) = nodes[0]["backends"]
-    if backend["children"] or not backend["distribution"]:
+    owner = backend["distribution"]
+    if not owner or any(child["distribution"] != owner for child in backend["children"]):  # but a default child
         return None
     from hami._plugins.manager import installed
 
-    for _, hook in installed.hook("hami_signature", {backend["distribution"]}):
+    for _, hook in installed.hook("hami_signature", {owner}):
         found: dict[str, Any] | None = hook(backend=backend["class"], params=backend["params"])
         if found:
             return found
