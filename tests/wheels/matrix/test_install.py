@@ -32,7 +32,7 @@ def test_pip_in_a_virtual_environment(
     machine.run("env/bin/pip install hami-core hami-onnx")
     assert machine.run("env/bin/pip check") == "No broken requirements found.\n"
     machine.healthy("env/bin/hami")
-    assert machine.run("env/bin/hami backends OnnxTensor").startswith("OnnxTensor  (hami-onnx")
+    assert machine.run("env/bin/hami backends OnnxTensor").startswith("OnnxTensor[backend]  (hami-onnx")
     machine.run("env/bin/pip freeze | xargs env/bin/pip uninstall --yes")
     assert machine.files() == before
 
@@ -118,7 +118,7 @@ def test_pip_download_of_a_platform_into_a_site(
     both = "--platform manylinux2014_x86_64 --platform manylinux_2_28_x86_64"
     machine.run(f"pip3 install --upgrade hami-onnx {both} {target}")
     machine.healthy()
-    assert machine.run("python3 -m hami backends OnnxTensor").startswith("OnnxTensor  (hami-onnx")
+    assert machine.run("python3 -m hami backends OnnxTensor").startswith("OnnxTensor[backend]  (hami-onnx")
     assert machine.run("pip3 check") == "No broken requirements found.\n"
 
 
