@@ -5,6 +5,8 @@ Each test runs a program of its own: memory that ends may take down the interpre
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hami import _core
 from running import run_script
@@ -266,7 +268,10 @@ def test_a_request_ends_once_wherever_memory_ends_in_the_core(course: str, exten
 
 
 @pytest.mark.parametrize("headroom", [1 << 19, 1 << 21, 1 << 23])
-def test_a_request_ends_once_under_a_memory_limit(headroom: int) -> None:
+def test_a_request_ends_once_under_a_memory_limit(
+    headroom: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path))  # what a call imports is compiled under the limit
     assert run(COURSES + UNDER_A_LIMIT, str(headroom)) == "done\n"
 
 

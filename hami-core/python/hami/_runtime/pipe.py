@@ -464,7 +464,10 @@ def pipe(source: Any, queues: Mapping[str, _core.Queue] | None = None) -> Pipe:
 def _start(core: _core.Pipe, request: dict[str, Any], timeout: float | None, priority: int | None) -> _core.Awaitable:
     """Start a request for the current task. The first call imports asyncio and replaces this function."""
     global _start
-    from hami._runtime.tasks import start as _start
+    try:
+        from hami._runtime.tasks import start as _start
+    except SystemError as error:  # CPython 3.13 may raise it without memory to compile a module
+        raise MemoryError("no memory to import hami._runtime.tasks, which awaited calls need") from error
 
     return _start(core, request, timeout, priority)
 
