@@ -1,7 +1,6 @@
 // Pad: runs requests of unequal length together in an engine, padded to the longest of a run, where that is faster and where
 // a comparison with real requests has shown that it does not change their results.
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
@@ -9,6 +8,7 @@
 #include <optional>
 
 #include "padding.hpp"
+#include "padding_evidence.hpp"
 #include "run_cost.hpp"
 #include "tensors.hpp"
 
@@ -45,6 +45,7 @@ class Pad final : public TensorBackend {
     max_positions_ = params.get<std::int64_t>("max_positions");
     tolerance_ = params.get<double>("tolerance");
     cost_ = RunCost(params.get<std::optional<double>>("run_cost").value_or(-1));
+    stop_ = shared_stop();
     const std::uint64_t max = engine().range().max;
     joins_ = max != 1;
     max_items_ = max == 0 || max == HAMI_AUTO ? std::numeric_limits<std::size_t>::max() : static_cast<std::size_t>(max);
@@ -79,7 +80,7 @@ class Pad final : public TensorBackend {
       }
     }
     Member* const end = members.data() + members.size();
-    if (!joins_ || !is_safe_) return run_unpadded({members.data(), end});
+    if (!joins_ || !is_safe()) return run_unpadded({members.data(), end});
     std::stable_sort(members.begin(), members.end(),
                      [](const Member& a, const Member& b) { return a.size.length < b.size.length; });
     for (Member* first = members.data(); first != end;) {
@@ -127,11 +128,12 @@ class Pad final : public TensorBackend {
       positions += member.size.rows * member.size.length;
     }
     const bool pads = rows * length != positions;
-    if (pads && !is_safe_) return run_unpadded(members);  // a group before this one has shown it
+    if (pads && !is_safe()) return run_unpadded(members);  // a group before this one has shown it
+    if (pads && !has_evidence(members, length)) return run_compared(members, rows, length);
     try {
       for (const Member& member : members)
         if (member.size.length != length) member.item[kData] = padded_data(member, length);
-      time_run(members, rows, length);
+      time_run(raw_items(members), rows, length);
     } catch (const hami::Error& error) {
       restore(members);
       return run_each(members, error);
@@ -140,11 +142,50 @@ class Pad final : public TensorBackend {
     count("positions", positions);
     if (!pads) return convert(members);
     count("padding", rows * length - positions);
-    if (is_due() && !compare(members, length)) {
+    if (!watch(members, length)) {
       for (const Member& member : members) member.item.erase(kResult);
       return run_unpadded(members);
     }
     unpad(members, length);
+  }
+
+  bool has_evidence(Group members, std::int64_t length) const {
+    const std::lock_guard lock(mutex_);
+    return std::all_of(members.begin(), members.end(),
+                       [&](const Member& member) { return evidence_.suffices(member.size.length, length); });
+  }
+
+  // Runs each member alone, which gives its result, and then copies of all of them together with padding, for evidence.
+  void run_compared(Group members, std::int64_t rows, std::int64_t length) {
+    for (Member& member : members) run_unpadded({&member, &member + 1});
+    std::vector<hami::OwnItem> copies;
+    std::vector<const Member*> compared;
+    std::vector<std::int64_t> own;
+    for (const Member& member : members) {
+      if (member.item.error()) {
+        rows -= member.size.rows;
+        continue;
+      }
+      copies.push_back(copy_of(member, padded_data(member, length)));
+      compared.push_back(&member);
+      own.push_back(member.size.length);
+    }
+    if (copies.empty()) return;
+    std::vector<hami_dict*> raw;
+    for (const hami::OwnItem& copy : copies) raw.push_back(copy.dict().raw());
+    std::optional<hami::Error> error;
+    try {
+      time_run(raw, rows, length);
+      for (const hami::OwnItem& copy : copies)
+        if (!error) error = copy.dict().error();
+    } catch (const hami::Error& thrown) {
+      error = thrown;
+    }
+    if (error) return failed("a run with padding", *error);
+    for (std::size_t i = 0; i < copies.size(); ++i)
+      if (!is_the_same(compared[i]->size, compared[i]->item, copies[i].dict(), length)) return;
+    const std::lock_guard lock(mutex_);
+    evidence_.add(own, length);
   }
 
   hami::Value padded_data(const Member& member, std::int64_t length) const {
@@ -161,31 +202,15 @@ class Pad final : public TensorBackend {
     double number = 0;
     for (const auto& [key, value] : values_)
       if (items.form == HAMI_DICT ? key == items.keys[index] : key == kData) number = value;
-    const DLDataType type = items.tensors[index].dtype();
-    std::string bytes(hami::item_size(type), '\0');
-    if (number == 0) return bytes;
-    bool fits = false;
-    hami::with_element(type, [&](auto element) {
-      using Element = decltype(element);
-      using Number = typename Element::number;
-      const bool in_range = number >= static_cast<double>(std::numeric_limits<Number>::lowest()) &&
-                            number < static_cast<double>(std::numeric_limits<Number>::max());
-      if (!in_range) return;
-      Element::store(bytes.data(), static_cast<Number>(number));
-      fits = Element::kIsFloat || static_cast<double>(Element::load(bytes.data())) == number;
-    });
-    if (!fits)
-      throw hami::Error(HAMI_REQUEST, name() + ": " + items.name(index) + " is " + hami::dtype_name(type) +
-                                          ", which the padding " + std::to_string(number) + " does not fit");
-    return bytes;
+    return padding_bytes(items, index, number, name());
   }
 
-  void time_run(Group members, std::int64_t rows, std::int64_t length) {
+  void time_run(const std::vector<hami_dict*>& raw, std::int64_t rows, std::int64_t length) {
     const std::int64_t begin = hami::host().clock_now();
-    forward(members);
+    engine().forward(hami::Batch(raw.data(), raw.size()));
     const std::int64_t end = hami::host().clock_now();
-    const bool all_ran = std::none_of(members.begin(), members.end(),
-                                      [](const Member& member) { return member.item.error().has_value(); });
+    const bool all_ran =
+        std::none_of(raw.begin(), raw.end(), [](hami_dict* item) { return hami::Dict(item).error().has_value(); });
     count("runs");
     if (!all_ran) return;
     const std::lock_guard lock(mutex_);
@@ -197,114 +222,101 @@ class Pad final : public TensorBackend {
     return cost_;
   }
 
-  void forward(Group members) {
+  static std::vector<hami_dict*> raw_items(Group members) {
     std::vector<hami_dict*> raw;
-    for (const Member& member : members) raw.push_back(member.item.raw());
-    engine().forward(hami::Batch(raw.data(), raw.size()));
+    for (const Member& member : members)
+      if (!member.item.error()) raw.push_back(member.item.raw());
+    return raw;
   }
 
-  // The first padded runs are compared, then those whose number is a power of two, then one of kComparedOf.
-  bool is_due() {
-    const std::lock_guard lock(mutex_);
-    const std::uint64_t run = padded_runs_++;
-    return run < kFirstCompared || axes_.empty() || (run & (run - 1)) == 0 || run % kComparedOf == 0;
-  }
-
-  // Compares a padded result with that of a run of the request alone, and finds which axes of a result are padded. False if
-  // the results of this run cannot be used.
-  bool compare(Group members, std::int64_t length) {
-    bool any = false;
-    for (const Member& member : members) {
-      if (member.size.length == length || member.item.error()) continue;
-      any = true;
-      hami::OwnItem own(member.item);
-      const std::optional<hami::Error> error = run_alone(member, own.dict());
-      if (!error) return is_the_same(member, own.dict(), length);
-      const std::int32_t code = error->code();
-      if (code != HAMI_CANCELLED && code != HAMI_DEADLINE_EXCEEDED)
-        return differs("a request that runs alone fails: " + std::string(error->what()));
+  // Of some runs, compares a member drawn at random with its run alone. False if the results of this run cannot be used.
+  bool watch(Group members, std::int64_t length) {
+    std::optional<std::size_t> chosen;
+    {
+      const std::lock_guard lock(mutex_);
+      chosen = evidence_.watched(members.size());
     }
-    return !any;  // else all callers have left, and nothing was compared
-  }
-
-  std::optional<hami::Error> run_alone(const Member& member, const hami::Dict& own) const {
-    for (const std::string& key : member.item.keys())
-      if (key != kResult) own[key] = member.item.get(key);
+    if (!chosen) return true;
+    const Member& member = members.first[*chosen];
+    if (member.item.error()) return true;
+    const hami::OwnItem own = copy_of(member, member.data);
+    std::optional<hami::Error> error;
     try {
-      hami_dict* const raw = own.raw();
+      hami_dict* const raw = own.dict().raw();
       engine().forward(hami::Batch(&raw, 1));
-    } catch (const hami::Error& error) {
-      return error;
+      error = own.dict().error();
+    } catch (const hami::Error& thrown) {
+      error = thrown;
     }
-    return own.error();
+    if (error) failed("a request that runs alone", *error);
+    return error ? is_safe() : is_the_same(member.size, own.dict(), member.item, length);
   }
 
-  bool is_the_same(const Member& member, const hami::Dict& own, std::int64_t length) {
-    const std::optional<TensorItems> alone = results(own);
-    const std::optional<TensorItems> other = results(member.item);
-    if (!alone || !other || !alone->same_form(*other)) return differs("a result does not consist of tensors");
-    std::vector<std::int64_t> axes;
-    for (std::size_t i = 0; i < alone->tensors.size(); ++i) {
-      const hami::Tensor& expected = alone->tensors[i];
-      const hami::Tensor& given = other->tensors[i];
-      const std::optional<std::int64_t> axis = padded_axis(expected, given, member.size.length, length);
-      if (!axis) return differs("a result is " + show_tensor(given) + " instead of " + show_tensor(expected));
-      axes.push_back(*axis);
-      if (const double off = difference(expected, cut(given, *axis, member.size.length)); !(off <= tolerance_))
-        return differs("it changes a result by " + std::to_string(off) + " of its largest number");
-    }
+  static hami::OwnItem copy_of(const Member& member, const hami::Value& data) {
+    hami::OwnItem own(member.item);
+    for (const std::string& key : member.item.keys())
+      if (key != kResult) own.dict()[key] = member.item.get(key);
+    own.dict()[kData] = data;
+    return own;
+  }
+
+  bool is_the_same(Sized size, const hami::Dict& own, const hami::Dict& with_padding, std::int64_t length) {
     count("padding_compared");
+    const std::optional<TensorItems> alone = results(own, name());
+    const std::optional<TensorItems> other = results(with_padding, name());
+    if (!alone || !other || !alone->same_form(*other)) return differs("a result does not consist of tensors");
+    PaddedAxes found = compare(*alone, *other, size.length, length, tolerance_);
+    if (!found.difference.empty()) return differs(found.difference);
+    if (size.length == length) return true;  // a request without padding does not show the axes
     const std::lock_guard lock(mutex_);
-    axes_ = std::move(axes);
+    axes_ = std::move(found.axes);
     return true;
   }
 
+  // A comparison could not end. A caller that left, or whose time is over, says nothing about padding.
+  void failed(const std::string& what, const hami::Error& error) {
+    if (error.code() != HAMI_CANCELLED && error.code() != HAMI_DEADLINE_EXCEEDED)
+      differs(what + " fails: " + std::string(error.what()));
+  }
+
+  // Ends padding in all instances of the node.
   bool differs(const std::string& why) {
-    is_safe_ = false;
+    if (!stop_->notify()) return false;  // another instance has said it
     count("padding_differences");
     log(name() + "[" + std::string(engine().label()) + "] does not pad any more: " + why +
         "; requests of equal length still run together");
     return false;
   }
 
-  static std::optional<std::int64_t> padded_axis(const hami::Tensor& alone, const hami::Tensor& other, std::int64_t own,
-                                                 std::int64_t length) {
-    if (alone.rank() != other.rank()) return std::nullopt;
-    std::int64_t found = kNoAxis;
-    for (std::size_t axis = 0; axis < alone.rank(); ++axis) {
-      if (alone.view().shape[axis] == other.view().shape[axis]) continue;
-      if (found != kNoAxis || alone.view().shape[axis] != own || other.view().shape[axis] != length)
-        return std::nullopt;
-      found = static_cast<std::int64_t>(axis);
-    }
-    return found;
-  }
+  bool is_safe() const noexcept { return !stop_->is_done(); }
 
-  // None if the result does not consist of tensors in CPU memory.
-  std::optional<TensorItems> results(const hami::Dict& item) const {
-    const std::optional<hami::Value> result = item.find(kResult);
-    if (!result || result->is_none()) return std::nullopt;
+  // The event that the instances of the node share.
+  hami::Event shared_stop() const {
+    static std::mutex first_one;
+    const std::lock_guard lock(first_one);
+    const std::string id = "Pad of " + std::string(node());
     try {
-      TensorItems items = read_tensors(*result, name());
-      for (const hami::Tensor& tensor : items.tensors)
-        if (tensor.device().device_type != kDLCPU) return std::nullopt;
-      return items;
-    } catch (const hami::Error&) {
-      return std::nullopt;
+      return hami::Event(store().get(id, "stop"));
+    } catch (const hami::Error& error) {
+      if (error.code() != HAMI_NOT_FOUND) throw;
     }
+    const hami::Event made;
+    store().create(id);
+    store().insert(id, "stop", made);
+    return made;
   }
 
   // Results are tensors, whether they were padded or not.
   void convert(Group members) const {
     for (const Member& member : members)
-      if (const std::optional<TensorItems> found = results(member.item))
+      if (const std::optional<TensorItems> found = results(member.item, name()))
         member.item[kResult] = found->with({found->tensors.begin(), found->tensors.end()});
   }
 
   void unpad(Group members, std::int64_t length) {
     const std::vector<std::int64_t> axes = padded_axes();
     for (const Member& member : members) {
-      const std::optional<TensorItems> found = results(member.item);
+      const std::optional<TensorItems> found = results(member.item, name());
       if (!found) continue;
       std::vector<hami::Value> values;
       for (std::size_t i = 0; i < found->tensors.size(); ++i) {
@@ -330,9 +342,7 @@ class Pad final : public TensorBackend {
 
   // Without padding: the engine finds out what it can run together.
   void run_unpadded(Group members) {
-    std::vector<hami_dict*> raw;
-    for (const Member& member : members)
-      if (!member.item.error()) raw.push_back(member.item.raw());
+    const std::vector<hami_dict*> raw = raw_items(members);
     if (raw.empty()) return;
     try {
       engine().forward(hami::Batch(raw.data(), raw.size()));
@@ -356,9 +366,6 @@ class Pad final : public TensorBackend {
     return axes_;
   }
 
-  static constexpr std::uint64_t kFirstCompared = 4;
-  static constexpr std::uint64_t kComparedOf = 1024;
-
   std::int64_t axis_ = -1;
   std::vector<std::pair<std::string, double>> values_;
   std::int64_t multiple_ = 1;
@@ -367,10 +374,10 @@ class Pad final : public TensorBackend {
   bool joins_ = false;
   std::size_t max_items_ = 1;
 
-  std::atomic<bool> is_safe_{true};  // no comparison has found a difference
+  std::optional<hami::Event> stop_;  // done: a comparison has found a difference
   mutable std::mutex mutex_;         // of what follows
   RunCost cost_;
-  std::uint64_t padded_runs_ = 0;
+  PaddingEvidence evidence_{static_cast<std::uint64_t>(hami::host().clock_now())};
   std::vector<std::int64_t> axes_;  // of the tensors of a result: the padded one, or kNoAxis
 };
 
@@ -385,5 +392,5 @@ HAMI_REGISTER(
     "relative to its largest number'; run_cost: float? 'fixed cost of a run, as the number of positions that take as long; "
     "default: learned from the runs'",
     "Runs requests of unequal length together, padded to the longest of a run, where that is faster.\n"
-    "The first padded runs, and some later ones, are compared with a request that runs alone: padding that changes a result\n"
-    "ends. Results have the length of their own request.");
+    "Requests get padding only after requests of such lengths have had the same results with it as alone; later, some are\n"
+    "compared again. Padding that changes a result ends. Results have the length of their own request.");

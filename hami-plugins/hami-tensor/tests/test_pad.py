@@ -55,6 +55,35 @@ class Unmasked(Engine):
         return super().compute(ids + np.float32(0.02) * ids.shape[1], mask)
 
 
+@hami.register("TestMixesLong")
+class MixesLong(Engine):
+    """A model that treats the padding of long requests wrongly, and that of short ones right."""
+
+    def compute(self, ids: Any, mask: Any) -> Any:
+        shift = 0.1 * (ids.shape[1] - mask.sum()) if mask.sum() > 20 else 0
+        return super().compute(ids + np.float32(shift), mask)
+
+
+@hami.register("TestQuantized")
+class Quantized(Engine):
+    """A layer with one scale for all positions of a run, as `quantize_dynamic` of onnxruntime makes it."""
+
+    def run(self, items: list[Any]) -> None:
+        ids = np.concatenate([hami.to_numpy(item["data"]["input_ids"]) for item in items]).astype(np.float32)
+        mask = np.concatenate([hami.to_numpy(item["data"]["attention_mask"]) for item in items])
+        for row, item in zip(self.hidden(ids), items, strict=True):
+            item["result"] = {"hidden": row[None], "mean": (row[None] * mask[:1, :, None]).sum(1) / mask.sum()}
+
+    def hidden(self, ids: Any) -> Any:
+        embedded = np.sin(ids[..., None] * np.float32([1, 2])) * np.where(ids[..., None] > 0, 1, 40)
+        scale = np.abs(embedded).max() / 127
+        return np.round(embedded / scale) * scale
+
+    def compute(self, ids: Any, mask: Any) -> Any:
+        hidden = self.hidden(ids)
+        return {"hidden": hidden, "mean": (hidden * mask[..., None]).sum(1) / mask.sum()}
+
+
 @hami.register("TestFlat")
 class Flat(Engine):
     """A model whose result has another number of axes if it is padded."""
@@ -113,11 +142,75 @@ def test_requests_of_unequal_length_run_together_and_get_their_own_results():
             given = [request(length) for length in LENGTHS if length]
             check(Masked, given, pipe(given))
         counters = pipe.stats()["default"].counters
-    assert runs[0] == (7, 30)
+    alone = [(1, length) for length in sorted(LENGTHS) if length]
+    assert runs == [*alone, (7, 30)] * 4 + [(7, 30)] * 4  # four comparisons are evidence
     assert counters["runs"] == 8
-    assert counters["padding"] == 8 * (7 * 30 - sum(LENGTHS))
-    assert counters["positions"] == 8 * sum(LENGTHS)
+    assert counters["padding_compared"] == 4 * 7
+    assert counters["padding"] == 4 * (7 * 30 - sum(LENGTHS))
+    assert counters["positions"] == 4 * sum(LENGTHS)
     assert "padding_differences" not in counters
+
+
+def test_evidence_of_short_requests_does_not_count_for_longer_ones():
+    with padding(f"Pad(run_cost={MANY})[TestMasked]") as pipe:
+        for lengths in ([5, 6], [5, 7], [7, 8], [5, 8]):
+            pipe([request(length) for length in lengths])
+        runs.clear()
+        for lengths, compared in (([6, 8], False), ([7, 9], True), ([3, 8], True), ([5, 30], True)):
+            given = [request(length) for length in lengths]
+            check(Masked, given, pipe(given))
+            assert runs == [*((1, length) for length in lengths if compared), (2, max(lengths))]
+            runs.clear()
+
+
+def test_evidence_is_watched_with_requests_drawn_at_random():
+    with padding(f"Pad(run_cost={MANY})[TestMasked]") as pipe:
+        given = [request(length) for length in (3, 4, 5, 6)]
+        for _ in range(4 + 64 * 8):
+            pipe(given)
+        counters = pipe.stats()["default"].counters
+    watched = [length for count, length in runs[4 * 5 :] if count == 1]
+    assert len(watched) == 8
+    assert len(set(watched)) > 1
+    assert counters["padding_compared"] == 4 * 4 + 8
+
+
+def test_a_difference_ends_padding_in_all_instances(caplog):
+    mixes = threading.Event()
+
+    @hami.register("TestMixesLater")
+    class MixesLater(Engine):
+        def compute(self, ids: Any, mask: Any) -> Any:
+            late = np.float32(0.1 if mixes.is_set() else 0.0)
+            return super().compute(ids + late * (ids.shape[1] - mask.sum()), mask)
+
+    def differences() -> int:
+        return pipe.stats()["default"].counters.get("padding_differences", 0)
+
+    with padding(f"Pad(run_cost={MANY})[TestMixesLater]", instance_num=3) as pipe:
+
+        def call(count: int) -> None:
+            for _ in range(count):
+                pipe([request(3), request(9)])
+                if differences():
+                    break
+
+        for event, count in ((None, 30), (mixes, 1000)):
+            if event:
+                event.set()
+            threads = [threading.Thread(target=call, args=(count,)) for _ in range(6)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(60)
+        runs.clear()
+        for _ in range(12):
+            given = [request(3), request(9)]
+            check(Masked, given, pipe(given))
+        assert differences() == 1
+        assert any("padding changed a result" in sentence for sentence in pipe.explain())
+    assert caplog.text.count("does not pad any more") == 1
+    assert {count for count, _ in runs} == {1}
 
 
 def test_without_a_gain_only_equal_lengths_run_together():
@@ -133,14 +226,15 @@ def test_a_division_takes_the_least_time():
     with padding("Pad(run_cost=5)[TestMasked]") as pipe:
         given = [request(length) for length in (1, 9, 10, 200, 199)]
         check(Masked, given, pipe(given))
-    assert sorted(set(runs)) == [(1, 1), (1, 9), (1, 199), (2, 10), (2, 200)]  # 9 and 199 run alone to be compared
+    alone = [(1, length) for length in (9, 10, 199, 200)]  # to be compared
+    assert sorted(runs) == sorted([(1, 1), (2, 10), (2, 200), *alone])
 
 
-@pytest.mark.parametrize("engine", [Unmasked, Flat])
+@pytest.mark.parametrize("engine", [Unmasked, Flat, Quantized, MixesLong])
 def test_padding_that_changes_a_result_ends_and_no_request_gets_such_a_result(engine, caplog):
     with padding(f"Pad(run_cost={MANY})[Test{engine.__name__}]") as pipe:
-        for _ in range(3):
-            given = [request(length) for length in (3, 9, 5)]
+        for i in range(12):
+            given = [request(length) for length in ((3, 25, 40, 26, 27) if i > 5 else (3, 9, 5))]
             for one, answer in zip(given, pipe(given), strict=True):
                 wanted, result = expected(engine, one), answer["result"]
                 pairs = [(wanted, result)] if engine is Flat else [(wanted[name], result[name]) for name in wanted]
@@ -148,8 +242,8 @@ def test_padding_that_changes_a_result_ends_and_no_request_gets_such_a_result(en
                     np.testing.assert_array_equal(hami.to_numpy(found), array)
         assert pipe.stats()["default"].counters["padding_differences"] == 1
     assert "does not pad any more" in caplog.text
-    assert runs[0] == (3, 9)
-    assert all(count == 1 for count, _ in runs[1:])
+    together = 7 if engine is MixesLong else 1  # short requests, and the run whose comparison failed
+    assert sum(count > 1 for count, _ in runs) == together
 
 
 def test_an_engine_that_does_not_join_requests_gets_no_padding():

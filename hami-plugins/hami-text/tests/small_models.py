@@ -43,10 +43,31 @@ def embedding_nodes(types: bool) -> list[Any]:
     return nodes
 
 
+def attention_nodes(output: str) -> list[Any]:
+    """Attention over the tokens of the mask, and a product with weights before and after it."""
+    return [
+        helper.make_node("MatMul", ["hidden", "weights"], ["projected"]),
+        helper.make_node("Transpose", ["projected"], ["keys"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["projected", "keys"], ["scores"]),
+        helper.make_node("Unsqueeze", ["mask", "axis1"], ["mask2"]),
+        helper.make_node("Sub", ["mask2", "one"], ["masked"]),
+        helper.make_node("Mul", ["masked", "many"], ["bias"]),
+        helper.make_node("Add", ["scores", "bias"], ["biased"]),
+        helper.make_node("Softmax", ["biased"], ["attention"], axis=-1),
+        helper.make_node("MatMul", ["attention", "projected"], ["context"]),
+        helper.make_node("MatMul", ["context", "weights"], [output]),
+    ]
+
+
 def write_model(
-    file: Path, output: str = "last_hidden_state", types: bool = False, extra: Sequence[str] = (), classes: int = 0
+    file: Path,
+    output: str = "last_hidden_state",
+    types: bool = False,
+    extra: Sequence[str] = (),
+    classes: int = 0,
+    layer: bool = False,
 ) -> None:
-    """Write a model: the vectors of the tokens, or with `classes` the sums of their first numbers as logits."""
+    """Write a model: the vectors of the tokens, with `layer` after attention, or with `classes` sums as logits."""
     nodes = embedding_nodes(types)
     if classes:
         nodes.append(helper.make_node("ReduceSum", ["hidden", "axis1"], ["summed"], keepdims=0))
@@ -56,7 +77,7 @@ def write_model(
         nodes.append(helper.make_node("ReduceSum", ["hidden", "axis1"], [output], keepdims=0))
         result = helper.make_tensor_value_info(output, TensorProto.FLOAT, ["batch", SIZE])
     else:
-        nodes.append(helper.make_node("Identity", ["hidden"], [output]))
+        nodes += attention_nodes(output) if layer else [helper.make_node("Identity", ["hidden"], [output])]
         result = helper.make_tensor_value_info(output, TensorProto.FLOAT, ["batch", "sequence", SIZE])
     names = ["input_ids", "attention_mask", *(["token_type_ids"] if types else []), *extra]
     graph = helper.make_graph(
@@ -69,6 +90,9 @@ def write_model(
             numpy_helper.from_array(np.array([2]), "last"),
             numpy_helper.from_array(np.array([1]), "axis1"),
             numpy_helper.from_array(np.eye(SIZE, classes or 1, dtype=np.float32), "choose"),
+            numpy_helper.from_array(VECTORS[:SIZE] @ VECTORS[:SIZE].T, "weights"),
+            numpy_helper.from_array(np.float32(1), "one"),
+            numpy_helper.from_array(np.float32(1e4), "many"),
         ],
     )
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -100,12 +100,32 @@ def test_texts_of_unequal_length_share_runs(write):
     source = f"S[Tokenize(model='{model}'), Pad(run_cost=1000)[OnnxTensor(model='{model}')], Pool(model='{model}')]"
     texts = [" ".join(["cat"] * (i % 9)) for i in range(64)]
     with hami.pipe({"backend": source, "max": 64}) as pipe:
-        found = pipe([{"data": text} for text in texts])
+        for _ in range(8):  # the first ones are compared with texts that run alone
+            found = pipe([{"data": text} for text in texts])
         counters = pipe.stats()["default"].counters
     for text, item in zip(texts, found, strict=True):
         np.testing.assert_allclose(item["result"], unit(vectors_of(text).mean(0)), rtol=1e-5)
     assert counters["padding"] > 0
     assert "padding_differences" not in counters
+
+
+@pytest.mark.parametrize("batched", ["", ",batched=true"])
+def test_a_dynamically_quantized_model_is_never_padded(write, batched):
+    """Not even where the user has asked for joined requests: then the comparison with texts alone shows it."""
+    quantization = pytest.importorskip("onnxruntime.quantization")
+    model = write({"layer": True}, modules=MODULES, pooling=MEAN)
+    quantization.quantize_dynamic(model, model, weight_type=quantization.QuantType.QInt8)
+    engine = f"OnnxTensor(model='{model}'{batched})"
+    nodes = f"S[Tokenize(model='{model}'), Pad(run_cost=1000)[{engine}], Pool(model='{model}')]"
+    texts = ["the", "cat mat", "dog very long", "text text on sat", "a a a query: query:"]
+    with hami.pipe({"backend": nodes, "max": 64}) as pipe:
+        alone = [pipe({"data": text})["result"] for text in texts]
+        for _ in range(6):
+            for vector, item in zip(alone, pipe([{"data": text} for text in texts]), strict=True):
+                np.testing.assert_array_equal(item["result"], vector)
+        counters = pipe.stats()["default"].counters
+    assert "padding" not in counters
+    assert counters.get("padding_differences") == (1 if batched else None)
 
 
 LABELS = {"id2label": {"0": "animal", "1": "thing", "2": "other"}}

@@ -151,6 +151,7 @@ def _advice(node: NodeView) -> str:
 def _of_node(node: NodeView) -> Iterator[str]:
     yield from _slow_backend(node)
     yield from _unfilled_batches(node)
+    yield from _padding(node)
     yield from _queue(node)
     yield from _outcomes(node)
 
@@ -193,6 +194,14 @@ def _unfilled_batches(node: NodeView) -> Iterator[str]:
         yield (
             f"{node.name}: batches start with {figure(node.mean_batch)} items although more requests wait, because the "
             f"next one does not fit: its request_size is too large. The target is {target} items; split large requests."
+        )
+
+
+def _padding(node: NodeView) -> Iterator[str]:
+    if node.counter("padding_differences"):
+        yield (
+            f"{node.name}: padding changed a result, so requests of unequal length do not share runs any more. "
+            "The log names the difference; a model that ignores the padding by its mask is faster."
         )
 
 
