@@ -130,6 +130,15 @@ Image image_of(const hami::Value& data, const std::string& taker) {
           rank == 3 ? view.strides[2] * size : size};
 }
 
+std::optional<Image> plain_image_of(const hami::Value& data) {
+  try {
+    Image image = image_of(data, "");
+    if (image.is_plain()) return image;
+  } catch (const hami::Error&) {
+  }
+  return std::nullopt;
+}
+
 hami::Tensor tensor_of(const hami::Value& data, const std::string& taker) {
   const std::string expected = taker + ": \"data\" must be a tensor (array C x H x W or N x C x H x W)";
   hami::Tensor tensor = read(data, expected);

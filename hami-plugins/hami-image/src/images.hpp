@@ -41,6 +41,12 @@ struct Image {
 
   const char* data() const noexcept { return static_cast<const char*>(tensor.view().data); }
   DLDataType dtype() const noexcept { return tensor.dtype(); }
+  // Whether a pass over uint8 can read the image row by row.
+  bool is_plain() const noexcept {
+    return hami::same_dtype(dtype(), hami::kUInt8) && is_packed() && pixel_step == channels;
+  }
+
+ private:
   // Whether the channels of a pixel follow each other in memory.
   bool is_packed() const noexcept {
     return channels == 1 || channel_step == static_cast<std::ptrdiff_t>(hami::item_size(dtype()));
@@ -51,6 +57,8 @@ struct Image {
 hami::Value data_of(const hami::Dict& item, const std::string& taker);
 // Error(HAMI_DATA_TYPE) for anything but an image, Error(HAMI_REQUEST) for one without pixels.
 Image image_of(const hami::Value& data, const std::string& taker);
+// `data` as a plain image; nothing for other images, and for anything else.
+std::optional<Image> plain_image_of(const hami::Value& data);
 // A tensor C x H x W or N x C x H x W of numbers, which may be empty. Error(HAMI_DATA_TYPE) for anything else.
 hami::Tensor tensor_of(const hami::Value& data, const std::string& taker);
 

@@ -18,6 +18,25 @@ void split(const std::uint8_t* row, std::size_t step, int channels, std::size_t 
       planes[channel][x] = static_cast<float>(row[x * step + channel]) * factors[channel] + offsets[channel];
 }
 
+void across(const std::uint8_t* row, int channels, const Column* columns, std::size_t, std::size_t width,
+            std::int16_t* to) {
+  for (std::size_t x = 0; x < width; ++x, to += kLanes) {
+    const std::uint8_t* const at = row + columns[x].first;
+    const std::int16_t* const weights = columns[x].weights;
+    for (int channel = 0; channel < channels; ++channel) {
+      // Without weight, the second pixel may be behind the row.
+      const int second = weights[1] ? at[channels + channel] * weights[1] : 0;
+      to[channel] = static_cast<std::int16_t>((at[channel] * weights[0] + second) >> 4);
+    }
+  }
+}
+
+void down(const std::int16_t* upper, const std::int16_t* lower, const std::int16_t* weights, std::size_t count,
+          std::uint8_t* to) {
+  for (std::size_t i = 0; i < count; ++i)
+    to[i] = static_cast<std::uint8_t>((((upper[i] * weights[0]) >> 16) + ((lower[i] * weights[1]) >> 16) + 2) >> 2);
+}
+
 #if defined(__x86_64__)
 // Without __builtin_cpu_supports, for which some compilers have no library.
 struct Processor {
@@ -60,7 +79,7 @@ const Passes& choose() {
 
 }  // namespace
 
-const Passes kPlainPasses{"plain", split};
+const Passes kPlainPasses{"plain", split, across, down};
 
 const Passes& passes() {
   static const Passes& chosen = choose();

@@ -50,8 +50,51 @@ void split(const std::uint8_t* row, std::size_t step, int channels, std::size_t 
   split_channels<4>(row, step, width, factors, offsets, planes);
 }
 
+// The sums of two pixels, each as four 32-bit integers.
+__m256i sums(const std::uint8_t* row, const Column& one, const Column& other, __m256i pairs) {
+  const auto bytes = [row](const Column& column) {
+    return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(row + column.first));
+  };
+  const auto weights = [](const Column& column) {
+    return _mm_shuffle_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(&column)), 0x55);
+  };
+  const __m256i values = _mm256_inserti128_si256(_mm256_castsi128_si256(bytes(one)), bytes(other), 1);
+  const __m256i factors = _mm256_inserti128_si256(_mm256_castsi128_si256(weights(one)), weights(other), 1);
+  return _mm256_srai_epi32(_mm256_madd_epi16(_mm256_shuffle_epi8(values, pairs), factors), 4);
+}
+
+void across(const std::uint8_t* row, int channels, const Column* columns, std::size_t whole, std::size_t width,
+            std::int16_t* to) {
+  // Bytes of two pixels as pairs of 16-bit integers, channel after channel.
+  const __m128i half = channels == 1   ? _mm_setr_epi8(0, -1, 1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1)
+                       : channels == 3 ? _mm_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1)
+                                       : _mm_setr_epi8(0, -1, 4, -1, 1, -1, 5, -1, 2, -1, 6, -1, 3, -1, 7, -1);
+  const __m256i pairs = _mm256_broadcastsi128_si256(half);
+  std::size_t x = 0;
+  for (; x + 4 <= whole; x += 4)  // the pack joins the lower halves, then the upper ones
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + x * kLanes),
+                        _mm256_packs_epi32(sums(row, columns[x], columns[x + 2], pairs),
+                                           sums(row, columns[x + 1], columns[x + 3], pairs)));
+  kPlainPasses.across(row, channels, columns + x, 0, width - x, to + x * kLanes);
+}
+
+void down(const std::int16_t* upper, const std::int16_t* lower, const std::int16_t* weights, std::size_t count,
+          std::uint8_t* to) {
+  const __m256i above = _mm256_set1_epi16(weights[0]);
+  const __m256i below = _mm256_set1_epi16(weights[1]);
+  const __m256i half = _mm256_set1_epi16(2);
+  const auto at = [&](std::size_t i) {
+    const __m256i a = _mm256_mulhi_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(upper + i)), above);
+    const __m256i b = _mm256_mulhi_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(lower + i)), below);
+    return _mm256_srai_epi16(_mm256_add_epi16(_mm256_add_epi16(a, b), half), 2);
+  };
+  for (std::size_t i = 0; i < count; i += 32)
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i),
+                        _mm256_permute4x64_epi64(_mm256_packus_epi16(at(i), at(i + 16)), 0xD8));
+}
+
 }  // namespace
 
-const Passes kAvx2Passes{"avx2", split};
+const Passes kAvx2Passes{"avx2", split, across, down};
 
 }  // namespace hami_image

@@ -41,8 +41,42 @@ void split(const std::uint8_t* row, std::size_t step, int channels, std::size_t 
   split_channels<4>(row, step, width, factors, offsets, planes);
 }
 
+// The sums of a pixel, as four 32-bit integers.
+__m128i sums(const std::uint8_t* row, const Column& column, __m128i pairs) {
+  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(row + column.first));
+  const __m128i weights = _mm_shuffle_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(&column)), 0x55);
+  return _mm_srai_epi32(_mm_madd_epi16(_mm_shuffle_epi8(bytes, pairs), weights), 4);
+}
+
+void across(const std::uint8_t* row, int channels, const Column* columns, std::size_t whole, std::size_t width,
+            std::int16_t* to) {
+  // Bytes of two pixels as pairs of 16-bit integers, channel after channel.
+  const __m128i pairs = channels == 1   ? _mm_setr_epi8(0, -1, 1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1)
+                        : channels == 3 ? _mm_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1)
+                                        : _mm_setr_epi8(0, -1, 4, -1, 1, -1, 5, -1, 2, -1, 6, -1, 3, -1, 7, -1);
+  std::size_t x = 0;
+  for (; x + 2 <= whole; x += 2)
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + x * kLanes),
+                     _mm_packs_epi32(sums(row, columns[x], pairs), sums(row, columns[x + 1], pairs)));
+  kPlainPasses.across(row, channels, columns + x, 0, width - x, to + x * kLanes);
+}
+
+void down(const std::int16_t* upper, const std::int16_t* lower, const std::int16_t* weights, std::size_t count,
+          std::uint8_t* to) {
+  const __m128i above = _mm_set1_epi16(weights[0]);
+  const __m128i below = _mm_set1_epi16(weights[1]);
+  const __m128i half = _mm_set1_epi16(2);
+  const auto at = [&](std::size_t i) {
+    const __m128i a = _mm_mulhi_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(upper + i)), above);
+    const __m128i b = _mm_mulhi_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(lower + i)), below);
+    return _mm_srai_epi16(_mm_add_epi16(_mm_add_epi16(a, b), half), 2);
+  };
+  for (std::size_t i = 0; i < count; i += 16)
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i), _mm_packus_epi16(at(i), at(i + 8)));
+}
+
 }  // namespace
 
-const Passes kSse41Passes{"sse4.1", split};
+const Passes kSse41Passes{"sse4.1", split, across, down};
 
 }  // namespace hami_image

@@ -109,11 +109,6 @@ void write_planes(const Image& image, PlaneWriter& writer) {
     writer.write(row, static_cast<std::size_t>(image.pixel_step));
 }
 
-// Whether a pass over uint8 can read the image row by row.
-bool is_plain(const Image& image) {
-  return is(image.dtype(), hami::kUInt8) && image.is_packed() && image.pixel_step == image.channels;
-}
-
 // Writes the tensor, in row-major order, plane by plane.
 template <class From>
 void normalize(const hami::Tensor& from, const Normalization& by, float* to) {
@@ -174,7 +169,7 @@ hami::Tensor ToTensor::apply(const Image& image) const {
     if (!hami::casts_safely(hami::dtype_of<Pixel>(), dtype)) check_range<Pixel>(image, dtype);
   });
   const hami::Tensor tensor = hami::Tensor::make(dtype, shape_of(image.channels, image.height, image.width));
-  if (is_plain(image) && layout != Layout::kHwc && is(dtype, hami::kFloat32)) {
+  if (image.is_plain() && layout != Layout::kHwc && is(dtype, hami::kFloat32)) {
     PlaneWriter writer(tensor, image.channels, nullptr);
     write_planes(image, writer);
   } else {
@@ -211,18 +206,21 @@ std::optional<hami::Tensor> Following::planes_for(std::int64_t channels, std::in
   return hami::Tensor::make(hami::kFloat32, shape);
 }
 
-void Following::apply(const hami::Dict& item, const Image& image) const {
+void Following::set(const hami::Dict& item, const hami::Tensor& tensor) const {
   item["data_format"] = hami::Value(layout);
-  if (is_plain(image)) {
+  item[kResult] = tensor;
+}
+
+void Following::apply(const hami::Dict& item, const Image& image) const {
+  if (image.is_plain()) {
     if (const std::optional<hami::Tensor> tensor = planes_for(image.channels, image.height, image.width)) {
       PlaneWriter writer(*tensor, image.channels, normalization);
       write_planes(image, writer);
-      item[kResult] = *tensor;
-      return;
+      return set(item, *tensor);
     }
   }
   const hami::Tensor tensor = to_tensor->apply(image);
-  item[kResult] = normalization ? normalization->apply(tensor) : tensor;
+  set(item, normalization ? normalization->apply(tensor) : tensor);
 }
 
 namespace {

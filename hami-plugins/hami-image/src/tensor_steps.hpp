@@ -39,7 +39,9 @@ struct Following {
 
   // The result for an image of that size as float32, uninitialised, if a pass over uint8 can write it row by row.
   std::optional<hami::Tensor> planes_for(std::int64_t channels, std::int64_t height, std::int64_t width) const;
-  // The results of all for an image; sets `data_format` and `result` of the request.
+  // Sets `data_format` and `result` of the request.
+  void set(const hami::Dict& item, const hami::Tensor& tensor) const;
+  // Sets the result of all for an image.
   void apply(const hami::Dict& item, const Image& image) const;
 };
 

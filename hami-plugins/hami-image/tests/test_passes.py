@@ -18,6 +18,9 @@ CHAINS = [
     f"Mat2Tensor(dtype=float16),{NORMALIZE}",
     "Mat2Tensor(layout=hwc),NormalizeTensor(mean=3,std=7)",
     "Mat2Tensor,NormalizeTensor(mean=3,std=7)",
+    f"ResizeMat(37,21),Mat2Tensor,{NORMALIZE}",
+    "ResizeMat(3,50),Mat2Tensor(layout=chw)",
+    "ResizeMat(9,8,interpolation=area),Mat2Tensor(layout=hwc),NormalizeTensor(mean=3,std=7)",
 ]
 PASSES = ["plain", "sse4.1", "avx2", "neon"]  # a processor without the instructions uses the best that it has
 

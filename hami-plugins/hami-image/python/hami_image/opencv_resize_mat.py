@@ -1,4 +1,4 @@
-"""ResizeMat: resizes an image to an exact size and ignores its aspect ratio."""
+"""OpenCvResizeMat: the part of ResizeMat that OpenCV does."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hami_image._inputs import image_of
 from hami_image._resize_backend import ResizeBackend
 
 
-class ResizeMat(ResizeBackend):
-    """Resize an image to exactly `width` x `height` without keeping its aspect ratio.
+class OpenCvResizeMat(ResizeBackend):
+    """Part of each `ResizeMat`: resizes with OpenCV what is not resized together with a `Mat2Tensor`.
 
     data: image H x W or H x W x C; uint8, uint16 or float32
     result: image height x width or height x width x C, same dtype
