@@ -25,7 +25,6 @@ def error_of(*command: str) -> str:
     [
         ("ci/wheels --python /bin/true", "no CPython to build for (/bin/true):\n/bin/true: does not run"),
         ("ci/audit /nowhere/x-1-py3-none-any.whl", '"/nowhere/x-1-py3-none-any.whl" is not a file'),
-        ("ci/cibuildwheel-local /nowhere", '"/nowhere" has no pyproject.toml'),
         ("ci/index --files /nowhere", "/nowhere contains no wheels; build them: ci/wheels"),
     ],
 )

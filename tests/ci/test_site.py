@@ -7,9 +7,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import site_hooks
 from _lib.paths import ROOT
-from _lib.site import build, generated
+from _lib.site import build
+from pages import generated, hooks
 
 BACKENDS = [
     {
@@ -22,7 +22,7 @@ BACKENDS = [
 
 
 def adapted(text: str) -> str:
-    return site_hooks.on_page_markdown(text, SimpleNamespace(), {}, None)
+    return hooks.on_page_markdown(text, SimpleNamespace(), {}, None)
 
 
 # ---- pages ----
@@ -47,10 +47,10 @@ def test_an_item_below_an_item_is_indented_as_markdown_needs_it() -> None:
 
 
 def test_a_pattern_stands_for_pages_that_are_listed_nowhere_else() -> None:
-    docs = site_hooks.DOCS
+    docs = hooks.DOCS
     nav = ["index.md", {"A": ["a/x.md", "a/*"]}, {"B": [{"Named": "a/y.md"}, {"C": ["*.md"]}]}, "plugins/*/R.md"]
     pages = ["b.md", "plugins/v/R.md", *(f"{docs}{name}.md" for name in ("a/w", "a/x", "a/y", "a/z", "index"))]
-    assert site_hooks.expanded(nav, set(pages), pages) == [
+    assert hooks.expanded(nav, set(pages), pages) == [
         f"{docs}index.md",
         {"A": [f"{docs}a/x.md", f"{docs}a/w.md", f"{docs}a/z.md"]},
         {"B": [{"Named": f"{docs}a/y.md"}, {"C": ["b.md"]}]},

@@ -70,7 +70,7 @@ def settings(diagrams: Path | None) -> dict[str, str]:
     shutil.rmtree(generated, ignore_errors=True)
     python = tiers.test_environment(tiers.build_current())
     with step("generating pages"):
-        run([python, Path(__file__).with_name("generated.py"), generated], log="docs-generated", env=environment())
+        run([python, ROOT / "ci" / "pages" / "generated.py", generated], log="docs-generated", env=environment())
     return environment(HAMI_GENERATED=str(generated), HAMI_MERMAID=str(diagrams or ""), NO_MKDOCS_2_WARNING="1")
 
 

@@ -6,15 +6,17 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import local_images
 import pytest
-from _lib import dist, other_systems
+from _lib import dist
+from _lib.other_systems import newest_two
 from _lib.paths import DIST, ROOT
 from conftest import FOUND
 from hami_build import archive, audit, wheel_file
 from hami_build.interpreters import Interpreter
 
-REASON = other_systems.why_no_image()
-CARRIED = other_systems.newest_two(FOUND)
+REASON = local_images.why_no_image()
+CARRIED = newest_two(FOUND)
 NATIVE = [folder for folder in dist.folders() if dist.is_native(folder)]
 
 pytestmark = [
@@ -33,7 +35,7 @@ def run(*command: object) -> str:
 
 def test_the_core_is_built_repaired_and_tested() -> None:
     """`test-command` runs its tests inside the container."""
-    wheels = other_systems.cibuildwheel(ROOT, CARRIED)
+    wheels = local_images.cibuildwheel(ROOT, CARRIED)
     assert sorted(wheel.name.split("-")[2] for wheel in wheels) == sorted(found.tag for found in CARRIED)
     for wheel in wheels:
         require_finished(wheel, "hami", ROOT / "CHANGELOG.md")
@@ -42,7 +44,7 @@ def test_the_core_is_built_repaired_and_tested() -> None:
 @pytest.mark.parametrize("plugin", NATIVE, ids=lambda folder: folder.name)
 def test_each_native_plugin_is_built_repaired_and_tested(plugin: Path) -> None:
     """`test-command` runs its tests inside the container, with the core of dist/."""
-    (wheel,) = other_systems.cibuildwheel(plugin, CARRIED[:1])
+    (wheel,) = local_images.cibuildwheel(plugin, CARRIED[:1])
     assert wheel.name.split("-")[2:4] == ["py3", "none"]
     require_finished(wheel, plugin.name.replace("-", "_"), plugin / "CHANGELOG.md")
 
@@ -68,7 +70,7 @@ def test_a_new_project_builds_against_the_wheel_of_the_core(tmp_path: Path) -> N
     run(python, "-m", "pip", "install", "--quiet", "--find-links", DIST, "hami-core[tools]")
     project = tmp_path / "acme-fresh"
     run(python.with_name("hami"), "new-plugin", "acme-fresh", "--cpp", "--folder", project)
-    (wheel,) = other_systems.cibuildwheel(project, CARRIED[:1])
+    (wheel,) = local_images.cibuildwheel(project, CARRIED[:1])
     assert wheel.name.startswith("acme_fresh-0.1.0-py3-none-manylinux_2_")
     run(python, "-m", "pip", "install", "--quiet", "--no-index", wheel)
     assert run(python.with_name("hami"), "run", "AcmeFresh(step=2)", "--data", "40") == "42\n"
@@ -106,12 +108,12 @@ def test_the_image_of_the_server_takes_options_of_hami_serve(tmp_path: Path) -> 
 
 def build_image(name: str, context: Path, pythons: list[Interpreter]) -> None:
     """Build docker/NAME on the image with these Pythons, as localhost/hami-test-NAME."""
-    base, dockerfile = other_systems.image_with(pythons), ROOT / "docker" / name / "Dockerfile"
+    base, dockerfile = local_images.image_with(pythons), ROOT / "docker" / name / "Dockerfile"
     options = ["--network=host", "--build-arg", f"BASE={base}", "--tag", f"localhost/hami-test-{name}"]
-    other_systems.podman("build", *options, "--file", dockerfile, context, log=name)
+    local_images.podman("build", *options, "--file", dockerfile, context, log=name)
 
 
 def run_image(name: str, *command: str) -> str:
     """Return the output of `command` in that image."""
-    options = ["--rm", *other_systems.CREATE_ARGUMENTS]
-    return other_systems.podman("run", *options, f"localhost/hami-test-{name}", *command, log=f"{name}-run")
+    options = ["--rm", *local_images.CREATE_ARGUMENTS]
+    return local_images.podman("run", *options, f"localhost/hami-test-{name}", *command, log=f"{name}-run")

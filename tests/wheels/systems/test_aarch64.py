@@ -9,29 +9,29 @@ from pathlib import Path
 
 import author
 import pytest
+import roots
 import tiny_wheels
-from _lib import environments, other_systems, wheel_env
+from _lib import environments, wheel_env
+from _lib.other_systems import PYTHON
 from _lib.paths import DIST
 from conftest import INTERPRETERS, Serve
 
 Run = Callable[..., str]
-TAG = f"cp{other_systems.PYTHON.replace('.', '')}"
+TAG = f"cp{PYTHON.replace('.', '')}"
 
 
 @pytest.fixture(scope="session")
 def core() -> Path:
     for wheel in DIST.glob(f"hami_core-*-{TAG}-*_aarch64.whl"):
         return wheel
-    pytest.skip(
-        f"dist/ has no wheel of hami-core for aarch64: ci/wheels --platform aarch64 --python {other_systems.PYTHON}"
-    )
+    pytest.skip(f"dist/ has no wheel of hami-core for aarch64: ci/wheels --platform aarch64 --python {PYTHON}")
 
 
 @pytest.fixture(scope="session")
 def python() -> list[str | Path]:
     try:
-        return other_systems.foreign_python()
-    except other_systems.Missing as reason:
+        return roots.foreign_python()
+    except roots.Missing as reason:
         pytest.skip(str(reason))
 
 
@@ -44,7 +44,7 @@ def install(core: Path, python: list[str | Path], serve: Serve, tmp_path: Path) 
         address = serve(f"aarch64-{plugin.stem}", [core, plugin, *needed])
         target = tmp_path / "site"
         options = ["--platform", "manylinux_2_28_aarch64", "--platform", "manylinux2014_aarch64"]
-        options += ["--python-version", other_systems.PYTHON, "--only-binary=:all:", "--target", str(target)]
+        options += ["--python-version", PYTHON, "--only-binary=:all:", "--target", str(target)]
         subprocess.run(
             [environments.ensure("installers"), "-m", "pip", "install", *options, "hami-core", plugin],
             env={**os.environ, "PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": address, "PIP_FIND_LINKS": ""},

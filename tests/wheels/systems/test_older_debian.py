@@ -10,13 +10,14 @@ from pathlib import Path
 
 import author
 import pytest
-from _lib import other_systems
+import roots
+from _lib.other_systems import PYTHON
 from conftest import FOUND, core_wheel
 from hami_build.interpreters import Interpreter
 from machine import Machine
 
 HOME = Path("/home")
-SITE = f"{other_systems.PYTHON_PREFIX}/lib/{other_systems.SOURCE}/site-packages"
+SITE = f"{roots.PYTHON_PREFIX}/lib/{roots.SOURCE}/site-packages"
 
 
 @pytest.fixture(scope="session")
@@ -24,8 +25,8 @@ def root() -> Path:
     if platform.machine() != "x86_64":
         pytest.skip("runs on x86_64 only")
     try:
-        return other_systems.old_debian()
-    except other_systems.Missing as reason:
+        return roots.old_debian()
+    except roots.Missing as reason:
         pytest.skip(str(reason))
 
 
@@ -33,9 +34,9 @@ def root() -> Path:
 def newer() -> Interpreter:
     """Return a Python of this machine with the same version as the newer Python in the older Debian."""
     for found in FOUND:
-        if "{}.{}".format(*found.version) == other_systems.PYTHON and core_wheel(found):
+        if "{}.{}".format(*found.version) == PYTHON and core_wheel(found):
             return found
-    pytest.skip(f"dist/ has no wheel for {other_systems.PYTHON}: ci/wheels --python {other_systems.PYTHON}")
+    pytest.skip(f"dist/ has no wheel for {PYTHON}: ci/wheels --python {PYTHON}")
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def enter(root: Path, current: Callable[..., str], newer: Interpreter, tmp_path:
     home, site = tmp_path / "home", tmp_path / "site"
     home.mkdir()
     shutil.copytree(root / SITE[1:], site, symlinks=True)
-    inside = other_systems.entering(root, (home, str(HOME)), (site, SITE))
+    inside = roots.entering(root, (home, str(HOME)), (site, SITE))
 
     def enter(prefix: str) -> Machine:
         return Machine(Path(prefix), HOME, current(newer, "hami-onnx"), inside)
@@ -53,7 +54,7 @@ def enter(root: Path, current: Callable[..., str], newer: Interpreter, tmp_path:
 
 
 def test_the_system_has_the_expected_libc_and_python(enter: Callable[[str], Machine]) -> None:
-    machine = enter(other_systems.PYTHON_PREFIX)
+    machine = enter(roots.PYTHON_PREFIX)
     output = machine.run("python3 -c 'import platform; print(platform.libc_ver()[1], platform.python_version())'")
     assert output.startswith("2.31 3.11.")
 
@@ -67,7 +68,7 @@ def test_pip_of_python_3_9_finds_no_distribution(enter: Callable[[str], Machine]
 
 @pytest.mark.parametrize("which", ["getusersitepackages()", "getsitepackages()[0]"])
 def test_documented_commands(enter: Callable[[str], Machine], which: str) -> None:
-    machine = enter(other_systems.PYTHON_PREFIX)
+    machine = enter(roots.PYTHON_PREFIX)
     target = f'--only-binary=:all: --target $(python3 -c "import site; print(site.{which})")'
     machine.run(f"pip3 install hami-core --platform manylinux2014_x86_64 {target}")
     machine.healthy()
@@ -79,7 +80,7 @@ def test_documented_commands(enter: Callable[[str], Machine], which: str) -> Non
 
 
 def test_virtual_environment(enter: Callable[[str], Machine]) -> None:
-    machine = enter(other_systems.PYTHON_PREFIX)
+    machine = enter(roots.PYTHON_PREFIX)
     machine.run("python3 -m venv env && env/bin/pip install hami-core hami-onnx")
     machine.healthy("env/bin/hami")
 
@@ -88,7 +89,7 @@ def test_virtual_environment(enter: Callable[[str], Machine]) -> None:
 def test_a_new_plugin_runs(
     enter: Callable[[str], Machine], new_wheels: dict[str, Path], tmp_path: Path, libc: str
 ) -> None:
-    machine = enter(other_systems.PYTHON_PREFIX)
+    machine = enter(roots.PYTHON_PREFIX)
     wheel = shutil.copy(new_wheels[f"{libc}_x86_64"], tmp_path / "home")
     machine.run(f"python3 -m venv env && env/bin/pip install hami-core ./{Path(wheel).name}")
     assert machine.run(shlex.join(["env/bin/hami", *author.RUN])) == author.ANSWER

@@ -124,7 +124,7 @@ def main() -> None:
     backends = json.loads(hami("backends", "*", "--json"))
     pages = {
         "reference/all-keys.md": keys_page(backends),
-        "plugins/index.md": plugins_page(backends, Path(__file__).parents[3] / "hami-plugins"),
+        "plugins/index.md": plugins_page(backends, Path(__file__).parents[2] / "hami-plugins"),
         "reference/python-api.md": api_page(),
         "reference/command-line-help.md": commands_page(),
     }
