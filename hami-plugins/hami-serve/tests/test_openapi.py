@@ -6,6 +6,7 @@ import pytest
 
 from hami_serve.http_app import app
 from hami_serve.openapi import ERRORS, document
+from hami_serve.routes import plugin_routes
 
 OTHERS = {"/metrics", "/openapi.json"}  # they are not part of the protocol
 TENSOR = {"name": "x", "datatype": "INT8", "shape": [1], "data": [1]}
@@ -19,7 +20,8 @@ BODIES = {
 def test_the_document_has_the_paths_and_methods_of_the_server():
     described = {(path, method.upper()) for path, item in document()["paths"].items() for method in item}
     routes = {(route.path, method) for route in app({}).routes for method in route.methods - {"HEAD"}}
-    assert described == {(path, method) for path, method in routes if path not in OTHERS}
+    of_plugins = {each.path for each in plugin_routes()}
+    assert described == {(path, method) for path, method in routes if path not in OTHERS | of_plugins}
 
 
 def test_every_error_of_the_document_has_a_description_and_the_form_of_the_protocol():

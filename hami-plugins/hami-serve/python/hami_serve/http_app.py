@@ -39,8 +39,11 @@ from hami_serve.http_tensors import (
     render_answer,
 )
 from hami_serve.inference import Call, Inference, Part, apply_parameters, call_of, run, stream
+from hami_serve.json_steps import encode
 from hami_serve.metrics import CONTENT_TYPE, answers
 from hami_serve.model import Model
+from hami_serve.routes import Exchange, plugin_routes
+from hami_serve.routes import Route as PluginRoute
 from hami_serve.serving import Serving
 
 MAX_BODY = 64 << 20  # bytes of a request, by default
@@ -167,10 +170,28 @@ class Handlers:
             ("POST", "/v2/repository/models/{name}/unload", self.unload),
         ]
         probes = {self.live, self.ready, self.model_ready, self.metrics, self.openapi, self.server}
+        table += [("POST", each.path, self._of_plugin(each)) for each in plugin_routes()]
         return [
             Route(path, Endpoint(self._serving, function, waits=function not in probes), methods=[method])
             for method, path, function in table
         ]
+
+    def _of_plugin(self, route: PluginRoute) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            exchange = Exchange(self._serving.rounder, route.path, request.receive, lambda: self._object(request))
+            status, content = await route.function(exchange)
+            body = (await off_loop(encode, content)).encode("utf-8", "replace")
+            return Response(body, status, media_type="application/json")
+
+        return answer
+
+    async def _object(self, request: Request) -> dict[str, Any]:
+        """Return the JSON object of a body."""
+        body = await self._body(request)
+        if len(body) <= SHORT:
+            return parse_json(body, "the request")
+        request.scope[LEASE].add(JSON_COST * len(body))
+        return await off_loop(parse_json, body, "the request")
 
     async def infer(self, request: Request) -> TensorAnswer:
         headers = dict(request.scope["headers"])

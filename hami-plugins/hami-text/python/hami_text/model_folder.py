@@ -140,7 +140,7 @@ class ModelFolder:
                     f"compute; known are {', '.join(known)}"
                 )
 
-    def prompt(self, name: str | None) -> str:
+    def prompt(self, name: Any) -> str:
         """Return the text that goes before each text: the prompt of a name, or the default one.
 
         Raises:
@@ -151,6 +151,8 @@ class ModelFolder:
         if name is None:
             default = self.sentence_config.get("default_prompt_name")
             return str(prompts.get(default, "")) if default is not None else ""
+        if not isinstance(name, str):
+            raise hami.RequestError(f"the name of a prompt must be a str, got {type(name).__name__}")
         names = (name, *DOCUMENT_PROMPTS) if name == "document" else (name,)
         for each in names:
             if each in prompts:

@@ -24,6 +24,7 @@ class Pool(hami.Backend):
     data: the result of a model: one array [1, tokens, size], or a dict of arrays with `last_hidden_state`,
         `token_embeddings` or `sentence_embedding`
     result: array [size] of float32
+    normalize: key of the request, instead of the parameter
     dimensions: key of the request, the length to which the vector is cut before it is normalised
 
     The folder of the model says how: 1_Pooling/config.json and modules.json.
@@ -58,6 +59,7 @@ class Pool(hami.Backend):
 
     def _embedding(self, item: Any) -> Vector:
         name, array = _output(item.get("data", None))
+        wanted = item.get("normalize", None)
         if name == POOLED or array.ndim == 2:
             vector, normalizes = array.reshape(-1), bool(self.normalize)
         else:
@@ -69,7 +71,7 @@ class Pool(hami.Backend):
             # A vector of length 1 is one again after the cut.
             normalizes = normalizes or name == POOLED
             vector = vector[:dimensions]
-        if normalizes:
+        if normalizes if wanted is None else wanted:
             vector = vector / max(float(np.linalg.norm(vector)), 1e-12)
         return np.ascontiguousarray(vector, np.float32)
 

@@ -39,6 +39,7 @@ class RankTexts(hami.Backend):
 
     data: list of results of the model, each one array [1, 1] or a dict with `logits`
     result: list of {"index", "score"}, best first; equal scores in the order of the texts
+    raw_scores: key of the request; true: no activation, false: sigmoid; default: as the parameter says
     """
 
     max = 1024
@@ -59,11 +60,13 @@ class RankTexts(hami.Backend):
     def forward(self, batch: list[Any]) -> None:
         for item in batch:
             try:
-                item["result"] = self._ranked(item.get("data", None))
+                raw = item.get("raw_scores", None)
+                activation = self._activation if raw is None else "none" if raw else "sigmoid"
+                item["result"] = self._ranked(item.get("data", None), activation)
             except hami.Error as error:
                 item.fail(error)
 
-    def _ranked(self, data: Any) -> list[dict[str, Any]]:
+    def _ranked(self, data: Any, activation: str) -> list[dict[str, Any]]:
         if not isinstance(data, (list, tuple)):
             raise hami.DataTypeError(f"RankTexts takes a list of results of a model, got {type(data).__name__}")
         found = [logits_of(each, "RankTexts") for each in data]
@@ -71,7 +74,7 @@ class RankTexts(hami.Backend):
             raise hami.ConfigError(f"RankTexts takes a model with one score for each pair, got {others[0]}")
         # Scores of equal texts differ in their last bits, and the sigmoid of all above 17 is 1.
         logits = np.round(np.array([each[0] for each in found], np.float32), 5)
-        scores = activated(logits, self._activation)
+        scores = activated(logits, activation)
         order = np.argsort(-logits, kind="stable")
         return [{"index": int(i), "score": float(scores[i])} for i in order]
 

@@ -23,6 +23,7 @@ class Tokenize(hami.Backend):
     result: dict of integer arrays [1, tokens]: input_ids, attention_mask, and what else the engine takes
     tokens: key that is set, the number of tokens with special tokens, after the cut
     truncated: key that is set, whether the text was cut
+    truncate: key of the request, instead of the parameter
     prompt: key of the request, the name of a prompt of the model, such as "query"; by default its default prompt
 
     tokenizer.json alone decides how texts become tokens; its truncation and its padding are switched off.
@@ -97,7 +98,7 @@ class Tokenize(hami.Backend):
                 item.fail(error)
         for (item, prompt), encoding in zip(items, self._encode(texts), strict=True):
             truncated = bool(encoding.overflowing)
-            if truncated and not self.truncate:
+            if truncated and not item.get("truncate", self.truncate):
                 item.fail(hami.RequestError(f"Tokenize: the text has more than {self._limit} tokens"))
                 continue
             item["result"] = self._arrays(encoding)

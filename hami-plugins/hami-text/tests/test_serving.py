@@ -1,0 +1,204 @@
+"""The routes of hami-serve: the shapes of OpenAI and of text-embeddings-inference, and equal vectors at every door."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import hami
+import numpy as np
+import pytest
+from small_models import MODULES, SIZE, ids_of, vectors_of
+
+hami_serve = pytest.importorskip("hami_serve", reason="needs hami-serve, for which it has routes")
+
+MEAN = {"pooling_mode_mean_tokens": True}
+Post = Callable[[str, Any], tuple[int, Any]]
+
+
+def unit(vector: Any) -> Any:
+    return vector / np.linalg.norm(vector)
+
+
+def poster(source: Any) -> Post:
+    application = hami_serve.app(source)
+
+    async def run(path: str, body: bytes) -> tuple[int, Any]:
+        sent: list[Any] = []
+        received = [{"type": "http.request", "body": body}]
+
+        async def receive() -> Any:
+            if received:
+                return received.pop()
+            return await asyncio.Event().wait()
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b""}
+        headers = [(b"host", b"localhost"), (b"content-length", str(len(body)).encode())]
+        await application({**scope, "headers": headers, "http_version": "1.1", "scheme": "http"}, receive, send)
+        return sent[0]["status"], json.loads(b"".join(part.get("body", b"") for part in sent[1:]))
+
+    def post(path: str, body: Any) -> tuple[int, Any]:
+        return loop.run_until_complete(run(path, body if isinstance(body, bytes) else json.dumps(body).encode()))
+
+    loop = asyncio.new_event_loop()
+    post.close = lambda: (loop.run_until_complete(asyncio.to_thread(application.state.serving.stop)), loop.close())
+    return post
+
+
+@pytest.fixture(scope="module")
+def post(write_in: Any) -> Iterator[Post]:
+    embedding = str(write_in(modules=MODULES, pooling=MEAN, config_sentence_transformers={"prompts": {"query": "a "}}))
+    ranking = str(write_in({"output": "logits", "classes": 1, "types": True}))
+    started = poster(
+        {
+            "embed": {"extends": "embed", "global": {"model": embedding}},
+            "rerank": {"extends": "rerank", "global": {"model": ranking}},
+            "broken": "TestBrokenText",
+        }
+    )
+    yield started
+    started.close()
+
+
+@hami.register
+class TestBrokenText(hami.Backend):
+    def forward(self, batch: list[Any]) -> None:
+        raise ZeroDivisionError("in the model")
+
+
+TEXTS = ["the cat sat", "dog", "", "a very long text the cat sat on"]
+VECTORS = np.stack([unit(vectors_of(text).mean(0)) for text in TEXTS])
+
+
+def test_embeddings_in_the_shape_of_openai(post):
+    status, answer = post("/v1/embeddings", {"model": "embed", "input": TEXTS})
+    assert status == 200
+    assert {key: answer[key] for key in ("object", "model", "usage")} == {
+        "object": "list",
+        "model": "embed",
+        "usage": dict.fromkeys(("prompt_tokens", "total_tokens"), sum(len(ids_of(text)) for text in TEXTS)),
+    }
+    assert [(each["object"], each["index"]) for each in answer["data"]] == [("embedding", i) for i in range(4)]
+    np.testing.assert_allclose([each["embedding"] for each in answer["data"]], VECTORS, rtol=1e-5)
+    one = {"model": "embed", "input": TEXTS[0], "encoding_format": "base64", "dimensions": 2}
+    status, answer = post("/v1/embeddings", one)
+    assert status == 200
+    found = np.frombuffer(base64.b64decode(answer["data"][0]["embedding"]), "<f4")
+    np.testing.assert_allclose(found, unit(vectors_of(TEXTS[0]).mean(0)[:2]), rtol=1e-5)
+
+
+def test_every_door_has_the_same_vectors(post):
+    _, openai = post("/v1/embeddings", {"model": "embed", "input": TEXTS})
+    status, tei = post("/embed", {"inputs": TEXTS})
+    assert status == 200
+    assert tei == [each["embedding"] for each in openai["data"]]
+    for text, vector in zip(TEXTS, tei, strict=True):
+        tensor = {"name": "data", "datatype": "BYTES", "shape": [1], "data": [text]}
+        status, answer = post("/v2/models/embed/infer", {"inputs": [tensor]})
+        (found,) = [each["data"] for each in answer["outputs"] if each["name"] == "result"]
+        np.testing.assert_array_equal(np.float32(found), np.float32(vector))
+
+
+def test_the_options_of_embed(post):
+    mean = vectors_of("the cat").mean(0)
+    for options, wanted in (
+        ({}, unit(mean)),
+        ({"normalize": False}, mean),
+        ({"dimensions": 3}, unit(mean[:3])),
+        ({"prompt_name": "query"}, unit(vectors_of("a the cat").mean(0))),
+        ({"truncate": False, "truncation_direction": "right"}, unit(mean)),
+    ):
+        status, answer = post("/embed", {"inputs": "the cat", **options})
+        assert status == 200
+        np.testing.assert_allclose(answer, [wanted], rtol=1e-5)
+
+
+def test_the_order_of_texts(post):
+    texts = ["the dog", "cat", ""]
+    status, raw = post("/rerank", {"query": "the cat", "texts": texts, "raw_scores": True, "return_text": True})
+    assert status == 200
+    assert [each["text"] for each in raw] == [texts[each["index"]] for each in raw]
+    logits = [each["score"] for each in raw]
+    assert logits == sorted(logits, reverse=True)
+    status, scored = post("/rerank", {"query": "the cat", "texts": texts})
+    assert [each["index"] for each in scored] == [each["index"] for each in raw]
+    np.testing.assert_allclose([each["score"] for each in scored], 1 / (1 + np.exp(-np.array(logits))), rtol=1e-5)
+
+
+LONG = "cat " * 20
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "message"),
+    [
+        ("openai", {"input": [1, 2]}, 400, "check_embedding_ctx_length=False"),
+        ("openai", {"input": [[1, 2], [3]]}, 400, "check_embedding_ctx_length=False"),
+        ("openai", {"input": []}, 400, "`input` must have from 1 to 2048 texts, got 0"),
+        ("openai", {"input": ["a"] * 2049}, 400, "got 2049"),
+        ("openai", {}, 400, "`input` must be a text or a list of texts, got nothing"),
+        ("openai", {"input": ["a", None]}, 400, "input[1] must be a text, got nothing"),
+        ("openai", {"input": ["a", "b"], "dimensions": 0}, 400, 'input[0]: Pool: "dimensions" must be from 1 to 4'),
+        ("openai", {"input": "a", "dimensions": SIZE + 1}, 400, '"dimensions" must be from 1 to 4, got 5'),
+        ("openai", {"input": "a", "encoding_format": "hex"}, 400, "`encoding_format` must be float or base64"),
+        ("openai", {"input": "a", "model": "gpt"}, 404, "there is no model gpt; this server has"),
+        ("openai", {"input": "a", "model": 5}, 400, "model must be a string"),
+        ("openai", {"input": "a", "model": "broken"}, 500, "in the model"),
+        ("openai", {"input": "a", "temperature": 1}, 400, "unknown key `temperature`"),
+        ("openai", b"{", 400, "the request is not valid JSON"),
+        ("/embed", {"inputs": []}, 422, "`inputs` must have from 1 to"),
+        ("/embed", {"inputs": [[1, 2]]}, 422, "`inputs` has token ids"),
+        ("/embed", {"inputs": ["a", LONG], "truncate": False}, 422, "inputs[1]: Tokenize: the text has more than 12"),
+        ("/embed", {"inputs": "a", "prompt_name": "other"}, 422, "the model has no prompt 'other'"),
+        ("/embed", {"inputs": "a", "prompt_name": ["a"]}, 422, "the name of a prompt must be a str"),
+        ("/embed", {"inputs": "a", "normalize": "yes"}, 422, "`normalize` must be true or false, got 'yes'"),
+        ("/embed", {"inputs": "a", "truncation_direction": "left"}, 422, "texts are cut at their end"),
+        ("/rerank", {"query": "a", "texts": []}, 422, "`texts` must have from 1 to"),
+        ("/rerank", {"texts": ["a"]}, 422, "`query` must be a text, got nothing"),
+        ("/rerank", {"query": "a", "texts": ["b", 5]}, 422, "`texts` has token ids"),
+        ("/rerank", {"query": "a", "texts": ["b", {}]}, 422, "texts[1] must be a text"),
+        ("/rerank", {"query": "a", "texts": ["b", LONG], "truncate": False}, 422, "more than 12 tokens"),
+    ],
+)
+def test_errors_have_the_shape_of_their_protocol(post, path, body, status, message):
+    if path == "openai":
+        path = "/v1/embeddings"
+        body = {"model": "embed", **body} if isinstance(body, dict) else body
+    found, answer = post(path, body)
+    if path == "/v1/embeddings":
+        assert set(answer["error"]) == {"message", "type", "param", "code"}
+        text = answer["error"]["message"]
+        assert answer["error"]["type"] == ("server_error" if status == 500 else "invalid_request_error")
+    else:
+        assert set(answer) == {"error", "error_type"}
+        assert answer["error_type"] == "Validation"
+        text = answer["error"]
+    assert (found, message in text) == (status, True), text
+
+
+def test_a_server_without_the_pipeline_says_which_models_it_has():
+    started = poster({"one": "Identity", "two": "Identity"})
+    status, answer = started("/embed", {"inputs": "a"})
+    assert status == 422
+    assert answer["error"] == '/embed uses the model "embed", which this server does not have; it has one, two'
+    started.close()
+
+
+def test_the_file_of_the_readme(write, tmp_path):
+    readme = Path(__file__).resolve().parent.parent / "README.md"
+    (text,) = re.findall(r"^```toml\n(extends.*?)^```$", readme.read_text(), re.DOTALL | re.MULTILINE)
+    file = tmp_path / "embed.toml"
+    model = str(write(modules=MODULES, pooling=MEAN))
+    file.write_text(text.replace("all-MiniLM-L6-v2/onnx/model.onnx", model))
+    started = poster(file)
+    status, answer = started("/v1/embeddings", {"input": TEXTS})
+    started.close()
+    assert status == 200
+    np.testing.assert_allclose([each["embedding"] for each in answer["data"]], VECTORS, rtol=1e-5)
