@@ -64,6 +64,12 @@ def test_a_name_that_an_ioc_binds_is_not_the_default_child(outer: str, inner: st
     assert ask(f"IoC[{inner}:=Identity;{outer}]") == (7, "its own", 2, 0.005)
 
 
+def test_a_problem_of_a_parameter_of_both_is_reported_once(outer: str, inner: str) -> None:
+    with pytest.raises(hami.ConfigError) as error:
+        hami.pipe({"backend": outer, "limit": "many"})
+    assert str(error.value).splitlines()[0] == f'parameter "limit" of {outer} takes int, got "many"'
+
+
 def test_the_description_shows_the_child(outer: str, inner: str) -> None:
     with hami.pipe(f"S[{outer}(limit=3),Identity]") as pipe:
         (sequential,) = pipe.describe()["nodes"]["default"]["backends"]

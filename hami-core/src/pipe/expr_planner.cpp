@@ -268,7 +268,9 @@ Plan ExprPlanner::plan_counted(const Expr& expr) {
   }
   if (cls.expand) return cls.expand(*this, expr);
   plan.traits = cls.traits;
+  const std::size_t problems = planning_.problems.size();
   read_params(expr, cls, plan);
+  const bool has_good_params = planning_.problems.size() == problems;
   plan.traits.on_device = is_on_device(plan.params);
   if (plan.traits.on_device) plan.traits.lightweight = plan.traits.lightweight && plan.traits.lightweight_on_device;
   if (!cls.refuses_copies.empty() && planning_.copies > 1)
@@ -276,7 +278,8 @@ Plan ExprPlanner::plan_counted(const Expr& expr) {
             expr.name + " is part of the backend of node \"" + node_.name() + "\", which has several instances",
             cls.refuses_copies);
   planning_.instances.note(plan, node_, {expr.name_span, source_});
-  if (expr.phases.empty() && !cls.default_child.empty()) plan_default_child(expr, cls, plan);
+  // A default child has parameters of its parent, whose problems are reported once.
+  if (expr.phases.empty() && !cls.default_child.empty() && has_good_params) plan_default_child(expr, cls, plan);
   plan_items(expr, cls, plan);
   return plan;
 }
