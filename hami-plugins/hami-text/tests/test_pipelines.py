@@ -181,7 +181,8 @@ def test_the_order_of_texts_for_a_query(write):
         ("a text", "PairTexts takes"),
         ({"query": "a"}, "got a dict with the keys"),
         ({"query": "a", "texts": "b"}, '"texts" must be a list, got str'),
-        ({"query": "a", "texts": ["b", 5]}, "the second text must be a text, got int"),
+        ({"query": "a", "texts": ["b", 5]}, "texts[1] must be a text, got int"),
+        ({"query": None, "texts": []}, '"query" must be a text, got NoneType'),
     ],
 )
 def test_a_query_of_another_form(write, data, message):

@@ -152,6 +152,12 @@ LONG = "cat " * 20
         ("openai", {"input": "a", "model": 5}, 400, "model must be a string"),
         ("openai", {"input": "a", "model": "broken"}, 500, "in the model"),
         ("openai", {"input": "a", "temperature": 1}, 400, "unknown key `temperature`"),
+        (
+            "openai",
+            b'{"model": "embed", "input": ["a", "b\\ud800"]}',
+            400,
+            "input[1]: Tokenize: data has the surrogate U+d800",
+        ),
         ("openai", b"{", 400, "the request is not valid JSON"),
         ("/embed", {"inputs": []}, 422, "`inputs` must have from 1 to"),
         ("/embed", {"inputs": [[1, 2]]}, 422, "`inputs` has token ids"),

@@ -114,6 +114,7 @@ def test_prompts(write):
     [
         (5, "data must be a text, got int"),
         (b"\xff", "data must be text in UTF-8, got bytes"),
+        ("a\udcffb", "data has the surrogate U+dcff at position 1, which is not text"),
         (["a", "b"], "data must be a text, got a list of length 2"),
     ],
 )
@@ -122,6 +123,15 @@ def test_data_that_is_not_a_text_fails_alone(write, data, message):
         pending = [pipe.submit({"data": each}) for each in ("cat", data, "dog")]
         assert [each.exception(30) is None for each in pending] == [True, False, True]
         assert message in str(pending[1].exception(30))
+        assert pipe.stats()["default"].retried == 0
+
+
+def test_one_failing_text_of_a_thousand_is_named_and_the_others_are_answered(write):
+    with hami.pipe({"backend": f"Tokenize(model='{write()}')", "max": 64}) as pipe:
+        requests = [{"data": "cat" if i != 617 else "\ud800"} for i in range(1000)]
+        with pytest.raises(hami.BatchError, match="1 request failed at index 617: DataTypeError: Tokenize: data has"):
+            pipe(requests)
+    assert [i for i, request in enumerate(requests) if request.get("tokens") != 3] == [617]
 
 
 @pytest.mark.parametrize("data", ["a text", ["one"], ["one", "two", "three"], ["one", 2]])

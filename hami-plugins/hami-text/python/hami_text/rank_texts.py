@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import hami
@@ -30,6 +30,8 @@ class PairTexts(hami.Backend):
                 item.fail(hami.DataTypeError(f'PairTexts takes {{"query": text, "texts": list}}, got {_keys(data)}'))
             elif not isinstance(data["texts"], (list, tuple)):
                 item.fail(hami.DataTypeError(f'PairTexts: "texts" must be a list, got {type(data["texts"]).__name__}'))
+            elif wrong := _wrong(data["query"], data["texts"]):
+                item.fail(hami.DataTypeError(f"PairTexts: {wrong}"))
             else:
                 item["result"] = [[data["query"], text] for text in data["texts"]]
 
@@ -77,6 +79,14 @@ class RankTexts(hami.Backend):
         scores = activated(logits, activation)
         order = np.argsort(-logits, kind="stable")
         return [{"index": int(i), "score": float(scores[i])} for i in order]
+
+
+def _wrong(query: Any, texts: Sequence[Any]) -> str:
+    """Return what is not a text, or an empty string."""
+    if not isinstance(query, (str, bytes)):
+        return f'"query" must be a text, got {type(query).__name__}'
+    wrong = next((i for i, text in enumerate(texts) if not isinstance(text, (str, bytes))), None)
+    return "" if wrong is None else f"texts[{wrong}] must be a text, got {type(texts[wrong]).__name__}"
 
 
 def _keys(data: Any) -> str:

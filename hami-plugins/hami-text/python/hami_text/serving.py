@@ -124,7 +124,7 @@ async def _run(exchange: Exchange, component: str, requests: list[dict[str, Any]
     """Run requests; the error of the first that fails names its index."""
     for i, error in enumerate(await exchange.call(component, requests)):
         if error is not None:
-            if key and len(requests) > 1 and isinstance(error, hami.RequestError):
+            if key and len(requests) > 1 and isinstance(error, (hami.RequestError, hami.DataTypeError)):
                 raise Refused(f"{key}[{i}]: {exchange.failure(error)[1]}", key)
             raise error
     return requests

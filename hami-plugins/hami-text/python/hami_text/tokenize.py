@@ -157,6 +157,12 @@ class Tokenize(hami.Backend):
 
 def _text(data: Any, name: str) -> str:
     if isinstance(data, str):
+        try:
+            if not data.isascii():  # which is known without a look at the text
+                data.encode()
+        except UnicodeEncodeError as error:
+            character = f"{ord(data[error.start]):x} at position {error.start}"
+            raise hami.DataTypeError(f"Tokenize: {name} has the surrogate U+{character}, which is not text") from None
         return data
     if isinstance(data, (bytes, bytearray)):
         try:
