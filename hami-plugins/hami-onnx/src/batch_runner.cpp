@@ -221,7 +221,7 @@ class BatchRunner {
         else
           by_name.emplace_back(session_.outputs()[i].name, tensor);
       }
-      if (outputs.size() != 1) member->item["result"] = hami::Value::dict(by_name);
+      if (outputs.size() != 1) hami::give_result(member->item, hami::Value::dict(by_name));
       first += member->rows;
     }
   }

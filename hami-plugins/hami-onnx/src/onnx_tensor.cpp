@@ -7,6 +7,12 @@
 namespace hami_onnx {
 namespace {
 
+std::vector<std::string> names_of(const std::vector<Port>& ports) {
+  std::vector<std::string> names;
+  for (const Port& port : ports) names.push_back(port.name);
+  return names;
+}
+
 // Runs batches of a model that its child, OnnxModel in Python, has opened and examined. Models with values that are not
 // tensors of numbers run in the child.
 class OnnxTensor final : public hami::Backend {
@@ -20,6 +26,8 @@ class OnnxTensor final : public hami::Backend {
     plan_ = Plan::of(options());
     if (!plan_.is_native) return;
     session_ = Session::open(plan_.settings);
+    plan_.keys =
+        hami::ModelKeys("OnnxTensor", names_of(session_->inputs()), names_of(session_->optional()), plan_.chosen);
     report_.convert = [this](const hami::Dict& of, const hami::Value& data) {
       return ask(of, {{"task", "convert"}, {"data", data}});
     };
@@ -129,6 +137,7 @@ HAMI_REGISTER(
     "batched: bool? 'whether requests are joined; default: if the graph proves, or a test shows, that rows are "
     "independent';"
     "batch_axes: list = '' 'the axis of the rows, each written as name=axis or name=none; default: found';"
+    "inputs: list = '' 'read each input from the key of its name: the names of all inputs; default: if there is no `data`';"
     "cast: str = 'exact' 'conversion of inputs: exact (values that the declared type has), safe, or false';"
     "isolate_load: bool = false 'load the model in a child process first, which must succeed';"
     "max_nodes: int = 100000 'ONNX: largest number of nodes after local functions are inlined';"
@@ -136,8 +145,9 @@ HAMI_REGISTER(
     "max_call_depth: int = 64 'ONNX: deepest nesting of calls of local functions'",
     "Run an ONNX model on batches of requests.\n"
     "\n"
-    "data: one array, a dict of arrays by input name, or a list of arrays in the order of the inputs\n"
-    "result: a hami.Tensor, or a dict by output name if the model has several outputs\n"
+    "data: one array, a dict of arrays by input name, or a list of arrays in the order of the inputs; without `data`, each\n"
+    "input is the key of its name\n"
+    "result: a hami.Tensor, or a dict by output name if the model has several outputs, which are also keys\n"
     "request_size: key of the request, the number of rows in `data`; by default found from its shape\n"
     "\n"
     "Requests with equal shapes run together if the graph proves, or a test at the start shows, that rows are\n"

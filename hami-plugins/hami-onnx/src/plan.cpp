@@ -12,6 +12,12 @@ std::vector<int> axes_of(const hami::Value& list) {
   return axes;
 }
 
+std::vector<std::string> texts_of(const hami::Value& list) {
+  std::vector<std::string> texts;
+  for (const hami::Value& text : list.as_list()) texts.emplace_back(text.as_text());
+  return texts;
+}
+
 Settings settings_of(const hami::Value& dict) {
   Settings settings;
   for (const auto& [key, value] : dict.as_dict()) {
@@ -19,8 +25,7 @@ Settings settings_of(const hami::Value& dict) {
     if (key == "model") settings.model = value.as_text();
     if (key == "threads") settings.threads = value.as_int();
     if (key == "version") settings.version = value.as_text();
-    if (key != "custom_operators") continue;
-    for (const hami::Value& library : value.as_list()) settings.custom_operators.emplace_back(library.as_text());
+    if (key == "custom_operators") settings.custom_operators = texts_of(value);
   }
   return settings;
 }
@@ -45,6 +50,7 @@ Plan Plan::of(const hami::Dict& options) {
   plan.input_axes = axes_of(entries["input_axes"]);
   plan.output_axes = axes_of(entries["output_axes"]);
   plan.lone_axes = axes_of(entries["lone_axes"]);
+  plan.chosen = texts_of(entries["inputs"]);
   plan.casts = entries["casts"].as_bool();
   plan.why_not_joined = entries["why"].as_text();
   plan.stops = entries["stops"].as_bool();

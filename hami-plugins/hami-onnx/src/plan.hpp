@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "session.hpp"
+// Behind error.hpp, which says the version of the ABI.
+#include <hami/model_keys.hpp>
 
 namespace hami_onnx {
 
@@ -19,9 +21,11 @@ struct Plan {
   std::vector<int> output_axes;  // the same
   std::vector<int> lone_axes;    // of inputs: the axes that data may leave out if it is one row
   std::string why_not_joined;
-  bool casts = true;             // arrays of types whose values the model's types all have are converted
-  bool stops = true;             // a watched difference ends the joining; false: the user has asked for it
-  std::int64_t watch_every = 0;  // joined batches; 0: never
+  std::vector<std::string> chosen;  // the parameter `inputs`
+  hami::ModelKeys keys;             // of the requests; set when the session is open
+  bool casts = true;                // arrays of types whose values the model's types all have are converted
+  bool stops = true;                // a watched difference ends the joining; false: the user has asked for it
+  std::int64_t watch_every = 0;     // joined batches; 0: never
 
   // Reads the option `onnx_plan`. hami::Error(HAMI_FAILED_PRECONDITION) without it.
   static Plan of(const hami::Dict& options);

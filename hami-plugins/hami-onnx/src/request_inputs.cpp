@@ -11,12 +11,6 @@ namespace {
 
 std::string in_quotes(const std::string& text) { return "\"" + text + "\""; }
 
-std::string show_list(const std::vector<std::string>& names) {
-  std::string text = "[";
-  for (const std::string& name : names) text += (text.size() > 1 ? ", '" : "'") + name + "'";
-  return text + "]";
-}
-
 // The tensor of a value that the model can take without a loss; nullopt: the value needs a conversion, or is wrong.
 std::optional<hami::Tensor> tensor_of(const hami::Value& value, const Port& port, const Plan& plan) {
   if (value.kind() != HAMI_TENSOR && value.kind() != HAMI_OPAQUE) return std::nullopt;
@@ -144,13 +138,12 @@ char* convert_axes(const char* from, char* to, const std::int64_t* shape, const 
 }  // namespace
 
 RequestInputs read_inputs(const hami::Dict& item, const Session& session, const Plan& plan, const Convert& convert) {
-  const std::optional<hami::Value> data = item.find("data");
-  if (!data) fail(HAMI_REQUEST, "the request has no key \"data\"; its keys are " + show_list(item.keys()));
+  const hami::Value data = plan.keys.data_of(item);
   RequestInputs request{item, {}, {}, {}};
-  if (!read_values(*data, session, plan, request)) {
+  if (!read_values(data, session, plan, request)) {
     request.tensors.clear();
     request.extra.clear();
-    const hami::Value converted = convert(item, *data);
+    const hami::Value converted = convert(item, data);
     if (!read_values(converted, session, plan, request))
       fail(HAMI_DATA_TYPE, "\"data\" does not fit the inputs of the model");
   }

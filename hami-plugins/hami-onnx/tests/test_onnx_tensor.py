@@ -374,7 +374,9 @@ def test_a_request_size_other_than_the_number_of_rows_is_refused(pipe, models):
 def test_a_request_without_data_is_an_error(pipe, models):
     with pytest.raises(hami.RequestError) as error:
         pipe(model=str(models.double()))({"image": 1})
-    assert message(error).startswith('OnnxTensor: the request has no key "data"; its keys are [')
+    assert message(error) == (
+        'OnnxTensor: the request has no key "data", and none of the model\'s inputs ["x"]; its keys are ["image"]'
+    )
 
 
 def test_the_next_request_succeeds_after_a_failed_request(pipe, models):

@@ -48,13 +48,13 @@ class BatchRunner {
     try {
       run_together({group[0]}, group[0]->rows, std::max(group[0]->rows, model_.batch_rows()));
     } catch (const hami::Error&) {
-      group[0]->item["result"] = together;  // says nothing about the rows
+      hami::give_result(group[0]->item, together);  // says nothing about the rows
       return;
     }
     report_.watched();
     const std::string found = difference_between(group[0]->item.get("result"), together, group);
     if (found.empty()) {
-      group[0]->item["result"] = together;
+      hami::give_result(group[0]->item, together);
       return;
     }
     if (model_.stop_joining()) report_.stopped(found);
@@ -109,7 +109,7 @@ class BatchRunner {
         shapes[i] = with_rows(shapes[i], axes_.outputs[i], 0);
         by_name.emplace_back(model_.outputs()[i].name, hami::Tensor::make(model_.outputs()[i].type->dtype, shapes[i]));
       }
-      member->item["result"] = by_name.size() == 1 ? by_name[0].second : hami::Value::dict(by_name);
+      hami::give_result(member->item, by_name.size() == 1 ? by_name[0].second : hami::Value::dict(by_name));
     }
   }
 
@@ -150,7 +150,7 @@ class BatchRunner {
       return run_each(group);  // the outputs cannot be split between the members
     std::int64_t first_row = 0;
     for (const RequestInputs* member : group) {
-      member->item["result"] = result_of(*member, outputs, member->rows == total ? kAllRows : first_row);
+      hami::give_result(member->item, result_of(*member, outputs, member->rows == total ? kAllRows : first_row));
       first_row += member->rows;
     }
   }
@@ -300,13 +300,13 @@ std::vector<Group> form_groups(std::vector<RequestInputs>& requests, const Model
 
 }  // namespace
 
-void run_batch(hami::Batch batch, Session& session, const BatchReport& report) {
+void run_batch(hami::Batch batch, Session& session, const hami::ModelKeys& keys, const BatchReport& report) {
   const Model& model = session.model();
   std::vector<RequestInputs> requests;
   requests.reserve(batch.size());
   for (const hami::Dict& item : batch) {
     try {
-      requests.push_back(read_inputs(item, model));
+      requests.push_back(read_inputs(item, model, keys));
     } catch (const hami::Error& error) {
       item.fail(error);
     }

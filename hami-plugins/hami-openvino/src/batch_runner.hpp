@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <hami/model_keys.hpp>
 #include <string>
 
 #include "session.hpp"
@@ -14,7 +15,7 @@ struct BatchReport {
   std::function<void(const std::string&)> stopped;  // its result was another one; requests are not joined any more
 };
 
-// Completes each item: sets `result` to a tensor (to a dict by name if the model has several outputs), or fails it.
-void run_batch(hami::Batch batch, Session& session, const BatchReport& report);
+// Completes each item: sets `result` to a tensor (to a dict by name if the model has several outputs, which also become keys), or fails it.
+void run_batch(hami::Batch batch, Session& session, const hami::ModelKeys& keys, const BatchReport& report);
 
 }  // namespace hami_openvino

@@ -72,6 +72,20 @@ hami::Value announce(const Model& model) {
   return hami::Value::list(inputs);
 }
 
+std::vector<std::string> names_of(const Model& model) {
+  std::vector<std::string> names;
+  for (const Port& port : model.inputs()) names.push_back(port.name);
+  return names;
+}
+
+// Inputs of the file on which no output depends: a request may have or lack them.
+std::vector<std::string> unused_inputs(const Model& model, const Plan& plan) {
+  std::vector<std::string> names;
+  for (const std::string& name : plan.inputs)
+    if (model.is_unused_input(name)) names.push_back(name);
+  return names;
+}
+
 class OpenvinoTensor : public hami::Backend {
  public:
   static constexpr std::uint32_t kFlags =
@@ -84,6 +98,8 @@ class OpenvinoTensor : public hami::Backend {
     session_.emplace(Model::open(settings));
     const Model& model = session_->model();
     options()["engine_inputs"] = announce(model);
+    keys_ = {"OpenvinoTensor", names_of(model), unused_inputs(model, settings.plan),
+             params.get<std::vector<std::string>>("inputs")};
     if (const auto& tested = model.tested())
       options()["openvino_tested"] = hami::Value::dict({{"independent", tested->independent}, {"why", tested->why}});
     report_.watched = [this] { count("watched_batches"); };
@@ -101,7 +117,7 @@ class OpenvinoTensor : public hami::Backend {
             (model.precision().empty() ? "(not reported)" : model.precision()),
         HAMI_LOG_INFO);
   }
-  void forward_(hami::Batch batch) override { run_batch(batch, *session_, report_); }
+  void forward_(hami::Batch batch) override { run_batch(batch, *session_, keys_, report_); }
   // One request at a time if requests are not joined, N rows where the model takes exactly N. With a free axis the node
   // learns the batch size.
   hami::Range range_() const override {
@@ -112,6 +128,7 @@ class OpenvinoTensor : public hami::Backend {
   }
 
   std::optional<Session> session_;
+  hami::ModelKeys keys_;
   BatchReport report_;
 };
 
@@ -129,11 +146,13 @@ HAMI_REGISTER(
     "properties: list = '' 'further OpenVINO properties, each as KEY=value';"
     "precision: str? {f32,bf16,f16,auto} 'arithmetic of float32 models; auto: what OpenVINO considers fastest; default: f32';"
     "batched: bool? 'whether requests are joined; default: if a proof or a test shows that rows are independent';"
+    "inputs: list = '' 'read each input from the key of its name: the names of all inputs; default: if there is no `data`';"
     "library: library? 'path of libopenvino_c.so; default: that of the installed openvino package'",
     "Run an ONNX or OpenVINO model with OpenVINO.\n"
     "\n"
     "OpenvinoTensor(model='detector.onnx', hint=throughput)\n"
     "\n"
     "`data` is a tensor on the CPU. A model with several inputs takes a dict by input name, or a list in the order of\n"
-    "the inputs. `result` is a hami.Tensor, or a dict by output name if the model has several outputs.");
+    "the inputs. Without `data`, each input is the key of its name. `result` is a hami.Tensor, or a dict by output name if\n"
+    "the model has several outputs, which are also keys.");
 HAMI_PLUGIN("hami-openvino", HAMI_OPENVINO_VERSION)

@@ -8,12 +8,6 @@
 namespace hami_openvino {
 namespace {
 
-std::string show_keys(const std::vector<std::string>& keys) {
-  std::string text;
-  for (const std::string& key : keys) text += (text.empty() ? "\"" : ", \"") + key + "\"";
-  return "[" + text + "]";
-}
-
 std::string show_tensor(const hami::Tensor& tensor) {
   return show_dtype(tensor.dtype()) + " " + show_shape(tensor.shape());
 }
@@ -51,7 +45,7 @@ std::vector<hami::Value> values_of(const hami::Value& data, const Model& model) 
     std::vector<std::string> keys;
     for (const auto& [key, value] : entries) keys.push_back(key);
     fail(HAMI_REQUEST,
-         "the model has the inputs " + show_names(inputs) + ", got a dict with the keys " + show_keys(keys));
+         "the model has the inputs " + show_names(inputs) + ", got a dict with the keys " + hami::show_keys(keys));
   }
   if (data.kind() == HAMI_LIST) {
     std::vector<hami::Value> values = data.as_list();
@@ -128,12 +122,10 @@ std::int64_t count_rows(const RequestInputs& request, const Model& model) {
 
 }  // namespace
 
-RequestInputs read_inputs(const hami::Dict& item, const Model& model) {
+RequestInputs read_inputs(const hami::Dict& item, const Model& model, const hami::ModelKeys& keys) {
   const std::vector<Port>& inputs = model.inputs();
-  const std::optional<hami::Value> data = item.find("data");
-  if (!data) fail(HAMI_REQUEST, "the request has no key \"data\"; its keys are " + show_keys(item.keys()));
   RequestInputs request{item, {}, {}};
-  const std::vector<hami::Value> values = values_of(*data, model);
+  const std::vector<hami::Value> values = values_of(keys.data_of(item), model);
   const std::vector<int>& axes = model.axes().inputs;
   request.is_single_row = model.is_batched();
   for (std::size_t i = 0; i < inputs.size(); ++i) {

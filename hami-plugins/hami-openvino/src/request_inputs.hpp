@@ -1,7 +1,7 @@
 // The inputs of one request: reads `data` by input name or in input order, and checks it against the model.
 #pragma once
 
-#include <hami/backend.hpp>
+#include <hami/model_keys.hpp>
 #include <vector>
 
 #include "model.hpp"
@@ -17,6 +17,6 @@ struct RequestInputs {
 };
 
 // hami::Error(HAMI_REQUEST or HAMI_DATA_TYPE) says what was given and what the model expects.
-RequestInputs read_inputs(const hami::Dict& item, const Model& model);
+RequestInputs read_inputs(const hami::Dict& item, const Model& model, const hami::ModelKeys& keys);
 
 }  // namespace hami_openvino

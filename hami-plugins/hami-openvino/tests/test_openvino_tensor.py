@@ -301,7 +301,9 @@ def test_a_request_size_that_differs_from_the_rows_is_rejected(pipe, models):
 def test_missing_data_is_named(pipe, models):
     with pytest.raises(hami.RequestError) as error:
         pipe(model=str(models.double()))({"image": 1})
-    assert message(error).startswith('OpenvinoTensor: the request has no key "data"; its keys are ["image"')
+    assert message(error) == (
+        'OpenvinoTensor: the request has no key "data", and none of the model\'s inputs ["x"]; its keys are ["image"]'
+    )
 
 
 def test_a_failed_request_does_not_stop_the_pipe(pipe, models):

@@ -53,6 +53,22 @@ def test_an_exported_program_with_a_fixed_batch_gets_exactly_that_many_rows(pipe
     assert [request["result"].tolist() for request in requests] == [[[2, 4]], [[2, 4]]]
 
 
+def test_an_exported_program_reads_its_inputs_by_name_and_names_those_that_it_lacks(pipe, tmp_path):
+    program = pipe("TorchModel", model=export(tmp_path / "m.pt2"))
+    assert program({"x": X})["result"].tolist() == [[2, 4]]
+    assert pipe("TorchModel", model=export(tmp_path / "m.pt2"), inputs=["x"])({"data": 0, "x": X})[
+        "result"
+    ].tolist() == [[2, 4]]
+    with pytest.raises(hami.RequestError) as raised:
+        program({"y": X})
+    assert message(raised) == (
+        'TorchModel: the request has no key "data", and none of the model\'s inputs ["x"]; its keys are ["y"]'
+    )
+    with pytest.raises(hami.RequestError) as raised:
+        program({"data": {"y": X}})
+    assert message(raised) == "TorchModel: the model has the inputs ['x'], got a dict with the keys ['y']"
+
+
 def test_an_exported_program_refuses_a_dtype_that_would_lose_values(pipe, tmp_path):
     with pytest.raises(hami.DataTypeError) as raised:
         pipe("TorchModel", model=export(tmp_path / "m.pt2"))({"data": X.double()})

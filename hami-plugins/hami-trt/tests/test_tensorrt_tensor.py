@@ -138,6 +138,16 @@ def test_several_inputs_and_outputs_have_names(pipe, engine):
     }
 
 
+def test_without_data_the_inputs_are_keys_and_so_are_the_outputs(pipe, engine, on_device):
+    graph = "IoC[LoadTensorrtEngine,TensorrtInferTensor;TensorrtInferTensor]"
+    model = pipe(graph, model=engine(**TWO_INPUTS_AND_OUTPUTS))
+    with pytest.raises(hami.RequestError, match=r'the inputs \["a", "b"\], of which the request lacks \["b"\]'):
+        model({"a": rows(5)})
+    found = model({"a": on_device(rows(5)), "b": on_device(rows(1))})
+    assert sorted(found) == ["a", "b", "difference", "result", "sum"]
+    assert {name: part.tolist() for name, part in found["result"].items()} == {"sum": [[6, 6]], "difference": [[4, 4]]}
+
+
 def test_several_inputs_can_be_a_list_in_their_order(pipe, engine):
     result = pipe("TensorrtTensor", model=engine(**TWO_INPUTS_AND_OUTPUTS))({"data": [rows(5), rows(1)]})["result"]
     assert result["difference"].tolist() == [[4, 4]]

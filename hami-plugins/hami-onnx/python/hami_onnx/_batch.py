@@ -8,6 +8,7 @@ from typing import Any
 import hami
 import numpy as np
 from hami.batching import group_requests
+from hami_tensor.model_keys import give_result
 from numpy.typing import NDArray
 
 from hami_onnx._feed import Feed, group_key, read_feed
@@ -68,7 +69,7 @@ def _run_group(members: list[Member], model: Model, backend: str, count: Callabl
     for item, feed in members:
         stop = start + feed.rows
         own = outputs if len(members) == 1 else _part(outputs, start, stop, rows, model)
-        item["result"] = _result(own, feed, model)
+        _give(item, own, feed, model)
         start = stop
 
 
@@ -181,12 +182,13 @@ def _fail(members: list[Member], error: Exception, backend: str) -> None:
         item.fail(failure)
 
 
-def _result(outputs: list[Any], feed: Feed, model: Model) -> Any:
+def _give(item: Any, outputs: list[Any], feed: Feed, model: Model) -> None:
     if feed.without_batch_axis:
         outputs = [_without_axis(output, axis) for output, axis in zip(outputs, model.rows.output_axes, strict=True)]
     if len(outputs) == 1:
-        return outputs[0]
-    return {spec.name: output for spec, output in zip(model.outputs, outputs, strict=True)}
+        item["result"] = outputs[0]
+    else:
+        give_result(item, {spec.name: output for spec, output in zip(model.outputs, outputs, strict=True)})
 
 
 def _without_axis(output: Any, axis: int | None) -> Any:

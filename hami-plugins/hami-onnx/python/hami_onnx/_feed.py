@@ -28,9 +28,7 @@ class Feed(NamedTuple):
 
 def read_feed(item: Any, model: Model, backend: str) -> Feed:
     """Read a request. Raises RequestError or DataTypeError if the model cannot run it."""
-    if "data" not in item:
-        raise hami.RequestError(f'{backend}: the request has no key "data"; its keys are {sorted(item.keys())}')
-    values, given = _values(item["data"], model, backend)
+    values, given = _values(model.keys.data_of(item), model, backend)
     arrays = [_input(value, spec, backend, model.cast) for spec, value in zip(model.inputs, values, strict=True)]
     extra = _extra(given, model, backend) if model.optional else _NOTHING
     rows = model.rows

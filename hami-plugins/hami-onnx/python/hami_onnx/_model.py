@@ -8,6 +8,7 @@ from typing import Any
 import hami
 from hami_model_check.joining import Joining
 from hami_model_check.row_watch import RowWatch
+from hami_tensor.model_keys import ModelKeys
 from hami_tensor.values import Cast
 
 from hami_onnx._rows import Rows
@@ -32,6 +33,7 @@ class Model:
         rows: the axes of the rows, and whether requests may be joined along them.
         joining: how that is known.
         cast: which conversions of inputs are allowed.
+        keys: where the inputs are in a request.
         watch: compares a row of some joined batches with the row alone; None: nothing is joined, or nothing is unknown.
     """
 
@@ -42,6 +44,7 @@ class Model:
         self.joining = Joining(False, "none", "unknown")
         self.watch: RowWatch | None = None
         self.cast: Cast = "exact"
+        self.keys = ModelKeys("OnnxTensor", [spec.name for spec in self.inputs])
         self._run = run
 
     def announced_inputs(self) -> list[dict[str, Any]] | None:

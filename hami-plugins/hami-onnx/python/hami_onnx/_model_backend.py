@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from hami.types import FilePath
 from hami_model_check.onnx import OnnxLimits
+from hami_tensor.model_keys import ModelKeys
 from hami_tensor.values import checked_cast
 
 from hami_onnx._joining import join_rows, prove_ahead
@@ -41,6 +42,10 @@ class OnnxModelBackend(OnnxLimits):
         list[str], "the axis of the rows, each written as name=axis or name=none; default: found"
     ] = []  # noqa: RUF012
     cast: Annotated[str, "conversion of inputs: exact (values that the declared type has), safe, or false"] = "exact"
+    inputs: Annotated[
+        list[str],
+        "read each input from the key of its name: the names of all inputs; default: if there is no `data`",
+    ] = []  # noqa: RUF012
     isolate_load: Annotated[bool, "load the model in a child process first, which must succeed"] = False
 
     def open_model(self, options: Any, backend: str) -> Model:
@@ -72,6 +77,12 @@ class OnnxModelBackend(OnnxLimits):
         }
         model = model_of(self.model, self.onnxruntime, arguments)
         model.cast = checked_cast(self.cast, backend)
+        model.keys = ModelKeys(
+            backend,
+            [spec.name for spec in model.inputs],
+            [spec.name for spec in model.optional],
+            self.inputs,
+        )
         join_rows(
             model,
             path,

@@ -14,7 +14,8 @@ class OnnxInferTensor(hami.Backend):
     """Run the model of LoadOnnx on each request separately, for pipelines that form batches themselves.
 
     data: one array, a dict of arrays by input name, or a list of arrays in the order of the inputs
-    result: one array, or a dict of arrays by output name if the model has several outputs
+    without `data`, each input is the key of its name
+    result: one array, or a dict of arrays by output name if the model has several outputs, which are also keys
 
     A model with a fixed batch size N takes requests of 1 to N rows: fewer are padded, if rows are independent.
     """
@@ -31,6 +32,7 @@ class OnnxInferTensor(hami.Backend):
                 "OnnxInferTensor: no model is open; put LoadOnnx before it, "
                 "as in IoC[LoadOnnx, OnnxInferTensor; OnnxInferTensor], or use OnnxTensor"
             )
+        model.keys.owner = "OnnxInferTensor"
         self._model = model
 
     def max(self) -> int | None:

@@ -83,6 +83,7 @@ def _plan_of(model: Model) -> dict[str, Any]:
         "output_axes": _axes(rows.output_axes),
         "lone_axes": _axes(rows.lone_axes),
         "casts": model.cast is not False,
+        "inputs": model.keys.chosen,
         "why": model.joining.reason,
         "stops": model.joining.source != "declared",
         "watch_every": row_watch.EVERY if model.watch is not None else 0,

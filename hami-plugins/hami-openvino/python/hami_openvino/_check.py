@@ -36,6 +36,7 @@ class CheckModel(OnnxLimits):
     properties: list[str] = []  # noqa: RUF012
     precision: str | None = None
     batched: bool | None = None
+    inputs: list[str] = []  # noqa: RUF012
     library: Path | None = None
 
     # OpenVINO needs 21 s to open a chain of 20,000 nodes, and four times as long for twice as many.

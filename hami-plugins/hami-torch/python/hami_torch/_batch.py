@@ -15,7 +15,6 @@ from hami_torch._tensor import (
     Structure,
     TensorBackend,
     as_tensor,
-    data_of,
     dtype_name,
     map_tensors,
     named_parts,
@@ -55,16 +54,16 @@ Call = Callable[[BatchInput, int], Any]  # the int is the total number of rows
 
 def read_request(
     item: Request,
+    data: Any,
     check: Callable[[torch.Tensor], torch.Tensor],
     specs: Callable[[Structure], list[InputSpec] | None],
     accepts: Callable[[torch.dtype, InputSpec], bool],
 ) -> RequestInput:
-    """Return the input of a request. Data without the batch axis is one row.
+    """Return the input of a request, `data`. Data without the batch axis is one row.
 
     `specs` returns what the program takes for data of a structure, None if that is unknown. Raises hami.Error if a
     tensor fails `check`, has the wrong number of rows, or has a dtype that is not accepted.
     """
-    data = data_of(item, "TorchModel")
     named = named_parts(data)
     if not named:
         raise hami.RequestError('TorchModel: "data" is empty; it must be a tensor, or a list or dict of tensors')

@@ -190,14 +190,18 @@ class TensorBackend(hami.Backend):
             f"{owner} takes a tensor on {expected}, got {show(tensor)} on {tensor.device}; {remedy}"
         )
 
+    def data_of(self, item: Request) -> Any:
+        """Return what the request gives to this backend: its `data`. Raises RequestError if it has none."""
+        return data_of(item, type(self).__name__)
+
     def give(self, item: Request, value: Any) -> None:
         """Set the result of a request: a tensor, or a list or dict of tensors, made on the current stream.
 
-        It may also contain tensors of the request's own `data`.
+        It may also contain tensors of the request's own input.
         """
         handle = current_handle(self.torch_device)
         if handle:
-            own = [id(tensor) for tensor in tensors_of(item["data"])]
+            own = [id(tensor) for tensor in tensors_of(self.data_of(item))]
             for tensor in tensors_of(value):
                 if id(tensor) not in own:
                     mark_stream(tensor, handle)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import hami
 from hami_model_check.joining import Measurement
 from hami_model_check.row_watch import RowWatch, shared_watch
+from hami_tensor.model_keys import ModelKeys, give_result
 
 from hami_torch._batch import (
     BatchInput,
@@ -24,13 +25,15 @@ from hami_torch._joining import coarsest_type, decide, measure_rows, node_count,
 from hami_torch._program import InputSpec, Program, Source, first_line, open_program
 from hami_torch._rows import concatenated
 from hami_torch._scaling import Scaling
-from hami_torch._tensor import Structure, TensorBackend, casts_safely, dtype_name, show
+from hami_torch._tensor import Structure, TensorBackend, casts_safely, dtype_name, show, structure_of
 from hami_torch._torch import torch
 from hami_torch._types import Batch, Request
 
 
 class TorchModel(TensorBackend):
     """Run a torch model on `data`: one tensor on the device, a list of its inputs in order, or a dict of them by name.
+
+    Without `data`, each input is the key of its name, and the entries of a dict that the model returns are also keys.
 
     The model is a file (`model`) or an nn.Module that a function makes (`factory`). Axis 0 of every input is the
     batch. Requests of equal shapes and dtypes run together if a test shows at the start that rows are independent;
@@ -61,6 +64,10 @@ class TorchModel(TensorBackend):
     row_dtype: Annotated[str | None, "dtype of that input; default: `dtype`, or float32"] = None
     rows: Annotated[int | None, "rows of that run; torch.compile optimizes for this number"] = None
     graphs: Annotated[list[Any], "batch sizes to capture as CUDA graphs; needs `row_shape`"] = []  # noqa: RUF012
+    inputs: Annotated[
+        list[str],
+        "read each input from the key of its name: the names of all inputs; default: if there is no `data`",
+    ] = []  # noqa: RUF012
     batched: Annotated[
         bool | None, "whether requests are joined; default: if a test shows that rows are independent"
     ] = None
@@ -72,6 +79,7 @@ class TorchModel(TensorBackend):
     _joins = False
     _watch: RowWatch | None = None
     _has_remarked = False
+    _keys = ModelKeys("TorchModel", None)
 
     def init(self, options: Any) -> None:
         super().init(options)
@@ -123,6 +131,8 @@ class TorchModel(TensorBackend):
                 names=("input_mean", "input_std"),
             )
         self._inputs = self._known_inputs(shape, self._program)
+        known = self._program.inputs  # with their names
+        self._keys = ModelKeys("TorchModel", known and [spec.name for spec in known], chosen=self.inputs)
         if shape is not None:
             self._prepare(shape, sizes, self._program)
         self._decide(source, self._program)
@@ -183,6 +193,11 @@ class TorchModel(TensorBackend):
             return self._inputs if (1 if structure is None else structure) == len(self._inputs) else None
         by_name = {spec.name: spec for spec in self._inputs}
         return [by_name[name] for name in structure] if by_name.keys() == set(structure) else None
+
+    def _takes(self, structure: Structure) -> bool:
+        """Whether a program whose inputs have names may have data of this structure."""
+        named = self._program is not None and self._program.inputs is not None and self._scaling is None
+        return not named or self._inputs_for(structure) is not None
 
     def _dtypes_for(self, structure: Structure) -> list[torch.dtype | None]:
         count = 1 if structure is None else structure if isinstance(structure, int) else len(structure)
@@ -259,7 +274,7 @@ class TorchModel(TensorBackend):
             self.remark(f"TorchModel: {watch.finding}")
 
     def _run_together(self, batch: Batch) -> None:
-        found = self.parts(batch)
+        found = self.parts(batch) if self._keys.reads_only_data else None
         if found is not None and self._can_run_as_one(batch, *found):
             parts, rows = found
             run_together(batch, BatchInput([parts], None, self._dtypes_for(None)), rows, self._call, self, self._watch)
@@ -273,22 +288,36 @@ class TorchModel(TensorBackend):
         if self._scaling is not None:
             return self._scaling.fits(parts[0])
         inputs = self._inputs_for(None)
-        return inputs is None or (len(inputs[0].shape) == parts[0].ndim and self._accepts(parts[0].dtype, inputs[0]))
+        if inputs is None:
+            return self._takes(None)
+        return len(inputs[0].shape) == parts[0].ndim and self._accepts(parts[0].dtype, inputs[0])
 
     def _accepts(self, dtype: torch.dtype, spec: InputSpec) -> bool:
         """Whether a dtype is converted: without loss, or to `dtype`, which says so."""
         return casts_safely(dtype, spec.dtype) or (self._dtype is not None and dtype.is_floating_point)
 
     def _read_request(self, item: Request) -> RequestInput:
-        request = read_request(item, self.check, self._inputs_for, self._accepts)
+        data = self.data_of(item)
+        if not self._takes(structure := structure_of(data)):
+            names = [spec.name for spec in self._inputs or ()]
+            given = f"a dict with the keys {list(structure)}" if isinstance(structure, tuple) else _counted(structure)
+            raise hami.RequestError(f"TorchModel: the model has the inputs {names}, got {given}")
+        request = read_request(item, data, self.check, self._inputs_for, self._accepts)
         if self._scaling is not None:
             if request.structure is not None:
                 raise hami.RequestError(
                     'TorchModel: "input_mean", "input_std" and "input_scale" need "data" to be one tensor, '
-                    f"got a {type(item['data']).__name__}"
+                    f"got a {type(data).__name__}"
                 )
             self._scaling.check(request.tensors[0])
         return request
+
+    def data_of(self, item: Request) -> Any:
+        return self._keys.data_of(item)
+
+    def give(self, item: Request, value: Any) -> None:
+        super().give(item, value)
+        give_result(item, value)
 
     def _run_program(self, *args: torch.Tensor, **kwargs: torch.Tensor) -> Any:
         program = self._program
@@ -349,6 +378,10 @@ class TorchModel(TensorBackend):
                 self._graphs.close()
         finally:
             self._graphs = self._program = self._watch = None
+
+
+def _counted(structure: int | None) -> str:
+    return "one tensor" if structure is None else f"a list of length {structure}"
 
 
 def _positive_integers(values: list[Any], name: str) -> list[int]:

@@ -10,14 +10,13 @@ from hami.batching import fail_request, joined_rows
 from hami_cuda.device import find_device
 from hami_cuda.memory import InstanceStream, Reading
 from hami_model_check.row_watch import RowWatch, shared_watch
+from hami_tensor.model_keys import ModelKeys, give_result
 
 from hami_trt._engine import Engine, Port
 from hami_trt._execution_context import ExecutionContext
 from hami_trt._graphs import Graphs
 from hami_trt._joining import EngineSource, Transfers, decide, joined, measure_rows, node_count, rows_between
 from hami_trt._shapes import ShapeRange
-
-_MISSING = object()
 
 
 class TensorrtInferTensor(hami.Backend):
@@ -26,9 +25,9 @@ class TensorrtInferTensor(hami.Backend):
     IoC[LoadTensorrtEngine, TensorrtInferTensor; TensorrtInferTensor]
 
     `data` is a tensor on the device. An engine with several inputs takes a dict by input name, or a list in the order
-    of the inputs. `result` is a tensor, or a dict by output name if the engine has several outputs. Each request runs
-    by itself; CatSplit around this backend joins and splits the requests of a batch. They run as one only if a proof or
-    a test shows that rows are independent.
+    of the inputs. Without `data`, each input is the key of its name. `result` is a tensor, or a dict by output name if
+    the engine has several outputs, which are also keys. Each request runs by itself; CatSplit around this backend joins
+    and splits the requests of a batch. They run as one only if a proof or a test shows that rows are independent.
     Instance k uses profile k of the engine, or the first profile if there are fewer. From the second run of the same
     input shapes on, a CUDA graph runs, unless the library cannot capture one.
     """
@@ -43,6 +42,7 @@ class TensorrtInferTensor(hami.Backend):
         bool | None, "whether requests run together; default: if a proof or a test shows that rows are independent"
     ] = None
 
+    _keys: ModelKeys | None = None
     _open_context: ExecutionContext | None = None
     _graphs: Graphs | None = None
     _joins = False
@@ -68,6 +68,7 @@ class TensorrtInferTensor(hami.Backend):
                 f"TensorrtInferTensor: device is {device}, but the engine is on {engine.device}; set device once, in "
                 "the node"
             )
+        self._keys = ModelKeys("TensorrtInferTensor", [port.name for port in engine.inputs])
         stream = InstanceStream(options, device, "TensorrtInferTensor")
         try:
             self._open_context = engine.new_context(stream, options.get("instance", 0), "TensorrtInferTensor")
@@ -123,7 +124,7 @@ class TensorrtInferTensor(hami.Backend):
                 except (hami.RequestError, hami.DataTypeError) as error:
                     fail_request(item, error)
                 else:
-                    item["result"] = outputs[0] if len(names) == 1 else dict(zip(names, outputs, strict=True))
+                    give_result(item, outputs[0] if len(names) == 1 else dict(zip(names, outputs, strict=True)))
         watch = self._watch
         if watch is not None and watch.difference is not None and not self._has_remarked:
             self._has_remarked = True
@@ -190,11 +191,8 @@ class TensorrtInferTensor(hami.Backend):
 
     def _values(self, item: Any) -> list[Any]:
         """Return the parts of the data of a request in the order of the inputs."""
-        data = item.get("data", _MISSING)
-        if data is _MISSING:
-            raise hami.RequestError(
-                f'TensorrtInferTensor: the request has no "data"; its keys are {sorted(item.keys())}'
-            )
+        assert self._keys is not None, "used before init"
+        data = self._keys.data_of(item)
         names = [port.name for port in self._context.engine.inputs]
         if isinstance(data, Mapping):
             if data.keys() == set(names):
