@@ -192,8 +192,8 @@ def test_the_busiest_node_and_its_slow_backend_are_named() -> None:
     assert explained(node) == [
         "work limits the throughput: its 1 instance is busy 98% of the time. Raise instance_num if there are cores or "
         "device memory for it, or make its backends faster.",
-        "work: Add takes 71% of the time of its backends. In a node of its own it has instances and batches of its "
-        "own, and the others run meanwhile.",
+        "work: Add takes 71% of the time of its backends. In a separate node it has its own instances and "
+        "batches, and the others run meanwhile.",
     ]
 
 

@@ -166,7 +166,7 @@ def _slow_backend(node: NodeView) -> Iterator[str]:
     if MOST <= share < ALL:
         yield (
             f"{node.name}: {slowest} takes {share:.0%} of the time of its backends. "
-            "In a node of its own it has instances and batches of its own, and the others run meanwhile."
+            "In a separate node it has its own instances and batches, and the others run meanwhile."
         )
     elif share >= ALL:
         yield f"{node.name}: {slowest} takes {share:.0%} of the time of its backends; only a faster {slowest} helps."
