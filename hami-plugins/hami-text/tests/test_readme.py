@@ -21,6 +21,18 @@ def test_the_program_runs(write):
     assert names["vector"].shape == names["many"][1]["result"].shape
 
 
+def test_the_first_program_of_the_page(write, capsys):
+    """The page of the documentation begins with it."""
+    page = Path(__file__).resolve().parents[3] / "hami-core" / "docs" / "howto" / "text.md"
+    if not page.exists():
+        pytest.skip("the documentation is not in the source distribution of this package")
+    code = re.findall(r"^```python\n(.*?)^```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)[0]
+    assert len([line for line in code.splitlines() if line]) <= 10
+    model = write(modules=MODULES, pooling={"pooling_mode_mean_tokens": True})
+    exec(code.replace("all-MiniLM-L6-v2/onnx/model.onnx", str(model)), {})
+    assert re.fullmatch(r"-?\d\.\d\d Paris is.*\n-?\d\.\d\d The cat.*\n", capsys.readouterr().out)
+
+
 @pytest.mark.parametrize("backend", ["Tokenize", "Pool", "TopLabels"])
 def test_each_parameter_is_named(backend):
     (section,) = re.findall(rf"^## {backend}\n(.*?)(?=^## )", README, re.DOTALL | re.MULTILINE)
