@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from conftest import node
+from conftest import node, value
 
 from hami_model_check import findings, rows
 from hami_model_check.joining import Measurement, decide_joining
@@ -130,3 +130,16 @@ def test_an_entry_that_does_not_fit_is_not_used(decide, monkeypatch):
         entry.update(joins=True)
     assert not decide(MIXES).joins
     assert decide.asked == ["proof", "proof"]
+
+
+@pytest.mark.parametrize("proof", [INDEPENDENT, UNKNOWN])
+def test_a_model_that_takes_one_row_says_how_to_export_it_with_more(decide, save, monkeypatch, proof):
+    monkeypatch.setattr(rows, "prove_rows", lambda *_, **__: proof)
+    path = save(node("Relu"), inputs=[value("x", [1, 3])])
+    joining = decide_joining(path, backend="AcmeTensor", engine="acme 1")
+    assert joining.advice == (
+        'input "x" has the fixed shape float32 [1, 3]; export the model with dynamic_shapes={"x": {0: "batch"}} of '
+        "torch.onnx.export, or another free batch axis"
+    )
+    assert joining.finding("m.onnx").startswith('"m.onnx": requests run one by one: ')
+    assert joining.facts()["requests"] == "one by one"

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from hami_model_check.findings import recall, remember
+from hami_model_check.graph import DTYPES, Port, read_graph
 
 Axes = dict[str, "int | None"]
 
@@ -44,6 +45,7 @@ class Joining:
         largest: the largest relative difference that the test saw between a row alone and in a batch; None: untested.
         tested: whether a test was tried.
         quantized: whether rows influence each other by a scale that is computed from all rows.
+        cure: what to change if inputs take exactly one row, so that nothing can run together; "": nothing.
     """
 
     joins: bool
@@ -58,6 +60,7 @@ class Joining:
     largest: float | None = None
     tested: bool = False
     quantized: bool = False
+    cure: str = ""
 
     @property
     def reason(self) -> str:
@@ -84,9 +87,9 @@ class Joining:
 
     @property
     def advice(self) -> str:
-        """What to do if requests should be joined although they are not."""
-        if self.joins:
-            return ""
+        """What to do if requests should run together although they do not."""
+        if self.joins or (self.cure and self.verdict == "unknown"):
+            return self.cure
         if self.quantized:
             return STATIC_SCALES
         if self.operator.endswith("ZipMap"):
@@ -105,7 +108,7 @@ class Joining:
     def facts(self) -> dict[str, str]:
         """Return what `hami show` prints."""
         facts = {
-            "requests": "joined" if self.joins else "one by one",
+            "requests": "joined" if self.joins and not self.cure else "one by one",
             "rows": self.verdict,
             "known by": {"none": "nothing", "proven": "proof", "measured": "test"}.get(self.source, self.source),
             "axes": self.axes if self.joins else "",
@@ -117,7 +120,7 @@ class Joining:
 
     def finding(self, model: str) -> str:
         """Return the sentence about a model that `hami check` prints."""
-        what = "requests are joined" if self.joins else "requests run one by one"
+        what = "requests are joined" if self.joins and not self.cure else "requests run one by one"
         return f'"{model}": {what}: {self.explained}'
 
     def warn_of_override(self, backend: str, model: str) -> None:
@@ -213,6 +216,7 @@ def _proven(path: str | os.PathLike[str], backend: str, rules: str, named: Axes,
         proof.verdict,
         dict(proof.input_axes or {}),
         dict(proof.output_axes or {}),
+        cure=_cure(path, proof.input_axes if joins else None) if proof.verdict != "mixes" else "",
     )
     if reason is None:
         return joining
@@ -224,6 +228,33 @@ def _proven(path: str | os.PathLike[str], backend: str, rules: str, named: Axes,
         why=reason.why,
         quantized=proof.quantized,
     )
+
+
+def _cure(path: str | os.PathLike[str], axes: Mapping[str, int | None] | None) -> str:
+    """Return which inputs take exactly one row, and how torch exports them with any number; "" if others do not.
+
+    Args:
+        path: the model.
+        axes: the axis of the rows by input; None: unknown, and axis 0 looks like it.
+    """
+    main = read_graph(path).main
+    found = [
+        (port, axis)
+        for port in main.inputs
+        if port.name not in main.constants and port.shape
+        for axis in [0 if axes is None else axes.get(port.name)]
+        if axis is not None and axis < len(port.shape)
+    ]
+    if not found or any((port.shape or ())[axis] != 1 for port, axis in found):
+        return ""
+    shapes = ", ".join(f'input "{port.name}" has the fixed shape {_shown(port)}' for port, _ in found)
+    free = ", ".join(f'"{port.name}": {{{axis}: "batch"}}' for port, axis in found)
+    return f"{shapes}; export the model with dynamic_shapes={{{free}}} of torch.onnx.export, or another free batch axis"
+
+
+def _shown(port: Port) -> str:
+    sizes = ", ".join("?" if size is None else str(size) for size in port.shape or ())
+    return f"{DTYPES.get(port.data_type, '?')} [{sizes}]"
 
 
 def _measured(joining: Joining, found: Measurement) -> Joining:
@@ -241,6 +272,7 @@ def _measured(joining: Joining, found: Measurement) -> Joining:
         why=found.why,
         largest=found.largest,
         tested=True,
+        cure="",  # the rows may be along another axis
     )
 
 

@@ -94,17 +94,9 @@ class OnnxModelBackend(OnnxLimits):
         )
         if self.batched is not False and not model.rows.joins:
             self.remark(f"{backend} runs requests one by one: {model.joining.explained}")
-        elif model.rows.fixed == 1:
-            self.remark(f"{backend} runs rows one by one: {_fixed_to_one(model)}")
+        elif model.rows.fixed == 1 and model.joining.cure:
+            self.remark(f"{backend} runs rows one by one: {model.joining.cure}")
         return model
-
-
-def _fixed_to_one(model: Model) -> str:
-    """Return which inputs have one row, and how torch exports them with any number."""
-    found = [(model.inputs[index], axis) for index, axis in model.rows.row_inputs]
-    shapes = ", ".join(f'input "{spec.name}" has the fixed shape {spec}' for spec, _ in found)
-    axes = ", ".join(f'"{spec.name}": {{{axis}: "batch"}}' for spec, axis in found)
-    return f"{shapes}; export the model with dynamic_shapes={{{axes}}} of torch.onnx.export, or another free batch axis"
 
 
 def model_of(

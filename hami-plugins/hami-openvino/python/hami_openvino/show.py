@@ -31,7 +31,7 @@ def show_model(path: str) -> dict[str, Any]:
         "rows": joining.verdict,
         "axes": joining.axes if joining.joins else "",
         "reason": joining.reason,
-        "advice": joining.advice if joining.verdict == "mixes" else "",
+        "advice": joining.advice if joining.verdict == "mixes" else joining.cure,
     }
     return {name: value for name, value in facts.items() if value not in ("", [])}
 
@@ -48,8 +48,7 @@ def findings_of(params: dict[str, Any]) -> list[str]:
         refused = each.refused and each.operator not in accepted
         texts.append(f'"{path.name}": {"is refused" if refused else "OpenVINO differs from ONNX"}: {each}')
     if params.get("batched") is None and joining.verdict != "unknown":
-        what = "requests are joined" if joining.joins else "requests run one by one"
-        texts.append(f'"{path.name}": {what}: {joining.reason}{f"; {joining.advice}" if joining.advice else ""}')
+        texts.append(joining.finding(path.name))
     return texts
 
 
