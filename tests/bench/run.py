@@ -51,6 +51,7 @@ BENCHMARKS = {
     "tune": Benchmark(f"{BENCH}/tune_search.py {DATA}", PEERS),
     "classes": Benchmark(f"{BENCH}/classes_of_service.py"),
     "worker": Benchmark(f"{BENCH}/identity_worker.py --rounds 7"),
+    "image": Benchmark(f"{BENCH}/image_steps.py", "hami-image"),
     "trace": Benchmark(f"{BENCH}/trace_cost.py 40 0.5"),
     "opening": Benchmark(f"{BENCH}/model_opening.py {RECOGNIZER} 11", f"a recognizer of PP-OCR as {RECOGNIZER}"),
     "accel": Benchmark(f"{BENCH}/accel.py --seconds 5 --rounds 12"),

@@ -48,7 +48,17 @@ def test_decodes_a_scanned_page(run, page):
     assert 100 < result.mean() < 220
 
 
-@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda data: np.frombuffer(data, np.uint8)])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        bytes,
+        bytearray,
+        memoryview,
+        lambda data: np.frombuffer(data, np.uint8),
+        lambda data: memoryview(b"before" + data + b"behind")[6:-6],
+    ],
+    ids=["bytes", "bytearray", "memoryview", "array", "part"],
+)
 def test_any_bytes_like_object_is_accepted(run, encode, image, kind):
     assert np.array_equal(run("DecodeMat", data=kind(encode(".png")))["result"], image)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Callable
 from enum import IntEnum
 
 import hami
@@ -117,15 +118,20 @@ class _Functions(ctypes.Structure):
 
 
 @functools.cache
-def _functions() -> _Functions:
+def _read_header() -> Callable[..., int]:
     with hami.pipe("hami-image::ImageFunctions") as pipe:
         address: int = pipe({"data": None})["result"]
-    return _Functions.from_address(address)
+    function: Callable[..., int] = _Functions.from_address(address).read_header
+    return function
 
 
 def read_file_header(data: memoryview, max_scans: int) -> tuple[str, FileHeader]:
     """Return the format of a file and what its header says; "" if it is of another format."""
     header = FileHeader()
-    address = np.frombuffer(data, np.uint8).__array_interface__["data"][0] if data.nbytes else 0
-    found: int = _functions().read_header(address, data.nbytes, min(max_scans, _MAX_INTEGER), ctypes.byref(header))
+    start: bytes | int = 0
+    if type(data.obj) is bytes and len(data.obj) == data.nbytes:  # the usual case, without an array
+        start = data.obj
+    elif data.nbytes:
+        start = np.frombuffer(data, np.uint8).__array_interface__["data"][0]
+    found = _read_header()(start, data.nbytes, min(max_scans, _MAX_INTEGER), ctypes.byref(header))
     return FORMATS[found], header
