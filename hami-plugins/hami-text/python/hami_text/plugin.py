@@ -11,7 +11,10 @@ hookimpl = pluggy.HookimplMarker("hami")
 
 @hookimpl
 def hami_register(registry: Any) -> None:
+    registry.add("Detokenize", "hami_text.detokenize:Detokenize")
+    registry.add("L2Normalize", "hami_text.values:L2Normalize")
     registry.add("PairTexts", "hami_text.rank_texts:PairTexts")
+    registry.add("Pick", "hami_text.values:Pick")
     registry.add("Pool", "hami_text.pool:Pool")
     registry.add("RankTexts", "hami_text.rank_texts:RankTexts")
     registry.add("Tokenize", "hami_text.tokenize:Tokenize")

@@ -40,7 +40,8 @@ class Tokenize(hami.Backend):
 
     def init(self, options: Any) -> None:
         self._folder = ModelFolder.of(self.model)
-        self._tokenizer = self._open()
+        self._tokenizer = open_tokenizer(self._folder, "Tokenize")
+        self._tokenizer.encode_special_tokens = not self.special_tokens
         self._prompt_lengths: dict[str, int] = {}  # of the prompts of the folder, in tokens
         self._limit = self._checked_limit()
         self._inputs, self._dtypes = self._read_engine(options)
@@ -48,26 +49,6 @@ class Tokenize(hami.Backend):
             self._tokenizer.enable_truncation(self._limit)
             longest = max(map(len, self._tokenizer.get_vocab()), default=1)
             self._max_characters = self._limit * max(MAX_CHARACTERS_PER_TOKEN, longest)
-
-    def _open(self) -> Tokenizer:
-        file = self._folder.tokenizer
-        if not file.is_file():
-            raise hami.ConfigError(f"Tokenize: {file} does not exist; a text model needs its tokenizer.json")
-        try:
-            tokenizer = Tokenizer.from_file(str(file))
-        except Exception as error:  # tokenizers raises no narrower type
-            raise hami.ConfigError(f"Tokenize: {file} is not a tokenizer: {error}") from error
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-        tokenizer.encode_special_tokens = not self.special_tokens
-        rows = self._folder.config.get("vocab_size")
-        greatest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
-        if isinstance(rows, int) and greatest >= rows:
-            raise hami.ConfigError(
-                f"Tokenize: {file} has the token {greatest}, and the model takes tokens below {rows} (vocab_size of "
-                "config.json); the tokenizer belongs to another model"
-            )
-        return tokenizer
 
     def _checked_limit(self) -> int | None:
         takes = self._folder.max_tokens()
@@ -153,6 +134,31 @@ class Tokenize(hami.Backend):
             special = encoding.special_tokens_mask
             self._prompt_lengths[prompt] = len(encoding) - (1 if special and special[-1] else 0)
         return self._prompt_lengths[prompt]
+
+
+def open_tokenizer(folder: ModelFolder, backend: str) -> Tokenizer:
+    """Return the tokenizer of a model, which neither truncates nor pads.
+
+    Raises:
+        hami.ConfigError: The folder has none, or that of another model.
+    """
+    file = folder.tokenizer
+    if not file.is_file():
+        raise hami.ConfigError(f"{backend}: {file} does not exist; a text model needs its tokenizer.json")
+    try:
+        tokenizer = Tokenizer.from_file(str(file))
+    except Exception as error:  # tokenizers raises no narrower type
+        raise hami.ConfigError(f"{backend}: {file} is not a tokenizer: {error}") from error
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    rows = folder.config.get("vocab_size")
+    greatest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
+    if isinstance(rows, int) and greatest >= rows:
+        raise hami.ConfigError(
+            f"{backend}: {file} has the token {greatest}, and the model takes tokens below {rows} (vocab_size of "
+            "config.json); the tokenizer belongs to another model"
+        )
+    return tokenizer
 
 
 def _text(data: Any, name: str) -> str:
