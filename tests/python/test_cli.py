@@ -71,7 +71,7 @@ def test_version(call: Any) -> None:
 
 def test_a_command_of_a_missing_plugin_names_the_plugin(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hami._plugins.index.Index.of", lambda index, name: [])
-    monkeypatch.setattr("hami._cli.main._add_commands_of_plugins", lambda commands: None)
+    monkeypatch.setattr("hami._cli.main._add_commands_of_plugins", lambda commands, wanted: None)
     status, out, err = call("serve", "pages.toml")
     assert (status, out) == (2, "")
     assert '"serve" is a command of hami-serve, which is not installed: ' in err

@@ -17,7 +17,7 @@ from hami._plugins.catalog import VARIABLE as CATALOG_VARIABLE
 from hami._plugins.catalog import damaged as damaged_catalog
 from hami._plugins.catalog import parse as parse_catalog
 from hami._plugins.distributions import GROUPS
-from hami._plugins.files import Incomplete, bounded, open_file, read_file
+from hami._plugins.files import Incomplete, bounded, distributions, open_file, read_file
 from hami._plugins.installation import Copy, installed_copies
 from hami._plugins.messages import install_command
 from hami._plugins.plugin import CORE, normalised
@@ -39,6 +39,7 @@ __all__ = [
     "check_name",
     "damaged_catalog",
     "digest",
+    "distributions",
     "first_party",
     "install_command",
     "installed_copies",

@@ -6,6 +6,8 @@ import base64
 import hashlib
 import importlib.metadata as metadata
 import json
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -59,6 +61,12 @@ def add_for_another(site: Path) -> None:
     (site / "other-1.dist-info" / "RECORD").write_text("acme_x/more.py,,\n")
 
 
+def as_pipe(file: Path) -> None:
+    """Put a pipe that nothing writes in the place of a file: reading it never ends."""
+    file.unlink()
+    os.mkfifo(file)
+
+
 CHANGES: dict[str, Callable[[Path], Any]] = {
     "data": lambda site: (site / "acme_x" / "data" / "weights.bin").write_bytes(b"weightz"),
     "a weak hash": lambda site: change(site, f"{CODE},md5=abc,6"),
@@ -66,6 +74,8 @@ CHANGES: dict[str, Callable[[Path], Any]] = {
     "a second line": lambda site: change(site, f"{CODE},{HASH}\n{CODE},{hash_of(b'A = 2')},6"),
     "a file of another distribution without a hash": add_for_another,
     "a record that is not text": lambda site: (site / INFO / "RECORD").write_bytes(b"\xff\xfe,,\n"),
+    "a file that is a pipe": lambda site: as_pipe(site / CODE),
+    "a record that is a pipe": lambda site: as_pipe(site / INFO / "RECORD"),
     "a name with a NUL character": lambda site: change(site, f"{CODE},{HASH}\nacme_x/a\0b,{hash_of(b'')},0"),
 }
 
@@ -82,7 +92,7 @@ def test_a_changed_file_is_named(hami_command: Any, site: Path, changed: str) ->
     CHANGES[changed](site)
     found = result(hami_command, site)
     assert found["problem"]
-    if changed != "a record that is not text":
+    if not changed.startswith("a record"):
         assert len(found["changed"] + found["unlisted"]) == 1
 
 
@@ -109,3 +119,28 @@ def test_an_origin_that_is_nested_without_end_is_unknown(hami_command: Any, site
     (site / INFO / "direct_url.json").write_text("[" * 100_000)
     found = result(hami_command, site)
     assert (found["problem"], found["source"]) == ("", "")
+
+
+@pytest.mark.parametrize(
+    "name", ["entry_points.txt", "METADATA", "INSTALLER", "direct_url.json", "hami-provenance.json"]
+)
+def test_metadata_that_are_a_pipe_do_not_hang_a_command(hami_command: Any, site: Path, name: str) -> None:
+    (site / INFO / name).unlink(missing_ok=True)
+    os.mkfifo(site / INFO / name)
+    done = hami_command("verify-plugins", "--json", site=site)
+    assert (done.stderr, json.loads(done.stdout)) != ("", "")
+
+
+def test_code_that_is_a_pipe_beside_its_compiled_file_does_not_hang(hami_command: Any, site: Path) -> None:
+    compiled = site / "acme_x" / "__pycache__" / f"__init__.{sys.implementation.cache_tag}.pyc"
+    compiled.parent.mkdir()
+    os.mkfifo(compiled)
+    assert result(hami_command, site)["changed"] == []
+
+
+def test_a_plugin_is_verified_without_running_its_code(hami_command: Any, site: Path, tmp_path: Path) -> None:
+    """Otherwise a changed file could hide itself."""
+    ran = tmp_path / "ran"
+    (site / CODE).write_text(f"open({str(ran)!r}, 'w')\n")
+    assert result(hami_command, site)["changed"] == [CODE]
+    assert not ran.exists()

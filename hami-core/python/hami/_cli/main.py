@@ -9,7 +9,7 @@ import io
 import os
 import select
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from hami._cli.arguments import add_command, add_source, add_trace, add_values, count
@@ -43,7 +43,7 @@ def _run_command(given: list[str]) -> int:
     parser, commands = _parser()
     wanted = next((word for word in given if not word.startswith("-")), "")
     if wanted not in commands.choices and not {"--version", "--include-dir", "--cmake-dir"} & set(given):
-        _add_commands_of_plugins(commands)  # also to list them
+        _add_commands_of_plugins(commands, wanted)  # also to list them
         if wanted and wanted not in commands.choices and wanted == given[0]:
             parser.error(_unknown(wanted, list(commands.choices)))
     parsed, rest = parser.parse_known_args(given)
@@ -188,7 +188,7 @@ def _add(
 def all_commands() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
     """Return the parser of `hami` and those of every command by name, with the commands of plugins."""
     parser, commands = _parser()
-    _add_commands_of_plugins(commands)
+    _add_commands_of_plugins(commands, "")
     return parser, dict(commands.choices)
 
 
@@ -222,12 +222,26 @@ class _CommandsOfPlugin:
         return self._commands.add_parser(f"{self._plugin}-{name}" if name in self.choices else name, **settings)
 
 
-def _add_commands_of_plugins(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_commands_of_plugins(commands: argparse._SubParsersAction[argparse.ArgumentParser], wanted: str) -> None:
+    """Add the commands of the plugin that has `wanted`, without loading others, or those of every plugin."""
+    from hami._plugins.catalog import first_party
+    from hami._plugins.manager import installed
+
+    owners = first_party().commands().get(wanted, [])
+    _add_commands_of(commands, owners)
+    if wanted not in commands.choices:
+        others = {plugin.distribution for plugin in installed.index().plugins}.difference(owners)
+        _add_commands_of(commands, others)
+
+
+def _add_commands_of(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], distributions: Collection[str]
+) -> None:
     from hami._errors import PluginError
     from hami._plugins.manager import installed
     from hami._plugins.messages import describe_exception
 
-    for plugin, add in installed.hook("hami_commands"):
+    for plugin, add in installed.hook("hami_commands", distributions):
         try:
             add(subparsers=_CommandsOfPlugin(commands, plugin.distribution))
         except KeyboardInterrupt:

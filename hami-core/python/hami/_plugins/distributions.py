@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from hami._errors import PluginError
+from hami._plugins.files import distributions
 from hami._plugins.plugin import Plugin, normalised
 
 GROUPS = {"hami", "hami.backends", "hami.devices", "hami.models", "hami.pipelines"}
@@ -34,7 +35,7 @@ def installed_distributions() -> tuple[list[Distribution], list[Plugin]]:
     found = []
     for name in _names(damaged):
         try:
-            used = _copy_in_use(list(metadata.distributions(name=name)))
+            used = _copy_in_use(list(distributions(name=name)))
         except Exception:
             continue
         try:
@@ -60,7 +61,7 @@ def _names(damaged: list[Plugin]) -> Iterator[str]:
     keeps the former fast and the latter harmless.
     """
     names: dict[str, str] = {}
-    for found in metadata.distributions():
+    for found in distributions():
         try:
             text = found.read_text("entry_points.txt") or ""
         except UnicodeDecodeError as error:

@@ -1,12 +1,13 @@
-"""Reads a regular file, with a limit of its size."""
+"""Reads regular files, also those of installed distributions: a pipe or a device might never end."""
 
 from __future__ import annotations
 
+import importlib.metadata as metadata
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 MAX_BYTES = 64 << 20  # a catalogue of some thousand plugins has a few megabytes
 _PART = 1 << 20  # bytes of one read
@@ -32,6 +33,21 @@ def open_file(path: Path) -> IO[bytes]:
         os.close(descriptor)
         raise OSError("it is not a regular file")
     return os.fdopen(descriptor, "rb")
+
+
+def distributions(**context: Any) -> Iterator[metadata.Distribution]:
+    """Yield the distributions as importlib.metadata does, without metadata that are not regular files."""
+    for found in metadata.distributions(**context):
+        path = getattr(found, "_path", None)
+        yield _Installed(path) if isinstance(found, metadata.PathDistribution) and isinstance(path, Path) else found
+
+
+class _Installed(metadata.PathDistribution):
+    """A distribution in a folder. Its names, entry points and files are read from its texts."""
+
+    def read_text(self, filename: str | os.PathLike[str]) -> str | None:
+        path = Path(str(self._path), filename)
+        return None if path.exists() and not path.is_file() else super().read_text(filename)
 
 
 def bounded(read: Callable[[int], bytes]) -> bytes:

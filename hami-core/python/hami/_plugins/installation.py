@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from hami import _core
+from hami._plugins.files import distributions
 from hami._plugins.manager import installed
 from hami._plugins.plugin import CORE, normalised
 from hami._plugins.recorded_files import ALGORITHMS, digest, own_folders, record_of, reinstall
@@ -83,7 +84,7 @@ def installed_copies() -> dict[str, list[Copy]]:
     names = {CORE, *(normalised(plugin.distribution) for plugin in installed.records())}
     found: dict[str, list[Copy]] = {}
     seen = set()
-    for distribution in metadata.distributions():
+    for distribution in distributions():
         try:
             name, version = distribution.metadata["Name"], distribution.version
             folder = os.path.realpath(str(distribution.locate_file("")))

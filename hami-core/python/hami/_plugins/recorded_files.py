@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from hami._errors import PluginError
-from hami._plugins.files import open_file
+from hami._plugins.files import distributions, open_file
 from hami._text import printable
 
 ALGORITHMS = ("sha256", "sha384", "sha512")  # that RECORD may use
@@ -46,7 +46,7 @@ def check_library(path: os.PathLike[str] | str, distribution: str) -> None:
 
 def _recorded_libraries(distribution: str) -> Iterator[tuple[metadata.Distribution, str, metadata.PackagePath]]:
     """Yield the shared libraries that the installations of a distribution list, with their real paths."""
-    for found in metadata.distributions(name=distribution):
+    for found in distributions(name=distribution):
         try:
             if (found.read_text("INSTALLER") or "").strip() == "conda":  # it changes the binaries that it installs
                 continue

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hami import PluginError
 from hami.cli import json_of, print_table
-from hami.packages import CORE, GROUPS, Catalog, load_local, normalised, policy
+from hami.packages import CORE, GROUPS, Catalog, distributions, load_local, normalised, policy
 
 from hami_tools.packages import catalog, environment, installers, provenance
 from hami_tools.packages.environment import Environment
@@ -115,7 +115,7 @@ def _name_of(requirement: str) -> str:
 def _backends_of(name: str, place: Environment) -> list[str]:
     """Return the backends of a distribution that was just installed."""
     importlib.invalidate_caches()
-    for found in metadata.distributions(name=name, path=[place.folder, *sys.path]):
+    for found in distributions(name=name, path=[place.folder, *sys.path]):
         return sorted({entry.name for entry in found.entry_points if entry.group == "hami.backends"})
     return []
 
@@ -171,7 +171,7 @@ def _removable(name: str) -> str:
 def _dependents(name: str) -> list[str]:
     """Return the installed distributions that require `name` without conditions."""
     others = {}
-    for other in metadata.distributions():
+    for other in distributions():
         try:
             required = [normalised(_name_of(text)) for text in other.requires or () if ";" not in text]
             if name in required:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.metadata as metadata
 import os
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import hami
 from hami import PluginError
 from hami.cli import json_of, print_table
-from hami.packages import CORE, load_local, normalised, policy
+from hami.packages import CORE, distributions, load_local, normalised, policy
 
 from hami_tools.packages import catalog, environment, installers, lock, provenance
 from hami_tools.packages.installers import Change, Sources, installed_version
@@ -42,7 +41,7 @@ def write_lock(arguments: argparse.Namespace) -> int:
 def _installed_versions() -> list[str]:
     """Return every installed distribution with its version, as constraints."""
     found: dict[str, str] = {}
-    for each in metadata.distributions():
+    for each in distributions():
         try:
             found.setdefault(normalised(each.metadata["Name"]), each.version)
         except Exception:  # a leftover folder

@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from hami import PluginError
 from hami.cli import printable
+from hami.packages import read_file
 
 from hami_tools.packages.signatures import EXTRA
 
@@ -92,11 +93,11 @@ def read(info: Path) -> Origin:
     """Return what the metadata in a .dist-info say about the file; raises Unverified if they do not name it."""
     try:
         with contextlib.suppress(FileNotFoundError):
-            fields = json.loads((info / RECORD).read_text("utf-8"))
+            fields = json.loads(read_file(info / RECORD))
             if fields["format"] != FORMAT:
                 raise Unverified(f"{info / RECORD} has the format {fields['format']}, expected {FORMAT}")
             return Origin(*(str(fields[name]) for name in Origin._fields))
-        fields = json.loads((info / "direct_url.json").read_text("utf-8"))
+        fields = json.loads(read_file(info / "direct_url.json"))
         name = unquote(os.path.basename(urlsplit(fields["url"]).path))
         return Origin(name, fields["archive_info"]["hashes"]["sha256"], missing="it was installed from an address")
     except (OSError, LookupError, TypeError, ValueError, RecursionError):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from hami import PluginError
-from hami.packages import normalised
+from hami.packages import distributions, normalised
 
 from hami_tools.packages.environment import Environment
 from hami_tools.packages.lock import VARIABLE, Locked, file_of_report, of_report
@@ -286,7 +286,7 @@ def _plain_environment() -> dict[str, str]:
 def require_installed(changes: Iterable[Change], folder: str) -> None:
     """Raise PluginError if an installation is not in its folder: a file with settings may name another one."""
     importlib.invalidate_caches()
-    found = {(normalised(each.metadata["Name"] or ""), each.version) for each in metadata.distributions(path=[folder])}
+    found = {(normalised(each.metadata["Name"] or ""), each.version) for each in distributions(path=[folder])}
     if absent := [f"{each.name} {each.new}" for each in changes if (each.name, each.new) not in found]:
         raise PluginError(
             f"the installer reported success, but {', '.join(absent)} is not in {folder}; remove target, prefix, root "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata as metadata
 import json
 import os
 import sys
@@ -14,7 +13,7 @@ from typing import Any
 from urllib.parse import unquote, urljoin
 
 from hami import PluginError
-from hami.packages import Catalog, policy
+from hami.packages import Catalog, distributions, policy
 
 from hami_tools.packages import attestations, fetch
 from hami_tools.packages.attestations import Origin, Publisher, Unverified
@@ -128,7 +127,7 @@ def record(found: dict[str, Origin], changes: Iterable[Change], folder: str) -> 
     """Write the origins into the metadata of the distributions that were just installed."""
     importlib.invalidate_caches()
     for change in changes:
-        for installed in metadata.distributions(name=change.name, path=[folder, *sys.path]):
+        for installed in distributions(name=change.name, path=[folder, *sys.path]):
             info: Any = getattr(installed, "_path", None)
             if change.name in found and info is not None and installed.version == change.new:
                 attestations.write(Path(str(info)), found[change.name])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata as metadata
 import json
 import os
 import subprocess
@@ -10,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from hami.packages import Copy, record_of
+from hami.packages import Copy, distributions, record_of
 
 _COMPILED = Path(__file__).with_name("compiled_files.py")
 # Files that installers may write into .dist-info without listing them.
@@ -69,7 +68,7 @@ def _files_in(folder: str, tops: Iterable[str]) -> Iterator[str]:
 
 def _listed_by_others(copy: Copy) -> set[str]:
     found = set()
-    for distribution in metadata.distributions(path=[copy.folder]):
+    for distribution in distributions(path=[copy.folder]):
         if distribution.metadata["Name"] != copy.name:
             found |= {name for name, its_hash in record_of(distribution) if its_hash}
     return found

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from hami import PluginError
 from hami.cli import printable, visible
-from hami.packages import Copy, installed_copies, normalised, reinstall
+from hami.packages import Copy, installed_copies, normalised, read_file, reinstall
 
 from hami_tools.packages import attestations, unlisted_files
 from hami_tools.packages.attestations import Publisher, Unverified
@@ -114,6 +114,6 @@ def _origin(info: Path) -> tuple[str, bool]:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text("utf-8")
+        return read_file(file).decode()
     except (OSError, ValueError):
         return ""
