@@ -238,6 +238,25 @@ def test_a_message_over_the_limit_is_rejected(server):
     assert error.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
+@pytest.mark.parametrize(
+    "method",
+    [
+        "inference.GRPCInferenceService/ModelInfer",
+        "inference.GRPCInferenceService/ServerLive",
+        "grpc.health.v1.Health/Check",
+    ],
+)
+def test_a_call_that_ends_without_its_message_is_an_invalid_argument(server, method):
+    with grpc.insecure_channel(server.url) as channel:
+        call_without_message = channel.stream_stream(f"/{method}")
+        with pytest.raises(grpc.RpcError) as error:
+            list(call_without_message(iter([]), timeout=30))
+    assert (error.value.code(), error.value.details()) == (
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "the call has no message; send one before it is closed",
+    )
+
+
 def test_the_deadline_of_the_client_cancels_the_request(gate):
     slow = gate("grpc")
     server = RunningGrpc({"any": {"backend": "TestGate", "gate": "grpc"}})

@@ -327,10 +327,8 @@ class InferHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
                 failure = report(error, "gRPC", "ModelInfer")
                 answers.count("gRPC", failure.status.grpc)
                 await context.abort(getattr(grpc.StatusCode, failure.status.grpc), failure.text)
-            if (request := await context.read()) is not grpc.aio.EOF:  # pyright: ignore[reportAttributeAccessIssue]
-                await context.write(await self._method(request, context))
-            else:
-                _count_unread(INFER, self._max_body)
+            request = await _message_of(context, INFER, self._max_body)
+            await context.write(await self._method(request, context))
 
         # A handler of a stream begins before a message is read; the client sees no difference.
         return grpc.stream_stream_rpc_method_handler(wait, read, joined)
@@ -389,13 +387,19 @@ def _is_not_of_a_client_that_left(record: logging.LogRecord) -> bool:
     return not record.exc_info or not isinstance(record.exc_info[1], grpc.aio.InternalError)
 
 
-def _count_unread(method: str, max_body: int) -> None:
-    log_rejected("gRPC", short(method), 413, f"its message has more than {max_body} bytes, or its client has left")
+async def _message_of(context: Any, method: str, max_body: int) -> Any:
+    """Return the message of a call that has one; without it, end the call."""
+    request = await context.read()
+    if request is not grpc.aio.EOF:  # pyright: ignore[reportAttributeAccessIssue]
+        return request
+    why = f"it has no message, or one of more than {max_body} bytes, or its client has left"
+    log_rejected("gRPC", short(method), 413, why)
     answers.count("gRPC", "RESOURCE_EXHAUSTED")
+    await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call has no message; send one before it is closed")
 
 
-class _CountUnread(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """Counts calls of one message that gRPC itself has rejected, as too large: no handler sees them."""
+class _OneMessage(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    """Answers a call that ends without its message, which grpc.aio leaves open; counts those that gRPC has rejected."""
 
     def __init__(self, max_body: int) -> None:
         self._max_body = max_body
@@ -404,20 +408,17 @@ class _CountUnread(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         handler = await continuation(handler_call_details)
         if handler is None or handler.request_streaming:
             return handler
-        unread = [handler_call_details.method]
+        method = handler.unary_stream if handler.response_streaming else handler.unary_unary
 
-        def read(data: bytes) -> Any:
-            unread.clear()
-            return handler.request_deserializer(data)
+        async def call(_: Any, context: Any) -> Any:
+            return await method(await _message_of(context, handler_call_details.method, self._max_body), context)
 
-        def ended(_: object) -> None:
-            if unread:
-                _count_unread(unread[0], self._max_body)
-
-        task = asyncio.current_task()
-        assert task is not None  # that of the call
-        task.add_done_callback(ended)
-        return handler._replace(request_deserializer=read)
+        kind = (
+            grpc.stream_stream_rpc_method_handler
+            if handler.response_streaming
+            else grpc.stream_unary_rpc_method_handler
+        )
+        return kind(call, handler.request_deserializer, handler.response_serializer)
 
 
 class _RequireToken(grpc.aio.ServerInterceptor):  # type: ignore[misc]
@@ -462,7 +463,7 @@ class GrpcServer:
             ("grpc.keepalive_permit_without_calls", 1),
         ]
         logging.getLogger(GRPC_LOG).addFilter(_is_not_of_a_client_that_left)
-        interceptors = [*([_RequireToken(token)] if token else []), _CountUnread(max_body)]
+        interceptors = [*([_RequireToken(token)] if token else []), _OneMessage(max_body)]
         self._server = grpc.aio.server(interceptors=interceptors, options=options)
         self._serving = serving
         self._last = LastCalls()
