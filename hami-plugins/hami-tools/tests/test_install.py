@@ -348,7 +348,8 @@ def test_settings_for_another_place_of_pip_change_nothing(
     with_pip: HamiEnvironment, index: str, tmp_path: Path
 ) -> None:
     elsewhere = str(tmp_path / "elsewhere")
-    settings = {f"PIP_{name}": elsewhere for name in ("TARGET", "PREFIX", "ROOT", "PYTHON", "REQUIREMENT")}
+    settings = {f"PIP_{name}": elsewhere for name in ("TARGET", "PREFIX", "ROOT", "PYTHON", "REQUIREMENT", "EDITABLE")}
+    settings |= {"PIP_PLATFORM": "win_amd64", "PIP_PYTHON_VERSION": "3.9"}
     done = with_pip.hami("install", "acme-one==1.0.0", "--index", index, **settings, PIP_USER="1")
     assert (done.returncode, done.stderr) == (0, "")
     assert list(with_pip.site.glob("acme_one*"))

@@ -31,6 +31,7 @@ _PRINTING = {"FORCE_COLOR", "CLICOLOR_FORCE", "PY_COLORS", "TTY_COMPATIBLE", "RU
 _PRINTING |= {f"PIP_{name}" for name in ("VERBOSE", "QUIET", "NO_COLOR", "REPORT", "DRY_RUN", "LOG", "DEBUG")}
 # Variables with which a user changes where pip installs, and what: the command says both.
 _PLACES = {f"PIP_{name}" for name in ("TARGET", "PREFIX", "ROOT", "USER", "PYTHON", "IGNORE_INSTALLED", "REQUIREMENT")}
+_PLACES |= {f"PIP_{name}" for name in ("EDITABLE", "GROUP", "PLATFORM", "PYTHON_VERSION", "ABI", "IMPLEMENTATION")}
 # Lines with which pip says why an index gave no answer. Its errors do not repeat it.
 _CONNECTION = re.compile(r"^WARNING: .*(?:after connection broken by|Could not fetch URL|There was an error).*", re.M)
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
