@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -30,7 +31,9 @@ def test_the_interpreter_exits_even_if_a_backend_does_not_return() -> None:
     """
     done = run_script(slow(3600, script))
     assert done.returncode == 0
-    assert "RuntimeWarning: these backends did not return within 0 s and were abandoned: Slow of node" in done.stderr
+    shown = re.search(r"these backends did not return within (.*) s and were abandoned: Slow of node", done.stderr)
+    assert shown
+    assert float(shown[1]) >= 1
     assert done.stdout == ""
 
 
@@ -38,20 +41,18 @@ def test_pipes_that_hang_share_the_time_that_the_exit_waits() -> None:
     script = """
         import hami._runtime.at_exit
         hami._runtime.at_exit.GRACE_PERIOD_S = 0.1
-        close = hami.Pipe.close
-
-        def show(pipe, timeout):
-            print("time left" if timeout else "no time left", flush=True)
-            close(pipe, timeout)
-
-        hami.Pipe.close = show
+        import warnings
         pipes = [hami.pipe("Slow") for _ in range(3)]
         for pipe in pipes:
             pipe.submit({"data": 1})
+        warnings.showwarning = lambda message, *_: print(message, flush=True)
     """
     done = run_script(slow(3600, script))
-    assert (done.returncode, done.stdout) == (0, "time left\n" + "no time left\n" * 2)
-    assert "these backends did not return within 0.1 s and were abandoned: Slow of node" in done.stderr
+    assert done.returncode == 0
+    (line,) = done.stdout.splitlines()
+    assert re.fullmatch(
+        r"these backends did not return within [1-9].* s and were abandoned: (Slow of node [^,]*(, |$)){3}", line
+    )
 
 
 def test_ctrl_c_during_exit_closes_all_pipes_immediately() -> None:

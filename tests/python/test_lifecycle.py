@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import re
 import signal
 import sys
 import threading
@@ -53,9 +54,10 @@ def test_a_backend_that_does_not_return_is_abandoned_with_a_warning_that_names_i
     waiting = pipe.submit({"data": 2})
     with pytest.warns(RuntimeWarning) as caught:
         pipe.close(timeout=0.01)
-    assert [str(one.message) for one in caught] == [
-        'these backends did not return within 0.01 s and were abandoned: TestGated of node "default"'
-    ]
+    (warning,) = (str(one.message) for one in caught)
+    assert re.fullmatch(
+        r'these backends did not return within [1-9].* s and were abandoned: TestGated of node "default"', warning
+    )
     assert caught[0].filename == __file__
     for future in (running, waiting):
         with pytest.raises(hami.PipeClosed, match=r"^the pipe was closed"):

@@ -217,6 +217,16 @@ class PyPipe {
     return abandoned;
   }
 
+  bool finish(const py::object& timeout) {
+    check_may_block();
+    const std::shared_ptr<Running> running = in_use();
+    const Nanoseconds limit = from_seconds(timeout);
+    const ReleaseGil released;
+    return running->state->finish(limit);
+  }
+
+  void close_in_background() { in_use()->state->close_in_background(); }
+
   bool closed() const {
     const FreeThreadedLock lock(mutex_);
     return closed_ || running_->state->closed();
@@ -467,6 +477,11 @@ void register_pipe(py::module_& module) {
            "Start one request from the thread of an asyncio loop and return an Awaitable. Never blocks.")
       .def("close", &PyPipe::close, py::arg("timeout"),
            "Close the pipe and return the names of the backends that did not finish within `timeout` seconds.")
+      .def(
+          "finish", &PyPipe::finish, py::arg("timeout"),
+          "Reject new requests and return whether the others ended within `timeout` seconds; close() is still to come.")
+      .def("close_in_background", &PyPipe::close_in_background,
+           "Let a thread close the pipe without waiting for requests; close() waits for it.")
       .def("replace", &PyPipe::replace, py::arg("other"), py::arg("timeout"),
            "Take the place of this pipe's backends by those of another, which is empty afterwards; close the old ones.")
       .def_property_readonly("closed", &PyPipe::closed, "Whether close() was called.")

@@ -821,6 +821,12 @@ class Pipe:
     def close(self, timeout: float | None) -> list[str]:
         """Close the pipe and return the names of the backends that did not finish in time."""
 
+    def finish(self, timeout: float | None) -> bool:
+        """Reject new requests and return whether the others ended in time; `close` is still to come."""
+
+    def close_in_background(self) -> None:
+        """Let a thread close the pipe without waiting for requests; `close` waits for it."""
+
     def replace(self, other: Pipe, timeout: float | None) -> list[str]:
         """Take the place of this pipe's backends by those of another; close the old ones, as `close` does."""
 

@@ -332,6 +332,12 @@ void PipeState::leak_intentionally() noexcept {
   previous_leaked_ = std::exchange(latest, this);
 }
 
+bool PipeState::finish(Nanoseconds timeout) {
+  if (generation_ != fork_generation()) return true;
+  closing_ = true;
+  return drain(after(timeout));
+}
+
 std::vector<std::string> PipeState::close(Nanoseconds timeout) {
   const std::shared_ptr<PipeState> self = shared_from_this();
   if (generation_ != fork_generation()) {  // its threads exist in the parent only
@@ -339,23 +345,29 @@ std::vector<std::string> PipeState::close(Nanoseconds timeout) {
     return {};
   }
   const Nanoseconds until = after(timeout);
-  const bool first = !closing_.exchange(true);
+  const bool was_closing = closing_.exchange(true);
+  const bool first = !ending_.exchange(true);
   if (WorkScope::inside(context_.get())) {  // a thread cannot wait for its own end
     if (!first) return {};
     try {
       end_later(until);
     } catch (...) {  // no thread, no memory: the pipe stays open
-      closing_ = false;
+      closing_ = was_closing;
+      ending_ = false;
       throw;
     }
     return {};
   }
   try {
-    if (first) return end(until);
+    if (first) {
+      end(until);
+      return context_->shutdown.take_abandoned();
+    }
     wait_for(mutex_, drained_, until, [&] {
       mutex_.assert_held();
       return closed_;
     });
+    if (in_background_) return context_->shutdown.take_abandoned();
   } catch (const Error& interrupt) {
     Error error = interrupt;
     if (first) {
@@ -383,6 +395,18 @@ void PipeState::close_elsewhere(Nanoseconds timeout) noexcept {
     closer->post([closer, self = shared_from_this(), timeout] { self->close(timeout); });
   } catch (...) {
     leak_intentionally();
+  }
+}
+
+void PipeState::close_in_background() {
+  if (generation_ != fork_generation()) return;
+  closing_ = true;
+  if (ending_.exchange(true)) return;
+  try {
+    end_later(kNoWait);
+    in_background_ = true;
+  } catch (...) {  // no thread, no memory: `close` ends it
+    ending_ = false;
   }
 }
 
@@ -431,7 +455,7 @@ void PipeState::start_waiting() {
   }
 }
 
-std::vector<std::string> PipeState::end(Nanoseconds timeout) {
+void PipeState::end(Nanoseconds timeout) {
   const std::shared_ptr<PipeState> self = shared_from_this();
   const WorkScope ending(context_.get());  // a callback or the close of a backend may close the pipe again
   const Nanoseconds until = drain(timeout) ? std::max(timeout, after(kGracePeriod)) : after(kGracePeriod);
@@ -458,7 +482,6 @@ std::vector<std::string> PipeState::end(Nanoseconds timeout) {
     closed_ = true;
     drained_.notify_all();
   }
-  return context_->shutdown.take_abandoned();
 }
 
 Error with_abandoned(Error error, const std::vector<std::string>& names) {

@@ -46,6 +46,11 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   // Starts the requests, for a caller that will not wait inside a backend. `how` is kAllow if the caller will wait.
   Ref<Call> start(std::vector<Dict> dicts, Nanoseconds timeout, InlinePolicy how, Call::OnComplete on_complete = {});
 
+  // Accepts nothing more, and waits until the open requests are complete; `close` ends the threads. False: they are not in time.
+  bool finish(Nanoseconds timeout);
+  // Lets another thread close the pipe without waiting for open requests, so that several pipes share the grace period: `close`
+  // waits for it.
+  void close_in_background();
   // Accepts nothing more, finishes open requests until the timeout, fails the rest, and ends all threads. Returns the names of
   // backends that did not return in time: they are abandoned, and their memory is never freed.
   // On a thread of the pipe itself (a callback) it returns at once and the shutdown continues on another thread.
@@ -78,8 +83,8 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   bool end_visits(Nanoseconds until);
   template <class Use>
   void for_each_service(const Use& use);
-  std::vector<std::string> end(Nanoseconds timeout);  // throws Error if interrupted; then it may be called again
-  void end_later(Nanoseconds timeout);                // on another thread
+  void end(Nanoseconds timeout);        // throws Error if interrupted; then it may be called again
+  void end_later(Nanoseconds timeout);  // on another thread
   bool drain(Nanoseconds until);
   bool is_quiet();
   void start_waiting();
@@ -106,9 +111,11 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   Timer timer_{context_.get()};
   WorkerPool pool_{"hami-submit", 64, context_.get()};  // for entrypoints that block
 
-  std::atomic<bool> closing_{false};
-  std::atomic<bool> destroying_{false};   // backends are being closed
-  std::atomic<std::size_t> starting_{0};  // callers inside start()
+  std::atomic<bool> closing_{false};        // no new requests
+  std::atomic<bool> ending_{false};         // a thread runs end(), or has run it
+  std::atomic<bool> in_background_{false};  // close_in_background() has begun it
+  std::atomic<bool> destroying_{false};     // backends are being closed
+  std::atomic<std::size_t> starting_{0};    // callers inside start()
   Mutex mutex_;
   CondVar drained_;
   bool closed_ HAMI_GUARDED_BY(mutex_) = false;

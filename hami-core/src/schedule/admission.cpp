@@ -160,6 +160,10 @@ void InstanceDispatcher::check_memory(const Request& request, RequestChain& remo
     return request.bytes <= memory_limit_ - std::min(scheduler_->queue().bytes(), memory_limit_);
   };
   if (fits()) return;
+  if (request.bytes > memory_limit_)
+    throw Error(ErrorCode::kQueueFull,
+                "this request has " + show_bytes(request.bytes) + ", more than the memory_limit of node \"" + node_ +
+                    "\", " + show_bytes(memory_limit_) + ": send less in one request, or raise memory_limit");
   remove_expired(removed);
   if (fits()) return;
   const std::size_t queued = scheduler_->queue().bytes();

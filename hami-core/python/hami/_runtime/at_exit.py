@@ -15,10 +15,13 @@ if TYPE_CHECKING:
     class Pipe(Protocol):
         """A `hami.Pipe`."""
 
+        _core: _core.Pipe
+
         def close(self, timeout: float | None = ...) -> None: ...
 
 
 GRACE_PERIOD_S = 10.0  # for all requests and inits together that are still running when the program exits
+CLOSE_S = 10.0  # for the end of what has been cancelled, which the core gives one second
 
 _open_pipes: WeakSet[Pipe] = WeakSet()
 _exiting = False
@@ -43,30 +46,38 @@ def close_at_exit(*pipes: Pipe) -> None:
 
 def _close_all() -> None:
     import time
+    import traceback
 
     global _exiting
     _exiting = True
-    until = time.monotonic() + GRACE_PERIOD_S
+    begun = time.monotonic()
+    until = begun + GRACE_PERIOD_S
 
     def left() -> float:
         return max(0.0, until - time.monotonic())
 
-    interrupted = []
+    late = []
     for pipe in list(_open_pipes):
         try:
-            pipe.close(left())  # the requests of the others continue meanwhile
+            if left() and pipe._core.finish(left()):  # the requests of the others continue meanwhile
+                pipe.close(left())
+            else:
+                late.append(pipe)
         except KeyboardInterrupt:  # Ctrl-C: do not wait for the other pipes
             until = 0.0
-            interrupted.append(pipe)
+            late.append(pipe)
         except Exception:  # for example a warning that is configured as an error: close the other pipes too
-            import traceback
-
             traceback.print_exc()
     from contextlib import suppress
 
     with suppress(KeyboardInterrupt):
-        for pipe in interrupted:
-            pipe.close(GRACE_PERIOD_S)  # which continues in the background; it gives running backends one second
+        for pipe in late:
+            pipe._core.close_in_background()  # all at once: it gives running backends one second
+        abandoned = [name for pipe in late for name in pipe._core.close(CLOSE_S)]
+        try:
+            warn_of_abandoned(abandoned, begun)
+        except Exception:  # as above
+            traceback.print_exc()
         _core.wait_for_detached_inits(left())
         _core.trace_stop()
 
@@ -84,3 +95,17 @@ def pause_if_exiting() -> None:
 
     if _exiting and not _core.on_core_thread() and threading.current_thread().daemon:
         time.sleep(5)
+
+
+def warn_of_abandoned(backends: list[str], begun: float) -> None:
+    """Warn of backends that have not returned; `begun` is when the wait for them began, by time.monotonic."""
+    if backends:
+        import time
+        import warnings
+
+        waited = time.monotonic() - begun
+        warnings.warn(
+            f"these backends did not return within {waited:.1f} s and were abandoned: {', '.join(backends)}",
+            RuntimeWarning,
+            stacklevel=3,
+        )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from time import monotonic
 
 from hami import _core
 from hami._errors import BatchError, PipeClosed
-from hami._runtime.at_exit import close_at_exit, pause_if_exiting
+from hami._runtime.at_exit import close_at_exit, pause_if_exiting, warn_of_abandoned
 from hami._runtime.observed import Observed
 
 TYPE_CHECKING = False
@@ -356,7 +357,8 @@ class Pipe(Observed):
         Args:
             timeout: Time limit in seconds; None means no limit.
         """
-        _warn_of_abandoned(self._core.close(timeout), timeout)
+        begun = monotonic()
+        warn_of_abandoned(self._core.close(timeout), begun)
 
     def warmup(self, request: dict[str, Any], n: int = 3, sizes: Iterable[int] | None = None) -> dict[int, float]:
         """Run batches of copies of a request, so that the first real request does not wait for what runs only once.
@@ -407,7 +409,8 @@ class Pipe(Observed):
         if self.closed:
             raise PipeClosed("the pipe is closed")
         other = Pipe(source, self._queues)._core
-        _warn_of_abandoned(self._core.replace(other, timeout), timeout)
+        begun = monotonic()
+        warn_of_abandoned(self._core.replace(other, timeout), begun)
 
     @property
     def closed(self) -> bool:
@@ -470,14 +473,3 @@ def _start(core: _core.Pipe, request: dict[str, Any], timeout: float | None, pri
         raise MemoryError("no memory to import hami._runtime.tasks, which awaited calls need") from error
 
     return _start(core, request, timeout, priority)
-
-
-def _warn_of_abandoned(backends: list[str], timeout: float | None) -> None:
-    if backends:
-        import warnings
-
-        warnings.warn(
-            f"these backends did not return within {timeout:.3g} s and were abandoned: {', '.join(backends)}",
-            RuntimeWarning,
-            stacklevel=3,
-        )
