@@ -55,9 +55,9 @@ def ensure(name: str, interpreter: Interpreter, wanted: Sequence[str], others: S
             with step(f"installing {' '.join(wanted)} into a clean environment"):
                 environments.fresh_venv(folder, str(interpreter.executable))
                 pins = folder / "constraints.txt"  # our wheels, even if an index has a newer version
-                names = (wheel.name.split("-")[:2] for wheel in wheels)
-                pins.write_text("".join(f"{ours.replace('_', '-')}=={version}\n" for ours, version in names))
-                environments.install(folder, stamp, "--find-links", DIST, "--constraint", pins, *wanted, *others)
+                named = ((wheel.name.partition("-")[0].replace("_", "-"), wheel.as_uri()) for wheel in wheels)
+                pins.write_text("".join(f"{name} @ {address}\n" for name, address in named))
+                environments.install(folder, stamp, "--constraint", pins, *wanted, *others)
     return folder / "bin" / "python"
 
 

@@ -28,17 +28,14 @@ def test_changed_requirements_are_installed_into_the_environment_that_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed: list[object] = []
-    really = environments.run
 
-    def run(command: list[object], log: str) -> None:
-        if "pip" in command:
-            installed.append(command)
-        else:
-            really(command, log=log)
+    def install(python: Path, arguments: tuple[object, ...], log: str) -> bool:
+        installed.append(arguments)
+        return True
 
     monkeypatch.setattr(environments, "CACHE", tmp_path)
     monkeypatch.setattr(environments, "REQUIREMENTS", tmp_path)
-    monkeypatch.setattr(environments, "run", run)
+    monkeypatch.setattr(environments, "by_uv", install)
     kept = tmp_path / "envs" / "x" / "kept"
     for number, stays in enumerate((False, True, True)):
         (tmp_path / "x.txt").write_text(f"a=={number}\n")
@@ -50,6 +47,40 @@ def test_changed_requirements_are_installed_into_the_environment_that_is_there(
     (kept.parent / environments.STAMP).unlink()  # an installation that was interrupted
     environments.ensure("x", environments.base_python())
     assert not kept.exists()
+
+
+def test_what_uv_cannot_install_pip_installs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[list[object]] = []
+
+    def run(command: list[object], log: str, **env: object) -> str:
+        ran.append(command)
+        if command[0] == tmp_path / "uv":
+            raise Failure("no such index")
+        return ""
+
+    monkeypatch.setattr(environments, "run", run)
+    monkeypatch.setattr(environments, "ensure", lambda name, python: tmp_path / "python")
+    environments.install(tmp_path, "stamp", "numpy")
+    assert [command[0].name for command in ran if "install" in command] == ["uv", "python"]  # type: ignore[attr-defined]
+    assert environments.stamp_of(tmp_path) == "stamp"
+
+
+def test_uv_gets_the_settings_of_pip() -> None:
+    options, variables = environments.uv_options(
+        """:env:.find-links='/wheels'
+:env:.retries='8'
+global.cert='/certificates'
+global.extra-index-url='https://a/simple https://b/simple'
+global.find-links='/elsewhere'
+install.constraint='/constraints.txt'
+install.no-index='1'
+"""
+    )
+    pairs = ["--index https://a/simple", "--index https://b/simple", "--find-links /wheels", "--no-index"]
+    pairs += ["--constraint /constraints.txt", "--index-strategy unsafe-best-match"]
+    assert sorted(options) == sorted(" ".join(pairs).split())
+    assert variables == {"SSL_CERT_FILE": "/certificates"}
+    assert environments.uv_options("")[1] == {}
 
 
 def test_without_an_index_the_message_says_so_and_no_environment_counts_as_complete(tmp_path: Path) -> None:
