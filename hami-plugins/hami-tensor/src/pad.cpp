@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <limits>
 #include <mutex>
+#include <new>
 #include <optional>
 
 #include "padding.hpp"
@@ -158,6 +159,14 @@ class Pad final : public TensorBackend {
   // Runs each member alone, which gives its result, and then copies of all of them together with padding, for evidence.
   void run_compared(Group members, std::int64_t rows, std::int64_t length) {
     for (Member& member : members) run_unpadded({&member, &member + 1});
+    try {
+      run_copies(members, rows, length);
+    } catch (const std::bad_alloc&) {
+      // The members have their results.
+    }
+  }
+
+  void run_copies(Group members, std::int64_t rows, std::int64_t length) {
     std::vector<hami::OwnItem> copies;
     std::vector<const Member*> compared;
     std::vector<std::int64_t> own;
