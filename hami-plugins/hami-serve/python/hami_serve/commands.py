@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
+from pathlib import Path
 from typing import Any
 
 MAX_MIB = 64
@@ -105,6 +107,35 @@ def _serve_check(arguments: argparse.Namespace) -> int:
     from hami_serve.conformance.run import serve_check
 
     return serve_check(arguments)
+
+
+def add_import_triton(subparsers: Any) -> None:
+    """Add `hami import-triton`."""
+    command = subparsers.add_parser(
+        "import-triton",
+        help="describe a model repository of Triton for hami serve",
+        description="Write models.toml for a model repository of Triton, and list what has no counterpart.",
+        allow_abbrev=False,
+    )
+    command.add_argument("folder", metavar="FOLDER", help="the repository: folders with config.pbtxt")
+    command.add_argument("--output", metavar="FILE", help="the file to write; default: print it")
+    command.add_argument("--traceback", action="store_true", help="print the traceback of an error")
+    command.set_defaults(run=lambda arguments: import_triton_command(arguments.folder, arguments.output))
+
+
+def import_triton_command(folder: str, output: str | None) -> int:
+    """Write the description of a repository, and what is not mapped to stderr; return the exit status."""
+    from hami_serve.triton_import import import_triton
+
+    found = import_triton(Path(folder))
+    for note in found.notes:
+        print(note, file=sys.stderr)
+    if output is None:
+        print(found.toml(), end="")
+    else:
+        Path(output).parent.mkdir(parents=True, exist_ok=True)
+        Path(output).write_text(found.toml(), "utf-8")
+    return 0 if found.components else 1
 
 
 def _port(text: str) -> int:

@@ -16,7 +16,8 @@ def hami_register(registry: Any) -> None:
 
 @hookimpl
 def hami_commands(subparsers: Any) -> None:
-    from hami_serve.commands import add_serve, add_serve_check
+    from hami_serve.commands import add_import_triton, add_serve, add_serve_check
 
     add_serve(subparsers)
     add_serve_check(subparsers)
+    add_import_triton(subparsers)

@@ -27,6 +27,7 @@ VERSION_KEYS = ("source", "inputs", "outputs", "memory", "warmup", "decoupled")
 COMPONENT_KEYS = (*VERSION_KEYS, "version", "versions", "default", "weights", "aliases")
 INDEX = "models.toml"  # in a folder: describes the whole repository
 OPTIONS = "model.toml"  # in the folder of a component: everything except its versions
+TRITON_CONFIG = "config.pbtxt"  # in the folder of a model of Triton
 MAX_FILE = 16 << 20  # bytes; the same as for a configuration of hami.pipe
 MAX_EXTENDS = 50  # files that extend each other
 
@@ -108,6 +109,11 @@ def read_each(folder: Path) -> tuple[dict[str, ComponentSpec], dict[str, Excepti
             errors[name] = hami.ConfigError(f'"{name}" is both a file and a folder in "{folder}"; remove one of them')
         tables[name] = table
     if not tables and not errors:
+        if triton_configs(folder):
+            raise hami.ConfigError(
+                f'"{folder}" is a model repository of Triton: run `hami import-triton {folder} --output models.toml`, '
+                "and serve models.toml"
+            )
         for entry in entries:
             if hami.config.model_file(entry) and entry.is_file():
                 if other := tables.get(entry.stem):
@@ -116,6 +122,11 @@ def read_each(folder: Path) -> tuple[dict[str, ComponentSpec], dict[str, Excepti
                 tables[entry.stem] = {"source": str(entry)}
     found, others = _each({name: table for name, table in tables.items() if name not in errors}, Path())
     return found, {**errors, **others}
+
+
+def triton_configs(folder: Path) -> list[Path]:
+    """Return the configurations of the models in a repository of Triton; none: the folder is another one."""
+    return sorted(folder.glob(f"*/{TRITON_CONFIG}"))
 
 
 def _folder_of_component(folder: Path, files: Sequence[Path]) -> dict[str, Any]:

@@ -1,0 +1,158 @@
+"""hami import-triton: a repository of Triton becomes models.toml, and its clients get the same numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import hami
+import numpy as np
+import pytest
+
+from hami_serve.commands import import_triton_command
+from hami_serve.source import read_components
+from hami_serve.triton_import import import_triton
+
+onnx = pytest.importorskip("onnx", reason="writes ONNX models")
+pytest.importorskip("hami_onnx", reason="runs them")
+pytest.importorskip("google.protobuf", reason="needs hami-serve[grpc]")
+
+HEAD = '<ir_version: 9, opset_import: ["" : 17]>\n'
+MODELS = {
+    "both": "g (float[n, 2] a, float[n, 2] b) => (float[n, 2] total, float[n, 2] rest)\n"
+    "{ total = Add(a, b) rest = Sub(a, b) }",
+    "double": "g (float[n, 2] x) => (float[n, 2] y) { y = Add(x, x) }",
+    "join": "g (float[n, 2] p, float[n, 2] q) => (float[n, 2] z) { z = Mul(p, q) }",
+}
+
+
+def port(name: str) -> str:
+    return f'{{ name: "{name}" data_type: TYPE_FP32 dims: [ 2 ] }}'
+
+
+def ports(inputs: str, outputs: str) -> str:
+    return f"input [ {', '.join(map(port, inputs.split()))} ]\noutput [ {', '.join(map(port, outputs.split()))} ]\n"
+
+
+def step(model: str, inputs: dict[str, str], outputs: dict[str, str]) -> str:
+    maps = [("input_map", inputs), ("output_map", outputs)]
+    entries = [f'{key} {{ key: "{a}" value: "{b}" }}' for key, each in maps for a, b in each.items()]
+    return f'{{ model_name: "{model}" model_version: -1 {" ".join(entries)} }}'
+
+
+ONNX = 'backend: "onnxruntime"\nmax_batch_size: 8\n'
+CHAIN = (
+    'platform: "ensemble"\nmax_batch_size: 8\n'
+    + ports("LEFT RIGHT", "PRODUCT TOTAL")
+    + "ensemble_scheduling { step [ "
+    + ", ".join(
+        [
+            step("join", {"p": "twice", "q": "t_rest"}, {"z": "PRODUCT"}),
+            step("both", {"a": "LEFT", "b": "RIGHT"}, {"total": "TOTAL", "rest": "t_rest"}),
+            step("double", {"x": "TOTAL"}, {"y": "twice"}),
+        ]
+    )
+    + " ] }"
+)
+
+
+@pytest.fixture
+def repository(tmp_path) -> Any:
+    """repository(name=text of config.pbtxt, …) writes the three models and others; returns the folder."""
+    folder = tmp_path / "repository"
+
+    def write(**others: str) -> Path:
+        configs = {
+            "both": ONNX + ports("a b", "total rest") + "instance_group [ { count: 2 kind: KIND_CPU } ]",
+            "double": 'platform: "onnxruntime_onnx"\nmax_batch_size: 8\n'
+            + ports("x", "y").replace('"y"', '"y" label_filename: "labels.txt"')
+            + "dynamic_batching { max_queue_delay_microseconds: 500 preferred_batch_size: [ 4 ] priority_levels: 2 }",
+            "join": ONNX + ports("p q", "z") + "response_cache { enable: true }",
+        }
+        for name, text in {**configs, **others}.items():
+            (folder / name).mkdir(parents=True)
+            (folder / name / "config.pbtxt").write_text(text)
+            if name in MODELS:
+                (folder / name / "1").mkdir()
+                onnx.save(onnx.parser.parse_model(HEAD + MODELS[name]), folder / name / "1" / "model.onnx")
+        (folder / "double" / "labels.txt").write_text("cat\ndog\n")
+        return folder
+
+    return write
+
+
+def test_an_ensemble_of_three_steps_answers_a_client_of_triton(repository, tmp_path, start):
+    triton = pytest.importorskip("tritonclient.http", reason="needs tritonclient[http]", exc_type=ImportError)
+    found = import_triton(repository(chain=CHAIN))
+    (tmp_path / "models.toml").write_text(found.toml())
+    client = triton.InferenceServerClient(start(str(tmp_path / "models.toml")).url)
+    left, right = np.float32([[3, 4], [5, 6]]), np.float32([[1, 1], [2, 3]])
+    inputs = [triton.InferInput(name, [2, 2], "FP32") for name in ("LEFT", "RIGHT")]
+    for each, array in zip(inputs, (left, right), strict=True):
+        each.set_data_from_numpy(array)
+    answer = client.infer("chain", inputs)
+    np.testing.assert_array_equal(answer.as_numpy("TOTAL"), left + right)
+    np.testing.assert_array_equal(answer.as_numpy("PRODUCT"), 2 * (left + right) * (left - right))
+    data = triton.InferInput("x", [1, 2], "FP32")
+    data.set_data_from_numpy(left[:1])
+    wanted = [triton.InferRequestedOutput("y", class_count=1)]
+    assert client.infer("double", [data], outputs=wanted).as_numpy("y").reshape(-1)[0] == b"8.000000:1:dog"
+    client.close()
+
+
+def test_what_is_mapped_and_what_is_not_is_in_the_file(repository, tmp_path, capsys):
+    folder = repository()
+    output = tmp_path / "out" / "models.toml"
+    assert import_triton_command(str(folder), str(output)) == 0
+    text = output.read_text()
+    assert f'model = "{folder / "both" / "1" / "model.onnx"}", instance_num = 2' in text
+    assert 'max = 8, batching_timeout = "0.5ms"' in text
+    assert set(read_components(output)) == {"both", "double", "join"}
+    for note in (
+        'join: "response_cache" is not mapped',
+        'double: "dynamic_batching.preferred_batch_size" is not mapped',
+        'double: "dynamic_batching.priority_levels (a request has a priority from 0 to 255 instead, 255 first)" is not',
+    ):
+        assert note in text
+    assert 'join: "response_cache" is not mapped' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("config", "note"),
+    [
+        ('platform: "tensorflow_savedmodel"', 'the platform "tensorflow_savedmodel" is not one of onnxruntime_onnx, '),
+        (
+            'platform: "ensemble"\n' + ports("A", "B") + "ensemble_scheduling { step [ "
+            + step("double", {"x": "u"}, {"y": "v"}) + ", " + step("double", {"x": "v"}, {"y": "u"})
+            + ", " + step("double", {"x": "u"}, {"y": "B"}) + " ] }",
+            "its steps wait for each other: double -> double",
+        ),
+        (
+            'platform: "ensemble"\n' + ports("A", "B") + "ensemble_scheduling { step [ "
+            + step("double", {"x": "A"}, {"nope": "B"}) + " ] }",
+            "\"double\" has the outputs ['y'], and its step names \"nope\"",
+        ),
+        ('name: "broken', 'broken/config.pbtxt" is not a model configuration of Triton: '),
+        (ONNX, "has no folder of a version"),
+        (CHAIN.replace('"LEFT"', '"LE:FT"'), 'the name "LE:FT" has a character that `map` does not allow'),
+        (CHAIN.replace('"both"', '"lost"'), 'its step runs the model "lost", which the repository does not have'),
+        (CHAIN.replace('"twice"', '"other"', 1), 'no step and no input sets the tensor "other"'),
+    ],
+)  # fmt: skip
+def test_a_model_that_cannot_be_mapped_is_left_out_with_the_reason(repository, config, note):
+    found = import_triton(repository(broken=config))
+    assert sorted(found.components) == ["both", "double", "join"]
+    (reason,) = [each for each in found.notes if each.startswith("broken: left out: ")]
+    assert note in reason
+
+
+def test_serving_a_repository_of_triton_names_the_command(repository):
+    with pytest.raises(
+        hami.ConfigError, match=r"is a model repository of Triton: run `hami import-triton .*`, and serve"
+    ):
+        read_components(repository())
+
+
+def test_a_folder_without_a_configuration_is_an_error(tmp_path):
+    with pytest.raises(hami.ConfigError, match=r"no folder in it has a config\.pbtxt"):
+        import_triton(tmp_path)
