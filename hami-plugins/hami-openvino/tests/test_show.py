@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 
+import hami.config
+import numpy as np
+import pytest
 from conftest import save
 from hami.__main__ import main
 from onnx import TensorProto, helper
+
+from hami_openvino._ir import ir_signature
 
 PORT = (TensorProto.FLOAT, ["n", 2])
 
@@ -55,3 +60,46 @@ def test_check_lists_the_findings_of_each_node(tmp_path, capsys):
     config.write_text(config.read_text() + 'accept_differences = ["ReduceL1"]\n')
     main(["check", str(config)])
     assert "is refused" not in capsys.readouterr().out
+
+
+def test_show_and_the_signature_have_the_inputs_and_outputs_of_an_ir(models, capsys):
+    path = models.double_ir()
+    facts = shown(path, capsys)
+    assert facts["inputs"] == ["x  float32 [?, ?]"]
+    assert facts["outputs"] == ["y  float32 [?, ?]"]
+    assert facts["ir version"] == "11"
+    with hami.pipe({"backend": "OpenvinoTensor", "model": str(path)}) as pipe:
+        found = hami.config.signature(pipe.describe())
+        assert found == {
+            "inputs": [{"name": "x", "dtype": "float32", "shape": [-1, -1]}],
+            "outputs": [{"name": "y", "dtype": "float32", "shape": [-1, -1]}],
+        }
+        assert pipe({"x": np.ones((1, 2), np.float32)})["result"].tolist() == [[2, 2]]
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("<net", "is damaged or is not an OpenVINO IR: "),
+        ("<a/>", 'is not an OpenVINO IR: it has no element "net"'),
+        (
+            '<net><layers><layer type="Parameter"><output><port><dim>x</dim></port></output></layer></layers></net>',
+            "damaged",
+        ),
+    ],
+)
+def test_a_file_that_is_not_an_ir_is_named(tmp_path, capsys, text, error):
+    (tmp_path / "m.xml").write_text(text)
+    assert main(["show", str(tmp_path / "m.xml")]) == 1
+    assert error in capsys.readouterr().err
+
+
+def test_the_ports_of_the_body_of_a_loop_are_not_those_of_the_model(tmp_path):
+    port = '<port id="0" precision="FP32" names="{}"><dim>1</dim></port>'
+    layer = '<layer id="{0}" type="Parameter"><output>' + port.format("{1}") + "</output>{2}</layer>"
+    body = "<body><layers>" + layer.format(0, "inner", "") + "</layers></body>"
+    result = '<layer id="3" type="Result" output_names="y"><input>' + port.format("") + "</input></layer>"
+    (tmp_path / "m.xml").write_text(f"<net><layers>{layer.format(1, 'x', body)}{result}</layers></net>")
+    found = ir_signature(tmp_path / "m.xml")
+    assert found is not None
+    assert [[each["name"] for each in found[kind]] for kind in ("inputs", "outputs")] == [["x"], ["y"]]

@@ -27,17 +27,21 @@ def hami_open_model(path: str) -> dict[str, Any]:
 
 @hookimpl
 def hami_show_file(path: str) -> dict[str, Any] | None:
-    if not path.endswith(".onnx"):
+    if not path.endswith((".onnx", ".xml")):
         return None
-    from hami_openvino.show import show_model
+    from hami_openvino.show import show_ir, show_model
 
-    return show_model(path)
+    return show_ir(path) if path.endswith(".xml") else show_model(path)
 
 
 @hookimpl
 def hami_signature(backend: str, params: dict[str, Any]) -> dict[str, Any] | None:
-    if backend != "OpenvinoTensor" or not str(params.get("model")).endswith(".onnx"):
+    if backend != "OpenvinoTensor" or not str(params.get("model")).endswith((".onnx", ".xml")):
         return None
+    if str(params["model"]).endswith(".xml"):
+        from hami_openvino._ir import ir_signature
+
+        return ir_signature(params["model"])
     from hami_model_check.signature import onnx_signature
 
     return onnx_signature(params["model"])

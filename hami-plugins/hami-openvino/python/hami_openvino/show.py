@@ -9,6 +9,7 @@ from hami_model_check.graph import read_graph
 from hami_model_check.joining import Joining
 from hami_model_check.onnx import read_onnx
 
+from hami_openvino._ir import read_ir
 from hami_openvino._openvino import version
 from hami_openvino._plan import joining_of, weights_of
 from hami_openvino.differences import Difference, differences_of, openvino_version
@@ -34,6 +35,25 @@ def show_model(path: str) -> dict[str, Any]:
         "advice": joining.advice if joining.verdict == "mixes" else joining.cure,
     }
     return {name: value for name, value in facts.items() if value not in ("", [])}
+
+
+def show_ir(path: str) -> dict[str, Any]:
+    """Return facts about an OpenVINO IR: what its .xml file declares.
+
+    Raises:
+        hami.ConfigError: the file is not an IR.
+    """
+    ir = read_ir(path)
+    files = [Path(path), *weights_of(Path(path), (Path(path).with_suffix(".bin").name,))]
+    return {
+        "engine": f"openvino {version() or 'of unknown version'}",
+        "inputs": list(map(str, ir.inputs)),
+        "outputs": list(map(str, ir.outputs)),
+        "precision": "float32, unless `precision` is set",
+        "rows": "unknown: a test decides when a pipe opens the model",
+        "ir version": ir.version,
+        "size": f"{sum(file.stat().st_size for file in files)} bytes",
+    }
 
 
 def findings_of(params: dict[str, Any]) -> list[str]:
