@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "histograms.hpp"
+#include "statistics.hpp"
 #include "values.hpp"
 
 namespace hami::bind {

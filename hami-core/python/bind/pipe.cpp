@@ -10,11 +10,11 @@
 #include "describe.hpp"
 #include "errors.hpp"
 #include "greenlets.hpp"
-#include "histograms.hpp"
 #include "listener.hpp"
 #include "load.hpp"
-#include "observe/api.hpp"
 #include "pipe/api.hpp"
+#include "statistics.hpp"
+#include "submitted.hpp"
 #include "telemetry/api.hpp"
 #include "time.hpp"
 #include "values.hpp"
@@ -33,42 +33,6 @@ Ref<Event> claim_event(const Value& given) {
     throw Error(ErrorCode::kRequest,
                 "the hami.Event of the request is done or belongs to another request; use a new one for each request");
   return Ref<Event>(&event);
-}
-
-// A submitted request is a capsule in Python, because a capsule is cheaper to create than an object of a class. It is
-// created before the request starts: afterwards nothing may fail.
-constexpr const char* kCallCapsule = "hami.call";
-char no_call;  // in a capsule whose request has not started
-
-py::object make_capsule() {
-  const auto release = [](PyObject* capsule) {
-    void* const call = PyCapsule_GetPointer(capsule, kCallCapsule);
-    if (call != &no_call) static_cast<Call*>(call)->release();
-  };
-  PyObject* const capsule = PyCapsule_New(&no_call, kCallCapsule, release);
-  if (!capsule) throw py::error_already_set();
-  return py::reinterpret_steal<py::object>(capsule);
-}
-
-void put_in(const py::object& capsule, Ref<Call> call) noexcept { PyCapsule_SetPointer(capsule.ptr(), call.detach()); }
-
-Ref<Call> call_in(const py::object& capsule) {
-  void* const call = PyCapsule_GetPointer(capsule.ptr(), kCallCapsule);
-  if (!call) throw py::error_already_set();
-  return Ref<Call>(static_cast<Call*>(call));
-}
-
-bool cancel(const py::object& capsule) {
-  const Ref<Call> call = call_in(capsule);
-  const ReleaseGil released;
-  return call->give_up(Error::cancelled());
-}
-
-void wait_if_nested(const py::object& capsule) {
-  check_may_block();
-  const Ref<Call> call = call_in(capsule);
-  const ReleaseGil released;
-  call->wait_inside();
 }
 
 // The argument `priority` of a call as the value of the key `priority`; empty for None. Error as for the key.
@@ -180,10 +144,10 @@ class PyPipe {
     check_may_block();
     const Nanoseconds limit = from_seconds(timeout);
     const auto listener = std::make_shared<Listener>(request, std::move(callback));
-    py::object capsule = make_capsule();
+    py::object handle = make_handle();
     const InlinePolicy policy = may_wait ? InlinePolicy::kNonBlocking : InlinePolicy::kEventLoop;
-    put_in(capsule, start_with_listener(listener, prepare(request, priority_of(priority)), limit, policy));
-    return capsule;
+    put_in(handle, start_with_listener(listener, prepare(request, priority_of(priority)), limit, policy));
+    return handle;
   }
 
   // Starts one request for a task of the event loop on this thread; never waits. A completion on another thread calls
@@ -281,51 +245,8 @@ class PyPipe {
     return run_load(state(), requests, std::move(spec));
   }
 
-  py::dict stats() const {
-    py::dict all;
-    const std::shared_ptr<PipeState> pipe = state();
-    const double uptime = seconds_since(pipe->opened_at());
-    for (const auto& [name, node] : pipe->stats()) {
-      py::dict values;
-      const auto add = [&](const char* key, auto value) { values[key] = value; };
-      for_each_statistic(node, add);
-      if (uses_lanes(node)) {
-        py::dict lanes;
-        for (const LaneName lane : {kUrgentLane, kHighLane}) {
-          py::dict counts;
-          for_each_count(node.lanes[lane], [&](const char* key, std::uint64_t count) { counts[key] = count; });
-          lanes[kLaneNames[lane]] = counts;
-        }
-        values["lanes"] = lanes;
-      }
-      py::dict policy;
-      for_each_decision(node, now(), [&](const char* key, auto value) { policy[key] = value; });
-      values["policy"] = policy;
-      values["uptime_s"] = uptime;
-      all[py::str(name)] = values;
-    }
-    for (const auto& [name, times] : pipe->times()) {
-      const auto node = pipe->stats().find(name);
-      if (node == pipe->stats().end()) continue;
-      py::dict values = all[py::str(name)];
-      add_times(times, node->second, values);
-    }
-    for (const auto& [name, counters] : pipe->counters())
-      if (const auto counts = counters.all(); !counts.empty()) {
-        const py::str node(name);
-        if (!all.contains(node)) all[node] = py::dict();
-        all[node]["counters"] = counts;
-      }
-    return all;
-  }
-
-  py::dict remarks() const {
-    const std::shared_ptr<PipeState> pipe = state();
-    py::dict all;
-    for (const auto& [name, remarks] : pipe->remarks())
-      if (const auto texts = remarks.all(); !texts.empty()) all[py::str(name)] = py::cast(texts);
-    return all;
-  }
+  py::dict stats() const { return stats_of(*state()); }
+  py::dict remarks() const { return remarks_of(*state()); }
 
  private:
   // Lets `hami top` show the pipe. Without memory for that it is not shown.
@@ -462,6 +383,7 @@ PyMethodDef call_definition = {
 void register_pipe(py::module_& module) {
   make_result_key();
   register_awaitable(module);
+  register_submitted(module);
   const auto make = [](const py::object& config, const std::map<std::string, Ref<Queue>>& queues) {
     return std::make_unique<PyPipe>(config_of(config), queues);
   };
@@ -497,9 +419,6 @@ void register_pipe(py::module_& module) {
   PyObject* const call = PyDescr_NewMethod(reinterpret_cast<PyTypeObject*>(cls.ptr()), &call_definition);
   if (!call) throw py::error_already_set();
   cls.attr("call") = py::reinterpret_steal<py::object>(call);
-  module.def("cancel", cancel, py::arg("call"), "Cancel a submitted request. Returns False if it has completed.");
-  module.def("wait_if_nested", wait_if_nested, py::arg("call"),
-             "Wait for a submitted request if this thread runs a backend or a pipe; otherwise return at once.");
   module.def(
       "deliver_postponed",
       [] {
