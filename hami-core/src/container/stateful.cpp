@@ -268,7 +268,7 @@ class StateFul final : public Forwarding {
     context_ = init.shared_context();
     sequencer_ = make_counted<StateSequencer>(*context_, init.node(), target_, ttl ? from_milliseconds(*ttl) : kNever);
   }
-  // Each instance would order requests by itself, although all instances share the states. The planner checks `refuses_copies`;
+  // Each instance would order its own requests, although all instances share the states. The planner checks `refuses_copies`;
   // further instances that serve the node's queue (Recv) are known only here.
   static void check_single_instance(const Init& init) {
     if (init.instance().value_or(0) == 0) return;

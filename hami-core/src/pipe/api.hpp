@@ -5,3 +5,4 @@
 #include "pipe/load_generator.hpp"
 #include "pipe/pipe_state.hpp"
 #include "pipe/planner.hpp"
+#include "pipe/request_keys.hpp"

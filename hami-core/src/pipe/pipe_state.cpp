@@ -1,10 +1,8 @@
 // PipeState: building, calling, closing.
 #include "pipe/pipe_state.hpp"
 
-#include <cmath>
-
 #include "container/api.hpp"
-#include "lang/api.hpp"
+#include "pipe/request_keys.hpp"
 #include "request/api.hpp"
 #include "schedule/api.hpp"
 
@@ -17,15 +15,6 @@ constexpr Nanoseconds kGracePeriod = 1'000'000'000;
 // Leaked intentionally: threads may use them until the process ends.
 const Error& closed_while_open = *new Error(ErrorCode::kPipeClosed, "the pipe was closed");
 Mutex& leaked_mutex = *new Mutex;
-
-// The key `timeout` of a request: a number of seconds, or a text with a unit. Error(kConfig) if it is neither.
-Nanoseconds timeout_of(const Value& given) {
-  static const ParamSpec spec = parse_param_specs("timeout: duration")[0];
-  const bool is_number = given.kind() == Kind::kInt || given.kind() == Kind::kFloat;
-  if (is_number && given.as_float() >= 0) return from_milliseconds(given.as_float() * 1e3);
-  if (given.kind() == Kind::kStr) return from_milliseconds(coerce_param(spec, given, "the request").as_float());
-  throw Error(ErrorCode::kConfig, "expected seconds, or text with a unit as \"50ms\", got " + show_value(given));
-}
 
 // What messages call a pipe: its file, the expression of its only node, or the names of its nodes.
 std::string name_of(const PipeConfig& config) {
@@ -48,59 +37,6 @@ void for_each_running(Service& service, const Use& use) noexcept {
 }
 
 }  // namespace
-
-bool take_parts(Request& request) noexcept {
-  const Value* given = request.dict.find(kParts);
-  Queue* const queue = given ? find_queue(*given) : nullptr;
-  if (!queue) return true;  // a key like any other
-  if (queue->closed()) {
-    request.fail(Error(ErrorCode::kRequest,
-                       "the queue under the key \"parts\" is closed; use a new hami.Queue for each request"));
-    return false;
-  }
-  request.parts = Ref<Queue>(queue);
-  request.dict.erase(kParts);
-  return true;
-}
-
-// The caller wants to know at which nodes the request was.
-void take_visits(Request& request, Nanoseconds moment) noexcept {
-  const Value* const given = request.dict.find(kVisits);
-  NodeVisits* const visits = given ? find_visits(*given) : nullptr;
-  if (!visits) return;
-  visits->begin(moment);
-  request.visits = Ref<NodeVisits>(visits);
-  request.dict.erase(kVisits);
-}
-
-bool read_urgency(Request& request, Nanoseconds limit, Nanoseconds moment) {
-  const auto lower = [&](Nanoseconds duration) {
-    request.deadline = std::min(request.deadline, after(moment, std::max<Nanoseconds>(0, duration)));
-  };
-  lower(limit);
-  request.deadline = std::min(request.deadline, ExecutionFrame::deadline());
-  try {
-    const std::optional<std::uint8_t> priority = declared_priority(request.dict);
-    request.priority = priority ? *priority : ExecutionFrame::priority();
-  } catch (const Error& error) {
-    request.fail(error);
-    return false;
-  }
-  try {
-    if (const Value* given = request.dict.find("timeout"); given && !given->is_none()) {
-      lower(timeout_of(*given));
-    }
-    if (const Value* given = request.dict.find("deadline"); given && !given->is_none()) {
-      const double seconds = given->as_float();
-      if (std::isnan(seconds)) throw Error(ErrorCode::kDataType, "expected a number, got nan");
-      request.deadline = std::min(request.deadline, std::max<Nanoseconds>(0, from_milliseconds(seconds * 1e3)));
-    }
-    return true;
-  } catch (const Error& error) {
-    request.fail(Error(ErrorCode::kDataType, "timeout or deadline of the request: " + error.message()));
-    return false;
-  }
-}
 
 std::shared_ptr<PipeState> PipeState::build(const PipeConfig& config, const std::map<std::string, Ref<Queue>>& queues) {
   Explanation explanation;

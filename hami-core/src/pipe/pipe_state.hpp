@@ -21,13 +21,6 @@ struct PlanProblems {
 // Registers the core's own classes. Call it before the first pipe; further calls have no effect.
 void register_core();
 
-// The queue under the key `parts` of a request becomes Request::parts. Fails the request and returns false if it is closed.
-bool take_parts(Request& request) noexcept;
-
-// Reads the priority of a request, and its deadline: the earliest of `limit`, of its own keys, and of the deadline of the request
-// for which a backend makes this one. Fails the request and returns false if a value is invalid.
-bool read_urgency(Request& request, Nanoseconds limit, Nanoseconds moment);
-
 // The error with a note for each abandoned backend.
 Error with_abandoned(Error error, const std::vector<std::string>& names);
 

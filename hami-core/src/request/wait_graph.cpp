@@ -23,7 +23,7 @@ PerProcess<WaitRegistry> registry_of_waits;
 
 WaitRegistry& waits() { return registry_of_waits.get(); }
 
-// The waits that have not been refused: the thread of such a wait goes on.
+// The waits that have not been refused: the thread of such a wait continues.
 std::vector<const BlockedScope*> pending_waits() HAMI_REQUIRES(waits().mutex) {
   std::vector<const BlockedScope*> pending;
   for (const BlockedScope* wait : waits().blocked_scopes)
