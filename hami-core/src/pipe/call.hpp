@@ -86,7 +86,7 @@ class Call final : public NestedCall {
 // Timer: expires requests for which no thread waits.
 class Timer {
  public:
-  // `owner`: for whom the thread works (WorkScope).
+  // `owner`: the pipe that the thread works for (WorkScope).
   explicit Timer(const void* owner) noexcept : owner_(owner) {}
   ~Timer();
   void add(Nanoseconds moment, Call& call);  // starts the thread on first use

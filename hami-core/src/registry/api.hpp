@@ -71,7 +71,7 @@ struct GeneratedBody {
 ClassPtr generated_class(GeneratedBody body, std::string owner = "");
 
 // The choice between a backend and those of its name for devices, by where the `data` of a request lies.
-// A backend that hands requests whose data is in device memory to the implementation of its name for that device, and all
+// A backend that passes requests whose data is in device memory to the implementation of its name for that device, and all
 // others to `host`. An implementation is found and built when the first data on its device arrives: most pipes never see any.
 // It gets the parameters of `host`, and `device`, such as "cuda:0". For kNone, the result is `host` itself.
 BackendPtr choose_by_device(DeviceChoice choice, BackendPtr host);

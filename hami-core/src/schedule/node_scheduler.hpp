@@ -71,8 +71,7 @@ struct NodeConfig {
   Nanoseconds max_wait = 0;             // while high requests come, batches with normal ones end within it; 0: any
   bool by_deadline = false;             // requests that cannot end in time are not admitted
   bool shared_device = false;           // the instances share a device, so their batches start evenly spaced
-  bool auto_instances =
-      false;  // as many instances run at a time as are measured to pay, at first one for normal requests
+  bool auto_instances = false;          // adds instances while throughput improves, from one for normal requests on
 };
 
 // A batch that waits.
@@ -125,7 +124,7 @@ class NodeScheduler {
   void push(Ref<Request> request, Nanoseconds moment, std::uint64_t call) noexcept;
   // Fails a request that cannot end before its deadline by the learned times; true if it did.
   bool fail_if_late(Request& request, Nanoseconds moment) const noexcept;
-  // Removes requests that expired, were abandoned, or cannot end before their deadline: all, or as many as are in front of the
+  // Removes requests that expired, were abandoned, or cannot end before their deadline: all, or only those in front of the
   // first `items` others.
   void remove_late(Nanoseconds moment, RequestChain& removed, std::size_t items = SIZE_MAX,
                    RequestQueue::Takes which = RequestQueue::Takes::kAll) noexcept;

@@ -153,7 +153,7 @@ class RequestQueue {
   RequestChain take_all() noexcept;
   // The request of a lane that has waited longest; the lane is not empty.
   Ref<Request> remove_oldest(LaneName lane) noexcept;
-  // Removes requests for which `fails` returns true: all, or as many as are in front of the first `items` others.
+  // Removes requests for which `fails` returns true: all, or only those in front of the first `items` others.
   template <class Fails>
   void remove_if(RequestChain& removed, std::size_t items, Takes which, const Fails& fails, Start start = {}) noexcept {
     std::size_t live = 0;

@@ -147,7 +147,7 @@ class Parker {
     return false;
   }
 
-  // True: the thread is parked and goes on at once when it is woken, so it may be an entry of `wake_all`.
+  // True: the thread is parked and continues at once when it is woken, so it may be an entry of `wake_all`.
   bool parked() const noexcept HAMI_REQUIRES(mutex) { return parked_; }
 
   void wake() noexcept { changed_.notify_all(); }
