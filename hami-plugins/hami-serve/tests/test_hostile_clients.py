@@ -96,9 +96,12 @@ def test_a_head_without_end_is_answered_with_431(start):
         (b"GET /v2 HTTP/2.0\r\nHost: x\r\n\r\n", 505, "the request is in HTTP/2.0, and this server speaks HTTP/1.1"),
     ],
 )
-def test_a_head_of_another_version_or_without_one_host_is_rejected(start, head, status, error):
+def test_a_head_of_another_version_or_without_one_host_is_rejected(start, head, status, error, caplog):
     """RFC 9112, 3.2: a proxy could understand such a request as one for another host."""
-    assert answer_of(start({"any": "Identity"}).port, head) == (status, error)
+    server = start({"any": "Identity"})
+    assert answer_of(server.port, head) == (status, error)
+    assert server.post("/v2/models/any/infer", REQUEST)[0] == 200
+    assert not [record for record in caplog.records if record.exc_info]  # once, and without a traceback
 
 
 def test_space_after_the_value_of_a_header_does_not_belong_to_it(start):

@@ -240,6 +240,7 @@ BAD: list[tuple[object, str]] = [
     ({"inputs": [tensor(parameters={"shared_memory_region": "r"})]}, "this server has no shared memory"),
     ({"inputs": [tensor(parameters=[])], "parameters": 3}, "the parameters of the request are an object, got 3"),
     ({"inputs": [tensor()], "id": 5}, "the id of a request is a string, got 5"),
+    ({"inputs": [tensor()], "id": "\ud800"}, "the id of a request is Unicode text, got '\\ud800'"),
     ({"inputs": [tensor()], "parameters": {"timeout": -1}}, "the parameter timeout is an int from 0"),
     (
         {"inputs": [tensor()], "parameters": {"priority": 256}},

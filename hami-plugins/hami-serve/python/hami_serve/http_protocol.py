@@ -481,7 +481,7 @@ class Protocol(asyncio.BufferedProtocol):
         self._full = self._exchange.add(body)
 
     def on_message_complete(self) -> None:
-        if self._upgrade:
+        if self._upgrade or self._stage is Stage.CLOSING:  # its head was rejected
             return
         assert self._exchange is not None
         body, self._body = self._body, None

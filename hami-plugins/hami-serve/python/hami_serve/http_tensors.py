@@ -186,6 +186,10 @@ def id_of(head: Mapping[str, Any]) -> str:
         return ""
     if not isinstance(value, str):
         raise BadRequest(f"the id of a request is a string, got {short(value)}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise BadRequest(f"the id of a request is Unicode text, got {short(ascii(value))}") from None
     return value
 
 
