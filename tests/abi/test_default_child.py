@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -48,6 +51,44 @@ def test_without_a_backend_of_that_name_there_is_no_child(outer: str) -> None:
     assert ask(outer.replace("Outer", "Alone")) == "no child"
 
 
+BROKEN = """
+import sys
+import hami
+library, prefix = sys.argv[1:]
+hami.native.register_plugin(library)
+with hami.pipe(prefix + "Outer") as pipe:
+    print(pipe({"data": 0})["result"])
+try:
+    hami.pipe(prefix + "Needs")
+except Exception as error:
+    print(str(error).replace("\\n", " "), *getattr(error, "__notes__", []))
+"""
+
+
+def test_an_error_says_why_the_plugin_of_the_child_could_not_be_loaded(
+    toolchain: Toolchain, build: Build, tmp_path: Path
+) -> None:
+    name = f"{toolchain.prefix}Inner"
+    info = tmp_path / "acme_inner-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-inner\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[hami]\ninner = acme_inner\n[hami.backends]\n{name} = acme_inner\n")
+    (tmp_path / "acme_inner.py").write_text("raise ImportError('libinner.so.1 is missing')\n")
+    done = subprocess.run(
+        [sys.executable, "-c", BROKEN, str(build(toolchain, SOURCE)), toolchain.prefix],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "no child" in done.stdout
+    assert (
+        f'in init of {toolchain.prefix}Needs without its default child (backend "{name}" '
+        "is provided by acme-inner 1.0, which failed to load: libinner.so.1 is missing)"
+    ) in done.stdout
+
+
 def test_the_child_has_the_parameters_of_the_class(outer: str, inner: str) -> None:
     assert ask(outer) == (7, "its own", 2, 0.005)
     assert ask(f"{outer}(limit=3,title=given)") == (3, "given", 2, 0.005)
@@ -62,12 +103,6 @@ def test_brackets_replace_the_default(outer: str, inner: str) -> None:
 
 def test_a_name_that_an_ioc_binds_is_not_the_default_child(outer: str, inner: str) -> None:
     assert ask(f"IoC[{inner}:=Identity;{outer}]") == (7, "its own", 2, 0.005)
-
-
-def test_a_problem_of_a_parameter_of_both_is_reported_once(outer: str, inner: str) -> None:
-    with pytest.raises(hami.ConfigError) as error:
-        hami.pipe({"backend": outer, "limit": "many"})
-    assert str(error.value).splitlines()[0] == f'parameter "limit" of {outer} takes int, got "many"'
 
 
 def test_the_description_shows_the_child(outer: str, inner: str) -> None:

@@ -56,7 +56,11 @@ BackendPtr Init::make(const Plan& plan) {
     // The event will hold this error, whose traceback may hold the options, which hold the event: a reference cycle that
     // Python's garbage collector cannot see.
     if (on_own_thread_ || !context_->shutdown.has_detached_init()) options_->erase(kInitEvent);
-    if (error.notes().empty()) error = error.with_note("init of " + plan.label);
+    if (error.notes().empty()) {
+      const bool whole = plan.absent_child.empty();
+      error = error.with_note("init of " + plan.label +
+                              (whole ? "" : " without its default child (" + plan.absent_child + ")"));
+    }
     throw error;
   }
   return needs_lock ? std::make_shared<SerializedBackend>(std::move(backend)) : backend;

@@ -124,6 +124,7 @@ struct Plan {
   std::string instance;        // the name of a registered instance
   Traits traits;               // its own combined with those of its children
   std::string label;           // the name as written, for messages; with the names of those that it absorbed
+  std::string absent_child;  // why the plugin of its default child could not be loaded; empty: it was, or there is none
 };
 
 struct PlanItem {

@@ -302,7 +302,8 @@ void ExprPlanner::plan_default_child(const Expr& use, const BackendClass& cls, P
   child.name_span = child.span = use.name_span;
   try {
     Registry::instance().find(child.name, "", node_.config().providers);
-  } catch (const MissingBackend&) {
+  } catch (const MissingBackend& missing) {
+    if (missing.code != ErrorCode::kBackendNotFound) plan.absent_child = missing.headline;
     return;
   }
   std::vector<Bound> scope = std::exchange(scope_, {});

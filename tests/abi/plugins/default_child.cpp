@@ -22,6 +22,17 @@ class Outer final : public WithChild {
 };
 HAMI_REGISTER(Outer, TEXT(PREFIX) "Outer", "limit: int = 7; wait: duration = 5ms; title: str?", "Runs its child.");
 
+class Needs final : public WithChild {
+ public:
+  static constexpr const char* kDefaultChild = TEXT(PREFIX) "Inner";
+
+ private:
+  void init_(const hami::Params&) override {
+    if (children().empty()) throw hami::Error(HAMI_FAILED_PRECONDITION, "it has no child");
+  }
+};
+HAMI_REGISTER(Needs, TEXT(PREFIX) "Needs", "", "Runs its child.");
+
 class Alone final : public WithChild {
  public:
   static constexpr const char* kDefaultChild = TEXT(PREFIX) "Absent";
