@@ -219,6 +219,21 @@ def test_downloaded_plugins_are_installed_without_an_index(
     assert "is not a folder; give the folder that hami download wrote" in empty.stderr
 
 
+@pytest.mark.parametrize("source", ["--from", "--index"])
+def test_a_wheel_that_was_built_again_with_the_same_version_is_installed(
+    either: HamiEnvironment, index: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    wheels = tmp_path / "wheels"
+    where = str(wheels) if source == "--from" else index
+    assert either.hami("install", source, where, "acme-one==1.0.0").returncode == 0
+    assert either.hami("uninstall", "acme-one").returncode == 0
+    tiny_wheels.plugin(wheels, "acme-one", "1.0.0", package="acme_again")
+    write_index(tmp_path, sorted(wheels.iterdir()))
+    assert either.hami("install", source, where, "acme-one==1.0.0").returncode == 0
+    assert (either.site / "acme_again").is_dir()
+
+
 @needs_pip
 def test_only_plugins_that_nothing_requires_are_removed(with_pip: HamiEnvironment, index: str) -> None:
     with_pip.hami("install", "acme-two", "--index", index)

@@ -217,7 +217,7 @@ class Uv:
     def plan(
         self, requirements: Sequence[str], sources: Sources, environment: Environment, *, upgrade: bool
     ) -> list[Change]:
-        options = ["--dry-run", *self._torch(sources)]
+        options = ["--dry-run", *self._torch(sources), *self._fresh(sources)]
         for requirement in requirements if upgrade else ():
             options += ["--upgrade-package", re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]]
         done = _run([*self._install(environment), *options, *sources.options(), *requirements])
@@ -232,7 +232,7 @@ class Uv:
         return changes
 
     def install(self, changes: Sequence[Change], sources: Sources, environment: Environment) -> None:
-        options = ["--quiet", "--no-deps", *self._torch(sources), *sources.options()]
+        options = ["--quiet", "--no-deps", *self._torch(sources), *self._fresh(sources), *sources.options()]
         if environment.target:
             options += ["--target", environment.folder]
         pinned = [f"{change.name}=={change.new}" for change in changes]
@@ -253,6 +253,11 @@ class Uv:
 
     def _torch(self, sources: Sources) -> list[str]:
         return [f"--torch-backend={sources.torch_backend}"] if sources.torch_backend else []
+
+    def _fresh(self, sources: Sources) -> list[str]:
+        """Return the option without which uv installs, from a folder, the first build that it saw of a version."""
+        local = sources.folder or any(_address(index).startswith("file:") for index in sources.indexes)
+        return ["--refresh"] if local else []
 
     def _install(self, environment: Environment) -> list[str]:
         if environment.user:
