@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import warnings
 from collections import Counter
@@ -20,6 +21,7 @@ onnxruntime.set_default_logger_severity(4)
 PACKED = ("int4)", "int2)", "float4e2m1)")  # several elements share a byte; NumPy has no such arrays
 RANDOM = "dropout"  # its results differ each time
 PARTS = 8  # the cases are spread over tests, which may run at the same time
+CHOSEN = 1 if "asan" in os.environ.get("LD_PRELOAD", "") else PARTS  # all would take minutes under AddressSanitizer
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +130,7 @@ def outcome(case: Any, path: Path, instances: int) -> str:
     return "equal"
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", range(CHOSEN))
 def test_every_case_is_equal_alone_and_beside_other_requests(cases, tmp_path, part):
     outcomes = {
         case.name: outcome(case, tmp_path / f"{number}.onnx", 1 if number % 2 else 3)
