@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,10 @@ def test_what_is_mapped_and_what_is_not_is_in_the_file(repository, tmp_path, cap
     ):
         assert note in text
     assert 'join: "response_cache" is not mapped' in capsys.readouterr().err
+    assert import_triton_command(str(folder), None, as_json=True) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert set(printed["models"]) == {"both", "double", "join"}
+    assert 'join: "response_cache" is not mapped' in printed["not_mapped"]
 
 
 @pytest.mark.parametrize(

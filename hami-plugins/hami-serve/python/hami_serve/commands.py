@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 from pathlib import Path
@@ -119,22 +120,24 @@ def add_import_triton(subparsers: Any) -> None:
     )
     command.add_argument("folder", metavar="FOLDER", help="the repository: folders with config.pbtxt")
     command.add_argument("--output", metavar="FILE", help="the file to write; default: print it")
+    command.add_argument("--json", action="store_true", help="print the models and what is not mapped as JSON")
     command.add_argument("--traceback", action="store_true", help="print the traceback of an error")
-    command.set_defaults(run=lambda arguments: import_triton_command(arguments.folder, arguments.output))
+    command.set_defaults(run=lambda given: import_triton_command(given.folder, given.output, as_json=given.json))
 
 
-def import_triton_command(folder: str, output: str | None) -> int:
+def import_triton_command(folder: str, output: str | None, *, as_json: bool = False) -> int:
     """Write the description of a repository, and what is not mapped to stderr; return the exit status."""
     from hami_serve.triton_import import import_triton
 
     found = import_triton(Path(folder))
-    for note in found.notes:
-        print(note, file=sys.stderr)
-    if output is None:
-        print(found.toml(), end="")
-    else:
+    if output is not None:
         Path(output).parent.mkdir(parents=True, exist_ok=True)
         Path(output).write_text(found.toml(), "utf-8")
+    if as_json:
+        print(json.dumps({"models": found.components, "not_mapped": found.notes}))
+    else:
+        print("\n".join(found.notes), end="\n" if found.notes else "", file=sys.stderr)
+        print("" if output else found.toml(), end="")
     return 0 if found.components else 1
 
 
