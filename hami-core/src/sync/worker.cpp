@@ -166,7 +166,7 @@ void Worker::post(std::function<void()> job) {
 
 void Worker::run(const std::function<void()>& job) {
   if (is_current()) return job();
-  struct Outcome {
+  struct Ended {
     Mutex mutex;
     CondVar changed;
     bool done HAMI_GUARDED_BY(mutex) = false;
