@@ -29,7 +29,7 @@ def shouting(monkeypatch, start):
     [
         ({"text": "a"}, 200, {"answer": "a"}),
         ({"text": "a", "model": "raises"}, 500, {"message": RAISED}),
-        ({"text": "a", "model": "other"}, 404, {"error": "there is no model other; this server has shout, raises"}),
+        ({"text": "a", "model": "other"}, 404, {"error": "this server has no model other; it has shout, raises"}),
         ({"text": "a", "model": []}, 400, {"error": "model must be a string, got []"}),
         (b"[]", 400, {"error": "the request is a JSON object, got []"}),
         ({"text": "a" * 1000}, 413, {"error": "the body has 1012 bytes; this server accepts 1000"}),

@@ -148,7 +148,7 @@ LONG = "cat " * 20
         ("openai", {"input": ["a", "b"], "dimensions": 0}, 400, 'input[0]: Pool: "dimensions" must be from 1 to 4'),
         ("openai", {"input": "a", "dimensions": SIZE + 1}, 400, '"dimensions" must be from 1 to 4, got 5'),
         ("openai", {"input": "a", "encoding_format": "hex"}, 400, "`encoding_format` must be float or base64"),
-        ("openai", {"input": "a", "model": "gpt"}, 404, "there is no model gpt; this server has"),
+        ("openai", {"input": "a", "model": "gpt"}, 404, "this server has no model gpt; it has"),
         ("openai", {"input": "a", "model": 5}, 400, "model must be a string"),
         ("openai", {"input": "a", "model": "broken"}, 500, "in the model"),
         ("openai", {"input": "a", "temperature": 1}, 400, "unknown key `temperature`"),

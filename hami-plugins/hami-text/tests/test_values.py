@@ -45,7 +45,7 @@ def test_ids_become_a_text_again(write):
 @pytest.mark.parametrize(
     ("source", "data", "message"),
     [
-        ("Pick(key='b')", {"a": 1}, "there is no key 'b' in the dict; it has ['a']"),
+        ("Pick(key='b')", {"a": 1}, "the dict has no key 'b'; it has ['a']"),
         ("Pick(key='b')", [1], "Pick takes a dict, got list"),
         ("L2Normalize", "text", "L2Normalize takes an array, got str"),
         ("L2Normalize", np.array([1, 2]), "got int64 [2]"),

@@ -90,7 +90,7 @@ class Exchange:
         if not isinstance(name, str):
             raise BadRequest(f"model must be a string, got {short(name)}")
         if name not in self._rounder:
-            raise UnknownModel(f"there is no model {short(name)}; this server has {_listed(known)}")
+            raise UnknownModel(f"this server has no model {short(name)}; it has {_listed(known)}")
         return name
 
     async def call(self, component: str, requests: Sequence[dict[str, Any]]) -> list[hami.Error | None]:

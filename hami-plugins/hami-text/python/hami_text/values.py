@@ -30,7 +30,7 @@ class Pick(hami.Backend):
             if not isinstance(data, Mapping):
                 item.fail(hami.DataTypeError(f"Pick takes a dict, got {type(data).__name__}"))
             elif self.key not in data:
-                item.fail(hami.RequestError(f"Pick: there is no key {self.key!r} in the dict; it has {list(data)}"))
+                item.fail(hami.RequestError(f"Pick: the dict has no key {self.key!r}; it has {list(data)}"))
             else:
                 item["result"] = data[self.key]
 
