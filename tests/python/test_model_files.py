@@ -78,6 +78,23 @@ def test_two_plugins_for_one_extension_are_an_error_that_names_both_and_the_key(
     assert (done.returncode, done.stdout) == (0, "a\n")
 
 
+def test_a_plugin_that_knows_a_layout_of_folders_finds_the_model_in_them(site: Site, model: str) -> None:
+    write_engine(site, "folder-engine", "FolderNet", "model-folder")
+    plugin = site.folder / "folder_engine_plugin.py"
+    found = 'path.endswith("known") and {"model": path + "/net.acme"} or None'
+    plugin.write_text(plugin.read_text().replace('{"backend": "FolderNet", "model": path}', found))
+    folder = Path(model).parent / "known"
+    folder.mkdir()
+    Path(model).rename(folder / "net.acme")
+    nodes = {"a": {"backend": "FolderNet", "model": str(folder)}, "b": {"backend": "FolderNet"}}
+    config, problems = hami.config.read_source("FolderNet", [f"model={folder}"])
+    assert (config.nodes["default"]["model"], problems) == (str(folder / "net.acme"), [])
+    with hami.pipe({**nodes, "global": {"model": str(folder)}}) as pipe:
+        assert pipe({"data": 3, "node_name": "b"})["result"] == 3
+    with pytest.raises(hami.ConfigError, match=r'"model" of FolderNet: file ".*" is a folder'):
+        hami.pipe({"backend": "FolderNet", "model": str(folder.parent)})
+
+
 def test_a_disabled_plugin_opens_no_file(site: Site, model: str, hami_command: Run) -> None:
     write_engine(site, "acme-engine", "AcmeNet")
     done = hami_command("run", model, "--text", "a", site=site.folder, HAMI_PLUGINS="no:engine")

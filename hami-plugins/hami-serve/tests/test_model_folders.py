@@ -7,7 +7,7 @@ from pathlib import Path
 import hami
 import pytest
 
-from hami_serve.serving import components_of
+from hami_serve.serving import components_of, with_settings
 from hami_serve.source import read_components
 
 onnx = pytest.importorskip("onnx", reason="writes ONNX models")
@@ -52,6 +52,18 @@ def test_a_model_file_is_a_component_with_its_name_and_changes_with_the_file(tmp
     assert before.source == str(path)
     write_model(path)
     assert components_of(path)["net"].versions["1"].stamp != before.stamp
+
+
+def test_settings_of_the_command_are_those_of_the_pipeline(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "net.onnx")
+    (found,) = components_of(with_settings(str(path), ["max=3"]))["net"].versions.values()
+    with hami.pipe(found.source) as pipe:
+        assert pipe.describe()["nodes"]["default"]["batching"]["max"] == 3
+    (found,) = components_of(with_settings("OnnxTensor", ["model=none.onnx"]))["OnnxTensor"].versions.values()
+    with pytest.raises(hami.ConfigError, match=r'file "none\.onnx" does not exist'):
+        hami.pipe(found.source)
+    with pytest.raises(hami.ConfigError, match="--set takes KEY=VALUE"):
+        with_settings(str(path), ["max"])
 
 
 def test_an_index_names_model_files_relative_to_its_folder(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 import hami
+import hami.config
 import numpy as np
 import pytest
 from small_models import MODULES, SIZE, VECTORS, ids_of, module, vectors_of
@@ -35,6 +36,33 @@ def test_embeddings_of_a_folder(write, file):
     for text, vector in zip(TEXTS, embed(model), strict=True):
         assert (vector.dtype, vector.shape) == (np.float32, (SIZE,))
         np.testing.assert_allclose(vector, unit(vectors_of(text).mean(0)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("file", ["model.onnx", "onnx/model.onnx", "onnx/model_quantized.onnx"])
+def test_a_folder_is_a_model(write, file):
+    model = write(file=file, modules=MODULES, pooling=MEAN)
+    folder = model.parent.parent if file.startswith("onnx") else model.parent
+    config, problems = hami.config.read_source("embed", [f"model={folder}"])
+    assert (config.nodes["embed"]["model"], problems) == (str(model), [])
+    others = [model.with_name(name) for name in ("model_O1.onnx", "model_O2.onnx")]
+    for other in others:
+        other.write_bytes(b"")
+    config, problems = hami.config.read_source("embed", [f"model={folder}"])
+    if model.name == "model.onnx":
+        assert config.nodes["embed"]["model"] == str(model)
+    else:
+        assert "has no model.onnx, but onnx/model_O1.onnx, onnx/model_O2.onnx, onnx/model_q" in str(problems[0])
+
+
+def test_a_folder_without_an_onnx_file_says_where_it_is_expected(write):
+    model = write()
+    model.unlink()
+    with pytest.raises(hami.ConfigError, match=r"has no ONNX file; expected model.onnx or onnx/model.onnx") as raised:
+        packaged("embed", model.parent)
+    assert "is a folder" not in str(raised.value)
+    (model.parent / "tokenizer.json").unlink()
+    with pytest.raises(hami.ConfigError, match=r'parameter "model" of Tokenize: file ".*" is a folder'):
+        packaged("embed", model.parent)
 
 
 POOLED = {
@@ -208,7 +236,8 @@ def test_the_activation_of_a_folder(write):
 
 def test_the_command(write):
     model = write(modules=MODULES, pooling=MEAN)
-    command = [sys.executable, "-m", "hami", "run", "embed", "--set", f"model={model}", "--text", "the cat", "--json"]
+    setting = f"model={model.parent}"
+    command = [sys.executable, "-m", "hami", "run", "embed", "--set", setting, "--text", "the cat", "--json"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "result" in json.loads(done.stdout.splitlines()[0])

@@ -17,7 +17,7 @@ def test_the_program_runs(write):
     (code,) = re.findall(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
     model = write(modules=MODULES, pooling={"pooling_mode_mean_tokens": True})
     names: dict[str, Any] = {}
-    exec(code.replace("all-MiniLM-L6-v2/onnx/model.onnx", str(model)), names)
+    exec(code.replace("all-MiniLM-L6-v2", str(model.parent)), names)
     assert names["vector"].shape == names["many"][1]["result"].shape
 
 
@@ -29,7 +29,7 @@ def test_the_first_program_of_the_page(write, capsys):
     code = re.findall(r"^```python\n(.*?)^```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)[0]
     assert len([line for line in code.splitlines() if line]) <= 10
     model = write(modules=MODULES, pooling={"pooling_mode_mean_tokens": True})
-    exec(code.replace("all-MiniLM-L6-v2/onnx/model.onnx", str(model)), {})
+    exec(code.replace("all-MiniLM-L6-v2", str(model.parent)), {})
     assert re.fullmatch(r"-?\d\.\d\d Paris is.*\n-?\d\.\d\d The cat.*\n", capsys.readouterr().out)
 
 

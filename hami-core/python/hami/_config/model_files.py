@@ -10,6 +10,7 @@ from hami._config.document import Document, Entry
 from hami._errors import ConfigError
 from hami._text import printable
 
+FOLDER = "model-folder"  # what a plugin declares instead of an extension, if it knows a layout of folders
 _EXTENSION = re.compile(r"\.([A-Za-z0-9]+)$")  # no expression ends like this
 
 
@@ -52,6 +53,21 @@ def model_keys(path: str) -> dict[str, Any]:
             f'--set backend={chosen}, in Python {{"backend": "{chosen}", "model": "{printable(path)}"}}'
         )
     return next(iter(choices.values()))
+
+
+def model_in(folder: str) -> str | None:
+    """Return the model file of a folder, or None if no installed plugin knows the layout of the folder.
+
+    Raises:
+        ConfigError: A plugin knows the layout, and finds no model file or several.
+    """
+    from hami._plugins.manager import installed
+
+    names = {plugin.distribution for plugin in installed.opening(FOLDER) if plugin.state != "disabled"}
+    for _, hook in installed.hook("hami_open_model", names):
+        if keys := hook(path=folder):
+            return str(keys["model"])
+    return None
 
 
 def _choices(extension: str, path: str) -> dict[str, dict[str, Any]]:

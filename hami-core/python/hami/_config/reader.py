@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from hami._config.document import RESERVED, Document, Entry
 from hami._config.problems import Problems, got, quoted, show
 from hami._config.values import Values
+from hami._errors import ConfigError
 from hami._suggestions import did_you_mean
 
 MAX_LISTED = 20  # wrong keys; the others are counted
@@ -128,9 +129,26 @@ class _Reader:
         values = {}
         for key, entry in self.entries[section].items():
             value = self.value(section, key, entry)
+            if key == "model":
+                value = self.model_file(key, value, section, entry)
             if (section, key) not in self.values.unknown:
                 values[key] = value
         return values
+
+    def model_file(self, key: str, value: Any, section: str, entry: Entry) -> Any:
+        """Return the model file of a folder whose layout a plugin knows; any other value as it is."""
+        if not isinstance(value, (str, os.PathLike)) or not os.path.isdir(
+            path := os.path.join(entry.folder, os.fsdecode(value))
+        ):
+            return value
+        from hami._config.model_files import model_in
+
+        try:
+            return model_in(path) or value
+        except ConfigError as error:
+            self.problems.add(str(error), key, value, section=section, place=entry.place)
+            self.values.unknown.add((section, key))
+            return None
 
     def value(self, section: str, key: str, entry: Entry) -> Any:
         """Return the resolved value of a key, and record its place."""

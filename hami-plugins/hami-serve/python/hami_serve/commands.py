@@ -25,6 +25,13 @@ def add_serve(subparsers: Any) -> None:
         metavar="SOURCE",
         help="a model file, a folder of TOML or model files, models.toml, a packaged pipeline, or an expression",
     )
+    serve.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="[NODE.]KEY=VALUE",
+        help="set a key of a single pipeline, as in hami run; repeatable",
+    )
     serve.add_argument("--host", default="127.0.0.1", help="address to listen on; default: 127.0.0.1, for this machine")
     serve.add_argument("--http", type=_port, default=8000, metavar="PORT", help="port; default: 8000; 0: a free one")
     serve.add_argument("--grpc", type=_port, metavar="PORT", help="also serve gRPC on this port; 0: a free one")

@@ -29,7 +29,7 @@ from hami_serve.http_protocol import Protocol
 from hami_serve.listener import Listener
 from hami_serve.log_lines import logging_to
 from hami_serve.peers import Peers
-from hami_serve.serving import Serving
+from hami_serve.serving import Serving, with_settings
 from hami_serve.watching import Watcher
 
 if TYPE_CHECKING:
@@ -146,6 +146,8 @@ def serve(arguments: argparse.Namespace) -> int:
             f"--max-open-mib is {arguments.max_open_mib}, and one request may have {arguments.max_request_mib} MiB; "
             "raise it, or lower --max-request-mib"
         )
+    if arguments.set and (arguments.watch or Path(arguments.source).is_dir()):
+        raise hami.ConfigError("--set sets keys of a single pipeline; write those of a folder into its files")
     read_token(arguments.token_file)
     if bool(arguments.tls_cert) != bool(arguments.tls_key):
         raise hami.ConfigError("--tls-cert and --tls-key belong together; give both or none")
@@ -195,7 +197,7 @@ def _run_logging(
     max_body = arguments.max_request_mib << 20
     max_open = arguments.max_open_mib << 20 if arguments.max_open_mib else max(default_limit(), max_body)
     serving = Serving(
-        arguments.source,
+        with_settings(arguments.source, arguments.set) if arguments.set else arguments.source,
         allow_control=arguments.allow_control,
         max_loaded=arguments.max_loaded,
         drain_timeout=arguments.drain,

@@ -8,7 +8,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -255,11 +255,23 @@ def components_of(source: Any) -> dict[str, ComponentSpec]:
         path = Path(source)
         if path.is_dir() or path.name == INDEX:
             return read_components(path)
-        if path.suffix == ".toml" or hami.config.model_file(path):
-            return read_components({path.stem: {"source": str(path)}})
-        text = str(source)
-        return read_components({text if NAME.fullmatch(text) else "default": {"source": text}})
+        return read_components({_name_of(path): {"source": str(source)}})
     raise hami.ConfigError(
         "a server takes a folder, a file, an expression, a mapping of components or an AllRounder, "
         f"got {type(source).__name__}"
     )
+
+
+def with_settings(source: str, settings: Sequence[str]) -> Mapping[str, Any]:
+    """Return one component: a pipeline with KEY=VALUE settings, as those of `hami run`."""
+    config, problems = hami.config.read_source(source, settings)
+    if problems:
+        raise hami.ConfigError("\n\n".join(map(str, problems)))
+    return {_name_of(Path(source)): {"source": config}}
+
+
+def _name_of(source: Path) -> str:
+    """Return the name of the component for a file, a packaged pipeline or an expression."""
+    if source.suffix == ".toml" or hami.config.model_file(source):
+        return source.stem
+    return str(source) if NAME.fullmatch(str(source)) else "default"

@@ -53,6 +53,31 @@ class ModelFolder:
         folder = Path(os.path.abspath(model)).parent
         return cls(folder.parent if folder.name == "onnx" and not (folder / "config.json").exists() else folder)
 
+    @staticmethod
+    def in_layout_of_hubs(folder: str) -> str | None:
+        """Return the path of the ONNX file of a folder; None if it has no tokenizer.json, as other models.
+
+        Raises:
+            hami.ConfigError: The folder has no ONNX file, or several and none is called model.onnx.
+        """
+        if not os.path.isfile(os.path.join(folder, "tokenizer.json")):
+            return None
+        places = [Path(folder), Path(folder, "onnx")]
+        if default := next((place / "model.onnx" for place in places if (place / "model.onnx").is_file()), None):
+            return str(default)
+        found = sorted(str(file.relative_to(folder)) for place in places for file in place.glob("*.onnx"))
+        if len(found) == 1:
+            return os.path.join(folder, found[0])
+        if found:
+            raise hami.ConfigError(
+                f'the folder "{folder}" has no model.onnx, but {", ".join(found[:8])}; name one: '
+                f'model = "{os.path.join(folder, found[0])}"'
+            )
+        raise hami.ConfigError(
+            f'the folder "{folder}" has no ONNX file; expected model.onnx or onnx/model.onnx: download the folder '
+            f"onnx of the model, or export it with optimum-cli export onnx --model {folder} {folder}"
+        )
+
     def read(self, name: str) -> Any:
         """Return the content of a JSON file; None if the folder does not have it."""
         file = self.path / name

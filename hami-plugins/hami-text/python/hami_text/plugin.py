@@ -22,6 +22,14 @@ def hami_register(registry: Any) -> None:
 
 
 @hookimpl
+def hami_open_model(path: str) -> dict[str, Any] | None:
+    from hami_text.model_folder import ModelFolder
+
+    file = ModelFolder.in_layout_of_hubs(path)
+    return None if file is None else {"model": file}
+
+
+@hookimpl
 def hami_report() -> dict[str, str]:
     from importlib.metadata import version
 
