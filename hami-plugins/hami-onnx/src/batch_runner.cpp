@@ -55,6 +55,7 @@ class BatchRunner {
 
   // Completes each member. The members run together; if that fails, each runs by itself.
   void run_group(const Group& group) {
+    if (!is_awaited(&group)) return give_up(group);
     std::int64_t rows = 0;
     for (const RequestInputs* member : group) rows += member->rows;
     try {
@@ -69,6 +70,19 @@ class BatchRunner {
   }
 
  private:
+  // Whether a caller of the group waits for its result.
+  static bool is_awaited(const void* group) {
+    const Group& members = *static_cast<const Group*>(group);
+    return std::any_of(members.begin(), members.end(),
+                       [](const RequestInputs* member) { return !member->item.is_cancelled(); });
+  }
+
+  // Its callers have left; the core knows whether by a timeout.
+  static void give_up(const Group& group) {
+    for (const RequestInputs* member : group)
+      member->item.fail(hami::Error(HAMI_CANCELLED, "OnnxTensor: no caller waits for the result"));
+  }
+
   // Runs rows of a group; a model with a fixed number of rows in blocks, the last one filled with copies of its last row.
   std::vector<Output> run_rows(const Group& group, std::int64_t first, std::int64_t rows) {
     if (plan_.fixed == 0 || rows == plan_.fixed) return run_once(group, first, rows, rows);
@@ -114,7 +128,7 @@ class BatchRunner {
     }
     std::vector<Output> outputs;
     try {
-      for (Owned<OrtValue>& value : session_.run(inputs))
+      for (Owned<OrtValue>& value : session_.run(inputs, {is_awaited, &group}))
         outputs.push_back(Output::of(session_.library(), std::move(value)));
     } catch (const hami::Error& error) {
       fail(HAMI_REQUEST, "the model failed on " + show(inputs) + ": " + error.what());

@@ -55,8 +55,6 @@ Library::Library(const std::string& path) {
   check(api_.DisableTelemetryEvents(env_));
   check(api_.GetAllocatorWithDefaultOptions(&allocator_));
   check(api_.CreateCpuMemoryInfo(kDeviceAllocator, kDefaultMemory, &cpu_));
-  check(api_.CreateRunOptions(&quiet_));
-  check(api_.RunOptionsSetRunLogSeverityLevel(quiet_, kOnlyFatal));
 }
 
 std::string Library::take_message(OrtStatus* status) const {

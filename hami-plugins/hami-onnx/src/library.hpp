@@ -19,7 +19,6 @@ class Library {
   const OrtEnv* env() const noexcept { return env_; }
   OrtAllocator* allocator() const noexcept { return allocator_; }
   const OrtMemoryInfo* cpu() const noexcept { return cpu_; }
-  const OrtRunOptions* quiet() const noexcept { return quiet_; }  // shared by all runs
 
   // Returns the message of a failed call, and frees its status; empty for success.
   std::string take_message(OrtStatus* status) const;
@@ -37,7 +36,6 @@ class Library {
   OrtEnv* env_ = nullptr;
   OrtAllocator* allocator_ = nullptr;
   OrtMemoryInfo* cpu_ = nullptr;
-  OrtRunOptions* quiet_ = nullptr;
 };
 
 // Owns an object of the library and frees it with the function for its type.

@@ -94,8 +94,8 @@ class OnnxSession final : public hami::Backend {
  private:
   void init_(const hami::Params& params) override {
     plan_.settings = {params.get<std::string>("onnxruntime"), params.get<std::string>("model"),
-                      params.get<std::int64_t>("threads"), params.get<std::vector<std::string>>("custom_operators"),
-                      params.get<std::string>("version")};
+                      params.get<std::int64_t>("threads"),    params.get<std::vector<std::string>>("custom_operators"),
+                      params.get<std::string>("memory"),      params.get<std::string>("version")};
     session_ = Session::open(plan_.settings);
     plan_.input_axes.assign(session_->inputs().size(), kShared);
     plan_.lone_axes = plan_.input_axes;
@@ -133,6 +133,8 @@ HAMI_REGISTER(
     "provider_options: list = '' 'options of the provider, each written as key=value';"
     "threads: int = 0 'threads of the session; 0: all cores that this process may use';"
     "custom_operators: list = '' 'libraries with operators of your own; they must be allowed files';"
+    "memory: str = 'arena' {arena,shrink,none} 'memory that a run has used: keep it, give it back after the run, or use no "
+    "arena';"
     "onnxruntime: library? 'path of libonnxruntime.so; default: that of the installed onnxruntime package';"
     "batched: bool? 'whether requests are joined; default: if the graph proves, or a test shows, that rows are "
     "independent';"
@@ -154,11 +156,13 @@ HAMI_REGISTER(
     "independent; every other model runs request by request. `batched` and `batch_axes` say otherwise. Data without the\n"
     "batch axis is one row, and its result has no batch axis. A model with a fixed batch size N runs in blocks of N rows,\n"
     "and a short block is padded with copies of a row; with a dynamic one, the node learns the batch size.");
-HAMI_REGISTER(hami_onnx::OnnxSession, "OnnxSession",
-              "model: file 'path of the ONNX file';"
-              "threads: int = 1 {1..} 'threads of the session';"
-              "custom_operators: list = '' 'libraries with operators of your own';"
-              "onnxruntime: library? 'path of libonnxruntime.so; default: that of the installed onnxruntime package';"
-              "version: str = '' 'differs after a file of the model was replaced'",
-              "Run a model on each request as it is, on the CPU; the other backends open models with it.");
+HAMI_REGISTER(
+    hami_onnx::OnnxSession, "OnnxSession",
+    "model: file 'path of the ONNX file';"
+    "threads: int = 1 {1..} 'threads of the session';"
+    "custom_operators: list = '' 'libraries with operators of your own';"
+    "memory: str = 'arena' {arena,shrink,none} 'memory that a run has used: keep it, give it back, or no arena';"
+    "onnxruntime: library? 'path of libonnxruntime.so; default: that of the installed onnxruntime package';"
+    "version: str = '' 'differs after a file of the model was replaced'",
+    "Run a model on each request as it is, on the CPU; the other backends open models with it.");
 HAMI_PLUGIN("hami-onnx", HAMI_ONNX_VERSION)

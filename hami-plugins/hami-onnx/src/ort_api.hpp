@@ -31,6 +31,8 @@ struct OrtValue;
     (OrtSession*, const OrtRunOptions*, const char* const* input_names, const OrtValue* const* inputs, size_t n_in, \
      const char* const* output_names, size_t n_out, OrtValue** outputs))                                            \
   F(10, OrtStatus*, CreateSessionOptions, (OrtSessionOptions**))                                                    \
+  F(17, OrtStatus*, DisableMemPattern, (OrtSessionOptions*))                                                        \
+  F(19, OrtStatus*, DisableCpuMemArena, (OrtSessionOptions*))                                                       \
   F(22, OrtStatus*, SetSessionLogSeverityLevel, (OrtSessionOptions*, int))                                          \
   F(24, OrtStatus*, SetIntraOpNumThreads, (OrtSessionOptions*, int))                                                \
   F(30, OrtStatus*, SessionGetInputCount, (const OrtSession*, size_t*))                                             \
@@ -44,6 +46,8 @@ struct OrtValue;
   F(38, OrtStatus*, SessionGetOverridableInitializerName, (const OrtSession*, size_t, OrtAllocator*, char**))       \
   F(39, OrtStatus*, CreateRunOptions, (OrtRunOptions**))                                                            \
   F(41, OrtStatus*, RunOptionsSetRunLogSeverityLevel, (OrtRunOptions*, int))                                        \
+  F(46, OrtStatus*, RunOptionsSetTerminate, (OrtRunOptions*))                                                       \
+  F(47, OrtStatus*, RunOptionsUnsetTerminate, (OrtRunOptions*))                                                     \
   F(49, OrtStatus*, CreateTensorWithDataAsOrtValue,                                                                 \
     (const OrtMemoryInfo*, void* data, size_t bytes, const int64_t* shape, size_t axes, int type, OrtValue**))      \
   F(51, OrtStatus*, GetTensorMutableData, (OrtValue*, void**))                                                      \
@@ -60,10 +64,12 @@ struct OrtValue;
   F(93, void, ReleaseStatus, (OrtStatus*))                                                                          \
   F(95, void, ReleaseSession, (OrtSession*))                                                                        \
   F(96, void, ReleaseValue, (OrtValue*))                                                                            \
+  F(97, void, ReleaseRunOptions, (OrtRunOptions*))                                                                  \
   F(98, void, ReleaseTypeInfo, (OrtTypeInfo*))                                                                      \
   F(99, void, ReleaseTensorTypeAndShapeInfo, (OrtTensorTypeAndShapeInfo*))                                          \
   F(100, void, ReleaseSessionOptions, (OrtSessionOptions*))                                                         \
   F(130, OrtStatus*, AddSessionConfigEntry, (OrtSessionOptions*, const char*, const char*))                         \
+  F(165, OrtStatus*, AddRunConfigEntry, (OrtRunOptions*, const char*, const char*))                                 \
   F(228, OrtStatus*, RegisterCustomOpsLibrary_V2, (OrtSessionOptions*, const char* path))
 
 namespace hami_onnx {

@@ -25,6 +25,7 @@ Settings settings_of(const hami::Value& dict) {
     if (key == "model") settings.model = value.as_text();
     if (key == "threads") settings.threads = value.as_int();
     if (key == "version") settings.version = value.as_text();
+    if (key == "memory") settings.memory = value.as_text();
     if (key == "custom_operators") settings.custom_operators = texts_of(value);
   }
   return settings;

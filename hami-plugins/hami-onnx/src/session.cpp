@@ -35,8 +35,8 @@ Opened*& opened() {
 }
 
 std::string key_of(const Settings& settings) {
-  std::string key =
-      settings.library + '\n' + settings.model + '\n' + std::to_string(settings.threads) + '\n' + settings.version;
+  std::string key = settings.library + '\n' + settings.model + '\n' + std::to_string(settings.threads) + '\n' +
+                    settings.version + '\n' + settings.memory;
   for (const std::string& library : settings.custom_operators) key += '\n' + library;
   return key;
 }
@@ -123,12 +123,18 @@ std::shared_ptr<const Session> Session::open(const Settings& settings) {
 }
 
 Session::Session(const Settings& settings)
-    : library_(Library::load(settings.library)), handle_(library_.api().ReleaseSession) {
+    : library_(Library::load(settings.library)),
+      runs_(library_, settings.memory == "shrink"),
+      handle_(library_.api().ReleaseSession) {
   const Api& api = library_.api();
   Owned<OrtSessionOptions> options(api.ReleaseSessionOptions);
   library_.check(api.CreateSessionOptions(options.out()));
   library_.check(api.SetIntraOpNumThreads(options.get(), static_cast<int>(settings.threads)));
   library_.check(api.SetSessionLogSeverityLevel(options.get(), kErrors));
+  if (settings.memory == "none") {
+    library_.check(api.DisableCpuMemArena(options.get()));
+    library_.check(api.DisableMemPattern(options.get()));
+  }
   // Idle threads sleep, so that the pools of several models do not take time from each other. Small blocks of work: a run
   // does not wait for a thread of the pool that is busy with another run.
   library_.check(api.AddSessionConfigEntry(options.get(), "session.intra_op.allow_spinning", "0"));
@@ -150,7 +156,7 @@ Session::Session(const Settings& settings)
   for (const Port& port : outputs_) output_names_.push_back(port.name.c_str());
 }
 
-std::vector<Owned<OrtValue>> Session::run(const std::vector<Input>& inputs) const {
+std::vector<Owned<OrtValue>> Session::run(const std::vector<Input>& inputs, const Callers& callers) const {
   const Api& api = library_.api();
   std::vector<Owned<OrtValue>> held;
   std::vector<const char*> names;
@@ -168,7 +174,8 @@ std::vector<Owned<OrtValue>> Session::run(const std::vector<Input>& inputs) cons
     held.push_back(std::move(value));
   }
   std::vector<OrtValue*> results(outputs_.size(), nullptr);
-  OrtStatus* const status = api.Run(handle_.get(), library_.quiet(), names.data(), values.data(), values.size(),
+  const Run run(runs_, callers);
+  OrtStatus* const status = api.Run(handle_.get(), run.options(), names.data(), values.data(), values.size(),
                                     output_names_.data(), output_names_.size(), results.data());
   std::vector<Owned<OrtValue>> outputs;
   for (OrtValue* result : results) outputs.emplace_back(api.ReleaseValue, result);

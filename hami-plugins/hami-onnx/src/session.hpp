@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "library.hpp"
+#include "runs.hpp"
 
 namespace hami_onnx {
 
@@ -31,7 +31,8 @@ struct Settings {
   std::string model;
   std::int64_t threads = 0;
   std::vector<std::string> custom_operators;
-  std::string version;  // differs after a file of the model was replaced
+  std::string memory = "arena";  // what runs do with memory that they have used: arena, shrink or none
+  std::string version;           // differs after a file of the model was replaced
 };
 
 class Session {
@@ -52,8 +53,9 @@ class Session {
     const std::int64_t* shape;
     std::size_t axes;
   };
-  // Runs the model once; returns a value for each output. hami::Error(HAMI_REQUEST) has ONNX Runtime's reason.
-  std::vector<Owned<OrtValue>> run(const std::vector<Input>& inputs) const;
+  // Runs the model once; returns a value for each output. hami::Error(HAMI_REQUEST) has ONNX Runtime's reason; the run also
+  // fails, soon, when no caller waits any more.
+  std::vector<Owned<OrtValue>> run(const std::vector<Input>& inputs, const Callers& callers) const;
 
   // Whether a watch has found that rows depend on their neighbours, in any pipe that uses this session.
   bool is_joining_stopped() const noexcept { return stopped_.load(std::memory_order_relaxed); }
@@ -63,6 +65,7 @@ class Session {
   explicit Session(const Settings& settings);
 
   const Library& library_;
+  mutable RunPool runs_;
   Owned<OrtSession> handle_;
   std::vector<Port> inputs_;
   std::vector<Port> optional_;

@@ -153,6 +153,7 @@ def test_a_model_is_loaded_in_a_child_process_first(pipe, models, loads, backend
                 "provider": "CPUExecutionProvider",
                 "provider_options": [],
                 "threads": 2,
+                "memory": "arena",
                 "max_nodes": 5,
                 "max_graph_depth": 10,
                 "max_call_depth": 64,

@@ -84,10 +84,13 @@ def test_every_function_of_the_list_is_at_its_index(model):
     options = api.get("CreateSessionOptions")
     api.do("SetIntraOpNumThreads", options, ctypes.c_int(1))
     api.do("SetSessionLogSeverityLevel", options, ctypes.c_int(4))
+    api.do("DisableCpuMemArena", options)
+    api.do("DisableMemPattern", options)
     api.do("AddSessionConfigEntry", options, ctypes.c_char_p(b"session.dynamic_block_base"), ctypes.c_char_p(b"4"))
     missing = api.message("RegisterCustomOpsLibrary_V2", options, ctypes.c_char_p(b"/none/operators.so"))
     assert "operators.so" in missing
-    nowhere = ctypes.cast(ctypes.byref(ctypes.c_void_p()), ctypes.c_void_p)
+    none = (ctypes.c_void_p * 1)()
+    nowhere = ctypes.cast(none, ctypes.c_void_p)
     assert "none.onnx" in api.message("CreateSession", env, ctypes.c_char_p(b"/none.onnx"), options, nowhere)
     session = api.get("CreateSession", env, ctypes.c_char_p(str(model).encode()), options)
     api.free("ReleaseSessionOptions", options)
@@ -107,6 +110,8 @@ def test_every_function_of_the_list_is_at_its_index(model):
 
     run_options = api.get("CreateRunOptions")
     api.do("RunOptionsSetRunLogSeverityLevel", run_options, ctypes.c_int(4))
+    shrinks = ctypes.c_char_p(b"memory.enable_memory_arena_shrinkage")
+    api.do("AddRunConfigEntry", run_options, shrinks, ctypes.c_char_p(b""))
     given = np.float32([[1, 2], [3, 4], [5, 6]])
     shape = (ctypes.c_int64 * 2)(*given.shape)
     x = api.get(
@@ -119,16 +124,13 @@ def test_every_function_of_the_list_is_at_its_index(model):
         ctypes.c_int(1),
     )
     inputs = (ctypes.c_void_p * 1)(x.value)
-    y = api.get(
-        "Run",
-        session,
-        run_options,
-        texts(b"x"),
-        ctypes.cast(inputs, ctypes.c_void_p),
-        size(1),
-        texts(b"y"),
-        size(1),
-    )
+    inputs = ctypes.cast(inputs, ctypes.c_void_p)
+    run = (session, run_options, texts(b"x"), inputs, size(1), texts(b"y"), size(1))
+    api.do("RunOptionsSetTerminate", run_options)
+    assert "terminate flag" in api.message("Run", *run, nowhere)
+    api.do("RunOptionsUnsetTerminate", run_options)
+    y = api.get("Run", *run)
+    api.free("ReleaseRunOptions", run_options)
     shown = api.get("GetTensorTypeAndShape", y)
     assert described(api, shown)[:2] == (1, [3, 2])
     api.free("ReleaseTensorTypeAndShapeInfo", shown)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from hami.types import FilePath
 from hami_model_check.onnx import OnnxLimits
@@ -30,7 +30,10 @@ class OnnxModelBackend(OnnxLimits):
     provider_options: Annotated[list[str], "options of the provider, each written as key=value"] = []  # noqa: RUF012
     threads: Annotated[int, "threads of the session; 0: all cores that this process may use"] = 0
     custom_operators: Annotated[list[str], "libraries with operators of your own; they must be allowed files"] = []  # noqa: RUF012
-
+    memory: Annotated[
+        Literal["arena", "shrink", "none"],
+        "memory that a run has used: keep it, give it back after the run, or use no arena",
+    ] = "arena"
     onnxruntime: Annotated[
         Path | None, "path of libonnxruntime.so; default: that of the installed onnxruntime package"
     ] = None
@@ -62,6 +65,7 @@ class OnnxModelBackend(OnnxLimits):
             "provider_options": self.provider_options,
             "threads": self.threads,
             "custom_operators": self.custom_operators,
+            "memory": self.memory,
             "limits": self.onnx_limits(),
             "isolate_load": self.isolate_load,
             "init_event": options.get("init_event"),
@@ -108,4 +112,4 @@ def model_of(
         return Model(native, native.specs, native.run)
     from hami_onnx._python_session import python_model
 
-    return python_model(open_session(path, **arguments), arguments["backend"])
+    return python_model(open_session(path, **arguments), arguments["backend"], arguments.get("memory", "arena"))

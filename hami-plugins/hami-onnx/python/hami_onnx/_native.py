@@ -19,6 +19,7 @@ class NativeSettings(NamedTuple):
     model: str
     threads: int
     custom_operators: list[str]
+    memory: str  # arena, shrink or none
     version: str  # of the files of the model
 
     def plan(self) -> dict[str, Any]:
@@ -41,6 +42,7 @@ class NativeSession:
             "model": settings.model,
             "threads": settings.threads,
             "custom_operators": settings.custom_operators,
+            "memory": settings.memory,
             "version": settings.version,
         }
         if settings.library != str(find_library()):

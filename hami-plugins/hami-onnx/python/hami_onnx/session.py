@@ -62,6 +62,7 @@ def open_session(
     provider_options: Sequence[str] = (),
     threads: int = 0,
     custom_operators: Sequence[str | os.PathLike[str]] = (),
+    memory: str = "arena",
     limits: Mapping[str, int] | None = None,
     isolate_load: bool = False,
     init_event: hami.Event | None = None,
@@ -80,6 +81,7 @@ def open_session(
         provider_options: options of the provider, each written as key=value.
         threads: size of the session's thread pool; 0 means the number of cores that this process may use.
         custom_operators: libraries with operators of the user, which must be allowed files.
+        memory: what the session does with memory that its runs have used: arena, shrink or none.
         limits: arguments of hami_model_check.onnx.read_onnx, such as {"max_nodes": 1000}; None: its defaults.
         isolate_load: load the model in a child process first; for the backends OnnxTensor and LoadOnnx.
         init_event: `options["init_event"]` of the backend; if it completes, the child process is killed.
@@ -90,7 +92,7 @@ def open_session(
         hami.ConfigError: the model cannot be read or loaded, exceeds a limit, or ended the child process; or the
             provider cannot be used, or one of its options names a library that is not allowed.
     """
-    opening = _prepare(model, provider, provider_options, threads, custom_operators, limits or {}, backend)
+    opening = _prepare(model, provider, provider_options, threads, custom_operators, memory, limits or {}, backend)
     return _open(
         ("python",), opening, lambda: _create_session(opening, backend), isolate_load, init_event, backend, meanwhile
     )
@@ -104,6 +106,7 @@ def open_native(
     provider_options: Sequence[str] = (),
     threads: int = 0,
     custom_operators: Sequence[str | os.PathLike[str]] = (),
+    memory: str = "arena",
     limits: Mapping[str, int] | None = None,
     isolate_load: bool = False,
     init_event: hami.Event | None = None,
@@ -120,11 +123,13 @@ def open_native(
         hami.ConfigError: as for `open_session`.
         hami.PluginError: ONNX Runtime's library is missing or too old.
     """
-    opening = _prepare(model, provider, provider_options, threads, custom_operators, limits or {}, backend)
+    opening = _prepare(model, provider, provider_options, threads, custom_operators, memory, limits or {}, backend)
     if opening.provider != CPU:
         return None
     path = os.fspath(library) if library else str(find_library())
-    settings = NativeSettings(path, opening.path, opening.threads, opening.libraries, repr(opening.stamps))
+    settings = NativeSettings(
+        path, opening.path, opening.threads, opening.libraries, opening.memory, repr(opening.stamps)
+    )
 
     def create() -> NativeSession:
         try:
@@ -147,6 +152,7 @@ class _Opening(NamedTuple):
     options: dict[str, str]
     threads: int
     libraries: list[str]  # of operators
+    memory: str
     parameters: dict[str, object]  # of a backend that opens the model in a child process
 
 
@@ -156,6 +162,7 @@ def _prepare(
     provider_options: Sequence[str],
     threads: int,
     custom_operators: Sequence[str | os.PathLike[str]],
+    memory: str,
     limits: Mapping[str, int],
     backend: str,
 ) -> _Opening:
@@ -171,10 +178,10 @@ def _prepare(
     path, stamps = find_files(path, limits, backend)
     threads = threads or usable_cores()
     parameters: dict[str, object] = {"model": path, "provider": name, "provider_options": list(provider_options)}
-    parameters |= {"threads": threads, **limits}
+    parameters |= {"threads": threads, "memory": memory, **limits}
     if libraries:
         parameters["custom_operators"] = libraries
-    return _Opening(path, stamps, name, options, threads, libraries, parameters)
+    return _Opening(path, stamps, name, options, threads, libraries, memory, parameters)
 
 
 def _open(
@@ -188,7 +195,7 @@ def _open(
 ) -> Session:
     """Return the open session of this kind, or create it."""
     options = tuple(sorted(opening.options.items()))
-    key = (*kind, opening.stamps, opening.provider, options, opening.threads, tuple(opening.libraries))
+    key = (*kind, opening.stamps, opening.provider, options, opening.threads, tuple(opening.libraries), opening.memory)
     with _lock:
         session: Session | None = _sessions.get(key)
         if session is None:
@@ -269,6 +276,8 @@ def _create_session(opening: _Opening, backend: str) -> onnxruntime.InferenceSes
     # Small blocks of work: a run does not wait for a thread of the pool that is busy with another run.
     settings.add_session_config_entry("session.dynamic_block_base", "4")
     settings.log_severity_level = 3  # errors only; users of a model cannot act on warnings about its graph
+    if opening.memory == "none":
+        settings.enable_cpu_mem_arena = settings.enable_mem_pattern = False
     for library in opening.libraries:
         try:
             settings.register_custom_ops_library(library)
