@@ -190,7 +190,7 @@ def test_a_message_that_is_cut_is_rejected(server, size, cut):
         (infer_request(), "the request has no inputs"),
         (infer_request({**X, "contents": {"int_contents": [1]}}), "has 1 elements; its shape"),
         (infer_request({**X, "datatype": "FP8"}), "has the datatype FP8"),
-        (infer_request({**X, "datatype": "FP16"}), "is sent in raw_input_contents"),
+        (infer_request({**X, "datatype": "FP16"}), "is sent as raw contents"),
         (infer_request({**X, "shape": [-1]}), "has the size -1"),
         (infer_request({**X, "shape": [2**30]}, raw_input_contents=[b"\0" * 8]), "has 8 bytes; INT32 of shape"),
         (infer_request(X, raw_input_contents=[b"\0" * 7]), "has 7 bytes; INT32"),

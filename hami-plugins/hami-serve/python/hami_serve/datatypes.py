@@ -54,37 +54,38 @@ def datatype_of(array: Array) -> str | None:
     return _NAMES.get(array.dtype.newbyteorder("<") if array.dtype.itemsize > 1 else array.dtype)
 
 
-def checked_datatype(name: str, datatype: object) -> str:
+# In the functions below, `what` is how messages name the tensor: 'input "x"'.
+
+
+def checked_datatype(what: str, datatype: object) -> str:
     if not isinstance(datatype, str) or datatype not in DATATYPES:
-        raise BadRequest(f'input "{name}" has the datatype {short(datatype)}; known: {", ".join(DATATYPES)}')
+        raise BadRequest(f"{what} has the datatype {short(datatype)}; known: {', '.join(DATATYPES)}")
     return datatype
 
 
-def checked_shape(name: str, shape: Any) -> tuple[int, ...]:
+def checked_shape(what: str, shape: Any) -> tuple[int, ...]:
     """Return a shape as a tuple; every size is from 0 on, and a tensor of the shape has at most `MAX_ELEMENTS`."""
     if isinstance(shape, (str, bytes)) or not isinstance(shape, Sequence) or len(shape) > MAX_RANK:
-        raise BadRequest(f'input "{name}" needs a shape of at most {MAX_RANK} sizes, got {short(shape)}')
+        raise BadRequest(f"{what} needs a shape of at most {MAX_RANK} sizes, got {short(shape)}")
     elements = 1  # of the shape without its zeros, which numpy limits too
     for size in shape:
         if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= MAX_ELEMENTS:
-            raise BadRequest(
-                f'input "{name}" has the size {short(size)} in its shape; sizes are ints from 0 to {MAX_ELEMENTS}'
-            )
+            raise BadRequest(f"{what} has the size {short(size)} in its shape; sizes are ints from 0 to {MAX_ELEMENTS}")
         elements *= size or 1
         if elements > MAX_ELEMENTS:
-            raise BadRequest(f'input "{name}" has a shape of more than {MAX_ELEMENTS} elements: {_shown(tuple(shape))}')
+            raise BadRequest(f"{what} has a shape of more than {MAX_ELEMENTS} elements: {_shown(tuple(shape))}")
     return tuple(shape)
 
 
-def array_of_bytes(name: str, datatype: str, shape: tuple[int, ...], data: memoryview) -> Array:
+def array_of_bytes(what: str, datatype: str, shape: tuple[int, ...], data: memoryview) -> Array:
     """Return a tensor from the bytes that it has on the wire; without a copy if they are aligned."""
     dtype, size = DATATYPES[datatype]
     count = math.prod(shape)
     if datatype == "BYTES":
-        return _texts(name, count, data).reshape(shape)
+        return _texts(what, count, data).reshape(shape)
     if len(data) != count * size:
         raise BadRequest(
-            f'input "{name}" has {len(data)} bytes; {datatype} of shape {_shown(shape)} has {short(str(count * size))}'
+            f"{what} has {len(data)} bytes; {datatype} of shape {_shown(shape)} has {short(str(count * size))}"
         )
     if datatype == "BF16":
         wide = np.frombuffer(data, "<u2").astype("<u4") << 16
@@ -97,43 +98,41 @@ def array_of_bytes(name: str, datatype: str, shape: tuple[int, ...], data: memor
     return (array if array.flags.aligned and array.flags.writeable else array.copy()).reshape(shape)
 
 
-def _texts(name: str, count: int, data: memoryview) -> Array:
+def _texts(what: str, count: int, data: memoryview) -> Array:
     if 4 * count > len(data):
-        raise BadRequest(f'input "{name}" has {len(data)} bytes, too few for {short(str(count))} elements of BYTES')
+        raise BadRequest(f"{what} has {len(data)} bytes, too few for {short(str(count))} elements of BYTES")
     texts = np.empty(count, object)
     position = 0
     for index in range(count):
         start = position + 4
         if start > len(data):
-            raise BadRequest(f'input "{name}" ends before element {index} of BYTES')
+            raise BadRequest(f"{what} ends before element {index} of BYTES")
         (length,) = struct.unpack_from("<I", data, position)
         position = start + length
         if position > len(data):
-            raise BadRequest(
-                f'input "{name}": element {index} of BYTES has {length} bytes, and {len(data) - start} are left'
-            )
+            raise BadRequest(f"{what}: element {index} of BYTES has {length} bytes, and {len(data) - start} are left")
         texts[index] = bytes(data[start:position])
     if position != len(data):
-        raise BadRequest(f'input "{name}" has {len(data) - position} bytes after its last element')
+        raise BadRequest(f"{what} has {len(data) - position} bytes after its last element")
     return texts
 
 
-def array_of_json(name: str, datatype: str, shape: tuple[int, ...], data: Any) -> Array:
+def array_of_json(what: str, datatype: str, shape: tuple[int, ...], data: Any) -> Array:
     """Return a tensor from JSON: a flat list, or a nested one in row-major order; a tensor without axes is a value."""
     if not isinstance(data, list):
         if shape:
-            raise BadRequest(f'the data of input "{name}" is a list, got {short(data)}')
+            raise BadRequest(f"the data of {what} is a list, got {short(data)}")
         data = [data]
-    flat = _flat(name, data)
+    flat = _flat(what, data)
     try:
         count = math.prod(shape)
         if len(flat) != count:
-            raise BadRequest(f'input "{name}" has {len(flat)} elements; its shape {_shown(shape)} has {count}')
+            raise BadRequest(f"{what} has {len(flat)} elements; its shape {_shown(shape)} has {count}")
         if count <= STEP:
-            return _elements(name, datatype, flat).reshape(shape)
+            return _elements(what, datatype, flat).reshape(shape)
         array = np.empty(count, DATATYPES[datatype][0])
         for start in range(0, count, STEP):
-            array[start : start + STEP] = _elements(name, datatype, flat[start : start + STEP])
+            array[start : start + STEP] = _elements(what, datatype, flat[start : start + STEP])
             pause()
         return array.reshape(shape)
     finally:
@@ -141,85 +140,83 @@ def array_of_json(name: str, datatype: str, shape: tuple[int, ...], data: Any) -
             release(flat)
 
 
-def _elements(name: str, datatype: str, flat: list[Any]) -> Array:
-    return _strings(name, flat) if datatype == "BYTES" else _numbers(name, datatype, flat)
+def _elements(what: str, datatype: str, flat: list[Any]) -> Array:
+    return _strings(what, flat) if datatype == "BYTES" else _numbers(what, datatype, flat)
 
 
-def _flat(name: str, data: list[Any]) -> list[Any]:
+def _flat(what: str, data: list[Any]) -> list[Any]:
     """Return the elements of a list, which may be nested if all lists of a level have the same length."""
     for _ in range(MAX_RANK):
         if not any(list in set(map(type, data[start : start + STEP])) for start in range(0, len(data), STEP)):
             return data
         if any(type(each) is not list or len(each) != len(data[0]) for each in data):
-            raise BadRequest(f'the data of input "{name}" is not a regular list: its rows have different lengths')
+            raise BadRequest(f"the data of {what} is not a regular list: its rows have different lengths")
         rows, data = data, [each for row in data for each in row]
         if len(data) > STEP:
             release(rows, 1 + STEP * len(rows) // len(data))
-    raise BadRequest(f'the data of input "{name}" is nested more than {MAX_RANK} times')
+    raise BadRequest(f"the data of {what} is nested more than {MAX_RANK} times")
 
 
-def _strings(name: str, flat: list[Any]) -> Array:
+def _strings(what: str, flat: list[Any]) -> Array:
     wrong = next((each for each in flat if type(each) is not str), None) if {*map(type, flat)} - {str} else ""
     if not isinstance(wrong, str):
-        raise BadRequest(f'input "{name}" is BYTES; its elements are strings, got {short(wrong)}')
+        raise BadRequest(f"{what} is BYTES; its elements are strings, got {short(wrong)}")
     array = np.empty(len(flat), object)
     try:
         array[:] = [each.encode() for each in flat]
     except UnicodeEncodeError as error:
-        raise BadRequest(f'input "{name}" has a string that is not valid Unicode: {short(str(error))}') from None
+        raise BadRequest(f"{what} has a string that is not valid Unicode: {short(str(error))}") from None
     return array
 
 
-def _numbers(name: str, datatype: str, flat: list[Any]) -> Array:
+def _numbers(what: str, datatype: str, flat: list[Any]) -> Array:
     dtype = DATATYPES[datatype][0]
     kinds = set(map(type, flat))
     if wrong := kinds - ELEMENTS[dtype.kind]:
         value = next(each for each in flat if type(each) in wrong)
         why = "; JSON has no NaN for integers" if value is None and dtype.kind in "iu" else ""
-        raise BadRequest(f'input "{name}" is {datatype}, and has the element {_shown_value(value)}{why}')
+        raise BadRequest(f"{what} is {datatype}, and has the element {_shown_value(value)}{why}")
     if dtype.kind == "b":
         return np.array(flat, dtype)
     if dtype.kind in "iu":
-        return _integers(name, datatype, flat)
+        return _integers(what, datatype, flat)
     if type(None) in kinds:  # NaN, as this server and KServe write it
         flat = [CONSTANTS["NaN"] if each is None else each for each in flat]
     try:
         wide = np.array(flat, np.float64)
     except OverflowError:
-        raise _out_of_range(name, datatype, max(flat, key=abs)) from None
+        raise _out_of_range(what, datatype, max(flat, key=abs)) from None
     with np.errstate(over="ignore"):
         array: Array = wide.astype(dtype)
     for index in np.flatnonzero(np.isinf(array)):
         if not any(flat[index] is each for each in CONSTANTS.values()):
-            raise _out_of_range(name, datatype, flat[index])
+            raise _out_of_range(what, datatype, flat[index])
     return array
 
 
-def _integers(name: str, datatype: str, flat: list[Any]) -> Array:
+def _integers(what: str, datatype: str, flat: list[Any]) -> Array:
     try:
         array = np.array(flat, np.uint64 if datatype == "UINT64" else np.int64)
     except (OverflowError, ValueError):  # more than 64 bits, or negative as UINT64
         limits = np.iinfo(DATATYPES[datatype][0])
-        raise _out_of_range(name, datatype, min(flat) if min(flat) < limits.min else max(flat)) from None
-    return checked_integers(name, datatype, array)
+        raise _out_of_range(what, datatype, min(flat) if min(flat) < limits.min else max(flat)) from None
+    return checked_integers(what, datatype, array)
 
 
-def _out_of_range(name: str, datatype: str, value: Any) -> BadRequest:
+def _out_of_range(what: str, datatype: str, value: Any) -> BadRequest:
     dtype = DATATYPES[datatype][0]
     limits: Any = np.iinfo(dtype) if dtype.kind in "iu" else np.finfo(dtype)
-    return BadRequest(
-        f'input "{name}" has the element {_shown_value(value)}; {datatype} is {limits.min} to {limits.max}'
-    )
+    return BadRequest(f"{what} has the element {_shown_value(value)}; {datatype} is {limits.min} to {limits.max}")
 
 
-def checked_integers(name: str, datatype: str, array: Array) -> Array:
+def checked_integers(what: str, datatype: str, array: Array) -> Array:
     """Return integers as a datatype that has all of them."""
     dtype = DATATYPES[datatype][0]
     if array.size:
         limits = np.iinfo(dtype)
         low, high = int(array.min()), int(array.max())
         if low < limits.min or high > limits.max:
-            raise _out_of_range(name, datatype, low if low < limits.min else high)
+            raise _out_of_range(what, datatype, low if low < limits.min else high)
     return array.astype(dtype)
 
 

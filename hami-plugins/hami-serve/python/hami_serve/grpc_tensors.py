@@ -63,29 +63,10 @@ def call_of_message(request: Any, context: Any, raw: Sequence[bytes | memoryview
 
 def parse_request(request: Any, raw: Sequence[bytes | memoryview]) -> Inference:
     """Return the request of a message with these raw contents."""
-    if raw and len(raw) != len(request.inputs):
-        raise BadRequest(
-            f"raw_input_contents has {len(raw)} entries for {len(request.inputs)} inputs; give one for each"
-        )
     if len(request.inputs) > MAX_TENSORS:
         raise BadRequest(f"a request has at most {MAX_TENSORS} inputs, got {len(request.inputs)}")
-    inputs: dict[str, Array] = {}
-    for index, entry in enumerate(request.inputs):
-        if not entry.name or entry.name in inputs:
-            what = "every input has a name" if not entry.name else f'two inputs have the name "{short(entry.name)}"'
-            raise BadRequest(what)
-        name = short(entry.name)
-        datatype = checked_datatype(name, entry.datatype)
-        shape = checked_shape(name, list(entry.shape))
-        if "shared_memory_region" in entry.parameters:
-            raise BadRequest("this server has no shared memory; send the tensor in the request")
-        inputs[entry.name] = (
-            array_of_bytes(name, datatype, shape, memoryview(raw[index]))
-            if raw
-            else array_of_contents(name, datatype, shape, entry.contents)
-        )
     return Inference(
-        inputs=inputs,
+        inputs=tensors_of(request.inputs, raw, "input"),
         parameters={key: _value(parameter) for key, parameter in request.parameters.items()},
         outputs=tuple(dict.fromkeys(output.name for output in request.outputs)),
         id=request.id,
@@ -97,18 +78,40 @@ def parse_request(request: Any, raw: Sequence[bytes | memoryview]) -> Inference:
     )
 
 
-def array_of_contents(name: str, datatype: str, shape: tuple[int, ...], contents: Any) -> Array:
+def tensors_of(entries: Sequence[Any], raw: Sequence[bytes | memoryview], kind: str) -> dict[str, Array]:
+    """Return tensors by name, from their entries in a message and its raw contents. `kind` is "input" or "output"."""
+    if raw and len(raw) != len(entries):
+        raise BadRequest(f"raw_{kind}_contents has {len(raw)} entries for {len(entries)} {kind}s; give one for each")
+    found: dict[str, Array] = {}
+    for index, entry in enumerate(entries):
+        if not entry.name or entry.name in found:
+            named = f'two {kind}s have the name "{short(entry.name)}"' if entry.name else f"every {kind} has a name"
+            raise BadRequest(named)
+        what = f'{kind} "{short(entry.name)}"'
+        datatype = checked_datatype(what, entry.datatype)
+        shape = checked_shape(what, list(entry.shape))
+        if "shared_memory_region" in entry.parameters:
+            raise BadRequest("this server has no shared memory; send the tensor in the request")
+        found[entry.name] = (
+            array_of_bytes(what, datatype, shape, memoryview(raw[index]))
+            if raw
+            else _array_of_contents(what, datatype, shape, entry.contents)
+        )
+    return found
+
+
+def _array_of_contents(what: str, datatype: str, shape: tuple[int, ...], contents: Any) -> Array:
     if datatype not in CONTENTS:
-        raise BadRequest(f'input "{name}" is {datatype}, which is sent in raw_input_contents')
+        raise BadRequest(f"{what} is {datatype}, which is sent as raw contents")
     values = getattr(contents, CONTENTS[datatype])
     if len(values) != math.prod(shape):
         raise BadRequest(
-            f'input "{name}" has {len(values)} elements; its shape {short(str(list(shape)))} has {math.prod(shape)}'
+            f"{what} has {len(values)} elements; its shape {short(str(list(shape)))} has {math.prod(shape)}"
         )
     array = np.empty(len(values), object if datatype == "BYTES" else WIDEST.get(DATATYPES[datatype][0].kind, "f8"))
     array[:] = values
     if array.dtype.kind in "iu":
-        array = checked_integers(name, datatype, array)
+        array = checked_integers(what, datatype, array)
     return array.astype(DATATYPES[datatype][0], copy=False).reshape(shape)
 
 

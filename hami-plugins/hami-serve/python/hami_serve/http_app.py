@@ -257,7 +257,7 @@ class Handlers:
             keys[spec.name] = data
             if spec.datatype not in ("", "BYTES"):
                 shape = _fitting_shape(spec.name, spec.datatype, spec.shape, len(body))
-                keys[spec.name] = array_of_bytes(spec.name, spec.datatype, shape, memoryview(body))
+                keys[spec.name] = array_of_bytes(f'input "{spec.name}"', spec.datatype, shape, memoryview(body))
                 keys["data"] = keys[spec.name]
         timeout = apply_parameters(keys, inference.parameters)
         return Call(inference, component, version, keys, timeout, model.handle.version), inference

@@ -49,7 +49,7 @@ def _array(name: str, value: Any, spec: TensorSpec | None) -> Array:
         raise BadRequest(f'"{short(name)}" is a number, a text, true, false or a flat list of them, got {short(value)}')
     kind = float if kinds == {int, float} else next(iter(kinds)) if len(kinds) == 1 else str
     datatype = spec.datatype if spec and spec.datatype else DATATYPES_OF_JSON[kind]
-    array = array_of_json(short(name), datatype, (len(values),), values)
+    array = array_of_json(f'input "{short(name)}"', datatype, (len(values),), values)
     return array.reshape(_shape(spec.shape, len(values))) if spec else array
 
 

@@ -102,34 +102,7 @@ def header_length(given: bytes | None, size: int) -> int:
 def parse_request(body: bytes | bytearray | memoryview, length: int) -> HttpInference:
     """Return the request of a body whose first `length` bytes are JSON."""
     head = parse_json(memoryview(body)[:length], "the request")
-    tail = memoryview(body)[length:]
-    position = 0
-    inputs: dict[str, Array] = {}
-    for entry in _list(head, "inputs"):
-        name = _name(entry, "input")
-        shown = short(name)
-        if name in inputs:
-            raise BadRequest(f'two inputs have the name "{shown}"')
-        datatype = checked_datatype(shown, entry.get("datatype"))
-        shape = checked_shape(shown, entry.get("shape"))
-        parameters = parameters_of(entry, f'input "{shown}"')
-        if "shared_memory_region" in parameters:
-            raise BadRequest("this server has no shared memory; send the tensor in the request")
-        if "binary_data_size" not in parameters:
-            if "data" not in entry:
-                raise BadRequest(f'input "{shown}" has neither data nor the parameter binary_data_size')
-            inputs[name] = array_of_json(shown, datatype, shape, entry["data"])
-            continue
-        size = parameters["binary_data_size"]
-        if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= len(tail) - position:
-            raise BadRequest(
-                f'input "{shown}" has the binary_data_size {short(size)}; '
-                f"{len(tail) - position} bytes of the body are left for it"
-            )
-        inputs[name] = array_of_bytes(shown, datatype, shape, tail[position : position + size])
-        position += size
-    if position != len(tail):
-        raise BadRequest(f"the body has {len(tail) - position} bytes after its last tensor")
+    inputs = tensors_of(_list(head, "inputs"), memoryview(body)[length:], "input")
     parameters = parameters_of(head, "the request")
     outputs, binary, classes = _outputs(head)
     return HttpInference(
@@ -141,6 +114,38 @@ def parse_request(body: bytes | bytearray | memoryview, length: int) -> HttpInfe
         binary=binary,
         all_binary=parameters.get("binary_data_output") is True,
     )
+
+
+def tensors_of(entries: Sequence[Mapping[str, Any]], tail: memoryview, kind: str) -> dict[str, Array]:
+    """Return tensors by name, from their entries in JSON and the bytes after it. `kind` is "input" or "output"."""
+    position = 0
+    found: dict[str, Array] = {}
+    for entry in entries:
+        name = _name(entry, kind)
+        what = f'{kind} "{short(name)}"'
+        if name in found:
+            raise BadRequest(f'two {kind}s have the name "{short(name)}"')
+        datatype = checked_datatype(what, entry.get("datatype"))
+        shape = checked_shape(what, entry.get("shape"))
+        parameters = parameters_of(entry, what)
+        if "shared_memory_region" in parameters:
+            raise BadRequest("this server has no shared memory; send the tensor in the request")
+        if "binary_data_size" not in parameters:
+            if "data" not in entry:
+                raise BadRequest(f"{what} has neither data nor the parameter binary_data_size")
+            found[name] = array_of_json(what, datatype, shape, entry["data"])
+            continue
+        size = parameters["binary_data_size"]
+        if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= len(tail) - position:
+            raise BadRequest(
+                f"{what} has the binary_data_size {short(size)}; "
+                f"{len(tail) - position} bytes of the body are left for it"
+            )
+        found[name] = array_of_bytes(what, datatype, shape, tail[position : position + size])
+        position += size
+    if position != len(tail):
+        raise BadRequest(f"the body has {len(tail) - position} bytes after its last tensor")
+    return found
 
 
 def _outputs(head: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, bool], dict[str, int]]:
@@ -157,10 +162,16 @@ def _outputs(head: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, bool],
     return tuple(dict.fromkeys(names)), binary, classes
 
 
-def _list(head: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:
-    value = head.get(key) or []
+def list_of(head: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:
+    """Return a list of objects in JSON."""
+    value = head.get(key)
     if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
         raise BadRequest(f"{key} is a list of objects, got {short(value)}")
+    return value
+
+
+def _list(head: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:
+    value = list_of(head, key) if head.get(key) else []
     if len(value) > MAX_TENSORS:
         raise BadRequest(f"a request has at most {MAX_TENSORS} {key}, got {len(value)}")
     return value
@@ -170,6 +181,10 @@ def _name(entry: Mapping[str, Any], what: str) -> str:
     name = entry.get("name")
     if not isinstance(name, str) or not name:
         raise BadRequest(f"every {what} has a name, got {short(name)}")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise BadRequest(f"the name of an {what} is not valid Unicode: {short(name)}") from None
     return name
 
 

@@ -52,7 +52,7 @@ def _check_binary(datatype: str) -> None:
         context.needs("binary_tensor_data")
         values = VALUES.get(datatype, [0.5, -2.0])
         source = "FP32" if datatype in BINARY_ONLY else datatype
-        data = bytes(bytes_of_array(datatype, array_of_json("x", source, (len(values),), values)))
+        data = bytes(bytes_of_array(datatype, array_of_json('input "x"', source, (len(values),), values)))
         model, entry = _input(context, datatype, [len(values)])
         head = {
             "inputs": [{**entry, "parameters": {"binary_data_size": len(data)}}],
@@ -60,8 +60,8 @@ def _check_binary(datatype: str) -> None:
         }
         answer = context.client.infer_binary(model, head, data)
         (output,) = succeeded(answer)["outputs"]
-        found = array_of_bytes("x", output["datatype"], (len(values),), memoryview(answer.tail))
-        sent = array_of_bytes("x", datatype, (len(values),), memoryview(data))
+        found = array_of_bytes('output "x"', output["datatype"], (len(values),), memoryview(answer.tail))
+        sent = array_of_bytes('input "x"', datatype, (len(values),), memoryview(data))
         expect(np.array_equal(found, sent), f"sent {values}, got {found.tolist()}")
 
 

@@ -86,13 +86,12 @@ class Remote(hami.Backend):
                 call.parts.close()
             try:
                 outputs = future.result()
+                item.update(outputs)
+                item["result"] = _result(outputs)
             except CancelledError:  # the outcome of a cancelled request is fixed
                 pass
             except Exception as error:
                 item.fail(error)
-            else:
-                item.update(outputs)
-                item["result"] = _result(outputs)
 
     def close(self) -> None:
         close_client(self._client)
@@ -143,7 +142,7 @@ def _tensor(spec: TensorSpec, value: Any) -> Output:
         return tensor
     given, wanted = tensor.array.dtype.kind, DATATYPES[spec.datatype][0]
     if given in "iu" and wanted.kind in "iu":
-        return Output(spec.name, spec.datatype, checked_integers(spec.name, spec.datatype, tensor.array))
+        return Output(spec.name, spec.datatype, checked_integers(f'input "{spec.name}"', spec.datatype, tensor.array))
     if given in "iuf" and wanted.kind == "f":
         return Output(spec.name, spec.datatype, tensor.array.astype(wanted))
     raise hami.DataTypeError(f'the input "{spec.name}" of the remote model is {spec.datatype}, got {tensor.datatype}')

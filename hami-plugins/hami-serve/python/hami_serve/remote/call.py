@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import hami
 
-from hami_serve.datatypes import Array
-from hami_serve.errors import RemoteFailed, TooLarge, short
+from hami_serve.datatypes import DATATYPES, Array
+from hami_serve.errors import BadRequest, RemoteFailed, TooLarge, short
 from hami_serve.inference import Output
 from hami_serve.model import TensorSpec
 
@@ -100,8 +101,24 @@ def error_of(status: int, text: str) -> Exception:
 def specs_of(inputs: Sequence[Mapping[str, Any]]) -> tuple[TensorSpec, ...]:
     """Return the inputs of a model's metadata."""
     try:
-        return tuple(
+        found = tuple(
             TensorSpec(str(each["name"]), str(each["datatype"]), tuple(map(int, each["shape"]))) for each in inputs
         )
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise RemoteFailed(f"the metadata of the remote model have inputs of another form: {short(inputs)}") from None
+    for spec in found:
+        if spec.datatype and spec.datatype not in DATATYPES:
+            raise RemoteFailed(
+                f'the input "{short(spec.name)}" of the remote model has the datatype {short(spec.datatype)}; '
+                f"known: {', '.join(DATATYPES)}"
+            )
+    return found
+
+
+@contextlib.contextmanager
+def answer_checked() -> Iterator[None]:
+    """Turn what is wrong with the tensors of an answer into a failure of the remote server."""
+    try:
+        yield
+    except BadRequest as error:
+        raise RemoteFailed(f"the remote server sent a malformed answer: {error}") from error

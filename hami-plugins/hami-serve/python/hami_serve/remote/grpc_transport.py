@@ -14,12 +14,12 @@ from typing import Any
 
 import grpc
 
-from hami_serve.datatypes import Array, array_of_bytes, bytes_of_array, checked_datatype, checked_shape
+from hami_serve.datatypes import Array, bytes_of_array
 from hami_serve.errors import BadRequest, RemoteFailed, short
 from hami_serve.grpc_messages import SERVICE, message, methods
-from hami_serve.grpc_tensors import FINAL, WITH_EMPTY_FINAL, array_of_contents
+from hami_serve.grpc_tensors import FINAL, WITH_EMPTY_FINAL, tensors_of
 from hami_serve.model import TensorSpec
-from hami_serve.remote.call import MAX_ANSWER, Parts, RemoteCall, ReplicaFailed, error_of, specs_of
+from hami_serve.remote.call import MAX_ANSWER, Parts, RemoteCall, ReplicaFailed, answer_checked, error_of, specs_of
 
 STATUSES = {
     grpc.StatusCode.INVALID_ARGUMENT: 400,
@@ -148,16 +148,5 @@ def _set(parameter: Any, key: str, value: Any) -> None:
 
 
 def _outputs(answer: Any) -> dict[str, Array]:
-    raw = answer.raw_output_contents
-    found = {}
-    try:
-        for index, entry in enumerate(answer.outputs):
-            datatype, shape = checked_datatype(entry.name, entry.datatype), checked_shape(entry.name, list(entry.shape))
-            found[entry.name] = (
-                array_of_bytes(entry.name, datatype, shape, memoryview(raw[index]))
-                if index < len(raw)
-                else array_of_contents(entry.name, datatype, shape, entry.contents)
-            )
-    except BadRequest as error:
-        raise RemoteFailed(f"the remote server sent a malformed answer: {short(str(error))}") from error
-    return found
+    with answer_checked():
+        return tensors_of(answer.outputs, answer.raw_output_contents, "output")

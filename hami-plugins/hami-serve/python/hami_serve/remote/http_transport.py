@@ -10,11 +10,11 @@ from urllib.parse import quote
 
 import aiohttp
 
-from hami_serve.datatypes import Array, array_of_bytes, array_of_json, bytes_of_array, checked_datatype, checked_shape
+from hami_serve.datatypes import Array, bytes_of_array
 from hami_serve.errors import BadRequest, RemoteFailed, short
-from hami_serve.http_tensors import HEADER_LENGTH, header_length
+from hami_serve.http_tensors import HEADER_LENGTH, header_length, list_of, tensors_of
 from hami_serve.model import TensorSpec
-from hami_serve.remote.call import MAX_ANSWER, RemoteCall, ReplicaFailed, error_of, specs_of
+from hami_serve.remote.call import MAX_ANSWER, RemoteCall, ReplicaFailed, answer_checked, error_of, specs_of
 
 
 class HttpTransport:
@@ -59,10 +59,8 @@ class HttpTransport:
         head = json.dumps({"parameters": parameters, "inputs": entries}, separators=(",", ":")).encode()
         headers = {HEADER_LENGTH: str(len(head)), "Content-Type": "application/octet-stream"}
         answer, tail = await self._send("POST", f"{self._path}/infer", b"".join([head, *tails]), headers)
-        try:
-            return _outputs(answer, tail)
-        except (BadRequest, KeyError, TypeError) as error:
-            raise RemoteFailed(f"the remote server sent a malformed answer: {short(str(error))}") from error
+        with answer_checked():
+            return tensors_of(list_of(answer, "outputs"), tail, "output")
 
     async def _send(
         self, method: str, url: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
@@ -102,20 +100,6 @@ async def _content(got: aiohttp.ClientResponse) -> bytes:
         else:
             return bytes(found)
     raise RemoteFailed(f"the answer of the remote server has more than {MAX_ANSWER} bytes, which is the limit")
-
-
-def _outputs(answer: Mapping[str, Any], tail: memoryview) -> dict[str, Array]:
-    found, position = {}, 0
-    for entry in answer["outputs"]:
-        name = entry["name"]
-        datatype, shape = checked_datatype(name, entry["datatype"]), checked_shape(name, entry["shape"])
-        size = (entry.get("parameters") or {}).get("binary_data_size")
-        if size is None:
-            found[name] = array_of_json(name, datatype, shape, entry["data"])
-        else:
-            found[name] = array_of_bytes(name, datatype, shape, tail[position : position + size])
-            position += size
-    return found
 
 
 def _error_text(content: bytes) -> str:
