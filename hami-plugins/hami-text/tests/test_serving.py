@@ -170,7 +170,14 @@ LONG = "cat " * 20
         ("/rerank", {"texts": ["a"]}, 422, "`query` must be a text, got nothing"),
         ("/rerank", {"query": "a", "texts": ["b", 5]}, 422, "`texts` has token ids"),
         ("/rerank", {"query": "a", "texts": ["b", {}]}, 422, "texts[1] must be a text"),
-        ("/rerank", {"query": "a", "texts": ["b", LONG], "truncate": False}, 422, "more than 12 tokens"),
+        (
+            "/rerank",
+            {"query": "a", "texts": ["b", LONG], "truncate": False},
+            422,
+            "texts[1]: Tokenize: the two texts have more than 12 tokens",
+        ),
+        ("/rerank", {"query": "a", "texts": ["b", "\ud800"]}, 422, "texts[1]: Tokenize: the second text has the surr"),
+        ("/rerank", {"query": "\ud800", "texts": ["b", "c"]}, 422, "Tokenize: the first text has the surrogate"),
     ],
 )
 def test_errors_have_the_shape_of_their_protocol(post, path, body, status, message):

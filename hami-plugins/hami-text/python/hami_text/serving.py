@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ TOKEN_IDS = (
     "`input` has token ids, and a tokenizer of another model has made them; send texts (LangChain's OpenAIEmbeddings "
     "sends texts with check_embedding_ctx_length=False)"
 )
+ELEMENT = re.compile(r"\belement (\d+) of \d+$")  # in the note of an error of FanOut
 OPENAI_CODES = {404: "model_not_found", 429: "rate_limit_exceeded"}
 TEI_TYPES = {  # of errors, and their statuses
     400: ("Validation", 422),
@@ -115,7 +117,7 @@ async def rerank(exchange: Exchange) -> Any:
     texts = _texts(body, "texts")
     keys = {"raw_scores": bool(_flag(body, "raw_scores")), **_cut(body)}
     component = exchange.component(None, "rerank")
-    (request,) = await _run(exchange, component, [{"data": {"query": query, "texts": texts}, **keys}], "")
+    (request,) = await _run(exchange, component, [{"data": {"query": query, "texts": texts}, **keys}], "texts")
     with_text = _flag(body, "return_text")
     return [{**each, "text": texts[each["index"]]} if with_text else each for each in request["result"]]
 
@@ -124,10 +126,20 @@ async def _run(exchange: Exchange, component: str, requests: list[dict[str, Any]
     """Run requests; the error of the first that fails names its index."""
     for i, error in enumerate(await exchange.call(component, requests)):
         if error is not None:
-            if key and len(requests) > 1 and isinstance(error, (hami.RequestError, hami.DataTypeError)):
-                raise Refused(f"{key}[{i}]: {exchange.failure(error)[1]}", key)
+            wrong = isinstance(error, (hami.RequestError, hami.DataTypeError))
+            index: int | None = i if len(requests) > 1 else _element(error) if key == "texts" else None
+            if wrong and index is not None:
+                raise Refused(f"{key}[{index}]: {exchange.failure(error)[1]}", key)
             raise error
     return requests
+
+
+def _element(error: BaseException) -> int | None:
+    """Return which element of a list in one request failed; None if the first text of all pairs is wrong, the query."""
+    if "the first text" in str(error):
+        return None
+    notes = getattr(error, "__notes__", ())
+    return next((int(found[1]) for note in notes if (found := ELEMENT.search(note))), None)
 
 
 def _encoded(vector: Any, encoding: str) -> Any:

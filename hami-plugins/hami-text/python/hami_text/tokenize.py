@@ -80,7 +80,8 @@ class Tokenize(hami.Backend):
         for (item, prompt), encoding in zip(items, self._encode(texts), strict=True):
             truncated = bool(encoding.overflowing)
             if truncated and not item.get("truncate", self.truncate):
-                item.fail(hami.RequestError(f"Tokenize: the text has more than {self._limit} tokens"))
+                given = "the two texts have" if self.pair else "the text has"
+                item.fail(hami.RequestError(f"Tokenize: {given} more than {self._limit} tokens"))
                 continue
             item["result"] = self._arrays(encoding)
             item["tokens"] = len(encoding)
