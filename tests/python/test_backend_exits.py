@@ -350,3 +350,51 @@ def test_an_exception_without_readable_attributes_ends_its_request(way: str) -> 
     with hami.pipe("ExitsUnreadable") as pipe, pytest.raises(hami.BackendExit) as caught:
         WAYS[way](pipe, "")
     assert type(caught.value.__cause__) is Unreadable
+
+
+class Nameless(type):
+    """A metaclass whose classes do not say what they are called."""
+
+    answer: Any = LookupError("no name")
+
+    def __getattribute__(cls, name: str) -> Any:
+        if name not in ("__name__", "__qualname__", "__module__"):
+            return super().__getattribute__(name)
+        if isinstance(Nameless.answer, BaseException):
+            raise Nameless.answer
+        return Nameless.answer
+
+
+@pytest.mark.parametrize("answer", [LookupError("no name"), SystemExit(3), "\ud800", 7], ids=repr)
+@pytest.mark.parametrize("base", [Exception, SystemExit])
+def test_an_exception_whose_class_has_no_name_is_not_a_lack_of_memory(
+    base: type[BaseException], answer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The core reads the name without code of the metaclass, also of a returned object."""
+    error = Nameless("NamelessError", (base,), {})
+
+    class Raises(hami.Backend):
+        def forward(self, batch: list[hami.Request]) -> Any:
+            if batch[0]["data"] == "returns":
+                return error()
+            raise error("given")
+
+    hami.register("ExitsNameless")(Raises)
+    monkeypatch.setattr(Nameless, "answer", answer)
+    with hami.pipe("ExitsNameless") as pipe:
+        with pytest.raises(error if base is Exception else hami.BackendExit, match="given"):
+            pipe({"data": "raises"})
+        with pytest.raises(hami.NoResult, match="forward returned NamelessError and set no"):
+            pipe({"data": "returns"})
+
+
+def test_the_text_of_an_exception_that_is_not_unicode_is_shown_with_escapes() -> None:
+    """As of an error with the name of a file whose bytes are not UTF-8."""
+
+    class Raises(hami.Backend):
+        def forward(self, batch: list[hami.Request]) -> None:
+            raise SystemExit("no file \udcff.jpg")
+
+    hami.register("ExitsNotUnicode")(Raises)
+    with hami.pipe("ExitsNotUnicode") as pipe, pytest.raises(hami.BackendExit, match=r"no file \\udcff\.jpg"):
+        pipe({"data": 1})

@@ -120,7 +120,10 @@ py::object config_error(const PlanProblems& found) {
 
 std::string text_of(const py::object& exception) {
   try {
-    return py::str(call_python(reinterpret_cast<PyObject*>(&PyUnicode_Type), exception));
+    const py::object text = call_python(reinterpret_cast<PyObject*>(&PyUnicode_Type), exception);
+    PyObject* const encoded = PyUnicode_AsEncodedString(text.ptr(), "utf-8", "backslashreplace");  // names of files
+    if (!encoded) throw py::error_already_set();
+    return py::reinterpret_steal<py::bytes>(encoded);
   } catch (const py::error_already_set& failed) {  // the type's name is enough
     ignore_unless_ctrl_c(failed);
     return "";
@@ -130,7 +133,7 @@ std::string text_of(const py::object& exception) {
 Error wrap_exception(py::object exception) {
   HAMI_ASSERT(has_gil());
   PyObject* raw = exception.ptr();
-  const std::string type = py::str(py::type::handle_of(exception).attr("__name__"));
+  const std::string type = class_name(exception);
   const std::string text = text_of(exception);
   const bool is_final =
       PyErr_GivenExceptionMatches(raw, PyExc_MemoryError) || !PyErr_GivenExceptionMatches(raw, PyExc_Exception);
@@ -168,11 +171,15 @@ bool steers(const py::object& exception) {
 
 }  // namespace
 
+std::string class_name(py::handle object) {
+  const char* const name = Py_TYPE(object.ptr())->tp_name;
+  const char* const last = std::strrchr(name, '.');  // after the module of a class of C
+  return last ? last + 1 : name;
+}
+
 Error from_exception(py::object exception) {
   if (!steers(exception)) return wrap_exception(std::move(exception));
-  const std::string message = "the backend raised " +
-                              std::string(py::str(py::type::handle_of(exception).attr("__name__"))) + "(" +
-                              text_of(exception) + ")";
+  const std::string message = "the backend raised " + class_name(exception) + "(" + text_of(exception) + ")";
   py::object exit = construct("hami._errors", "BackendExit", message);
   PyException_SetCause(exit.ptr(), exception.release().ptr());
   return Error(ErrorCode::kForeign, message, opaque(std::move(exit)));

@@ -8,6 +8,8 @@ namespace hami::bind {
 
 // All functions here require the GIL.
 
+// The name of an object's class, without code of Python: a metaclass may raise for __name__, or return something else.
+std::string class_name(py::handle object);
 // An Error that carries the exception that Python raised.
 Error from_python(py::error_already_set& raised);
 // current_error() for code that uses Python: an exception of Python keeps its object, and is not set any more.

@@ -184,7 +184,7 @@ class PythonBackend final : public Backend {
     for (const Request* request : batch)
       if (!request->alive() || request->dict.contains(kResult)) return;
     throw Error(ErrorCode::kNoResult,
-                label() + ".forward returned " + py::type::of(returned).attr("__name__").cast<std::string>() +
+                label() + ".forward returned " + class_name(returned) +
                     " and set no `result`; it must set item[\"result\"] of each request and return None");
   }
 

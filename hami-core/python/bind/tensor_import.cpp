@@ -114,9 +114,13 @@ void check_capsule(py::handle object, const py::object& capsule) {
 
 std::string python_type_name(py::handle object) {
   const py::handle type = py::type::handle_of(object);
-  const std::string name = py::str(type.attr("__qualname__"));
-  const std::string module = py::str(type.attr("__module__"));
-  return module == "builtins" ? name : module + "." + name;
+  try {
+    const std::string name = py::str(type.attr("__qualname__"));
+    const std::string module = py::str(type.attr("__module__"));
+    return module == "builtins" ? name : module + "." + name;
+  } catch (const py::error_already_set&) {  // of its metaclass
+    return class_name(object);
+  }
 }
 
 }  // namespace hami::bind
