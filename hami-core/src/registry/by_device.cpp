@@ -100,7 +100,7 @@ class ByDevice final : public Backend {
   DLDevice device_for(const Request& request) const {
     const Value* data = request.dict.find(kData);
     const DLDevice device = data ? device_of(*data) : kCpu;
-    return data && is_cpu_memory(device) ? engine_ : device;
+    return is_cpu_memory(device) ? engine_ : device;  // also without data: the inputs may be in other keys
   }
 
   // The node then runs each request alone.

@@ -90,6 +90,11 @@ class FixTensor final : public CudaBackend {
 
   void setup(const hami::Params& params) override {
     read_engine();
+    std::vector<std::string> names;
+    for (const Target& input : engine_) names.push_back(input.name);
+    const auto chosen = params.get<std::vector<std::string>>("inputs");
+    has_keys_ = !engine_.empty() || !chosen.empty();
+    keys_ = hami::ModelKeys("FixTensor", engine_.empty() ? chosen : names, {}, chosen);
     if (const auto name = params.get<std::optional<std::string>>("dtype")) {
       type_ = type_of(*name);
       if (!type_)
@@ -169,7 +174,7 @@ class FixTensor final : public CudaBackend {
 
   // Without an engine, the core hands only data on the device to this backend.
   Request fit(const hami::Dict& item) {
-    Request request{item, data_of(item, name()), {}};
+    Request request{item, has_keys_ ? keys_.data_of(item) : data_of(item, name()), {}};
     std::vector<std::string> keys;
     if (request.data.kind() == HAMI_DICT)
       for (const auto& entry : request.data.as_dict()) keys.push_back(entry.first);
@@ -292,6 +297,8 @@ class FixTensor final : public CudaBackend {
   }
 
   std::vector<Target> engine_;
+  hami::ModelKeys keys_;  // where the inputs of the engine are in a request
+  bool has_keys_ = false;
   std::optional<DLDataType> type_;
   std::optional<Shape> shape_;
   bool exact_ = true;
@@ -305,7 +312,9 @@ HAMI_REGISTER(
     "device: str = 'cuda' 'CUDA device: cuda or cuda:N; an error if it does not exist'"
     "; shape: list? '-1: any size'"
     "; dtype: str? 'a NumPy name, or bfloat16'"
-    "; exact: bool? 'whether to refuse casts that round floating-point numbers; default: true with `dtype`, else false'",
+    "; exact: bool? 'whether to refuse casts that round floating-point numbers; default: true with `dtype`, else false'"
+    "; inputs: list = '' 'read each input of the engine from the key of its name: the names of all; default: if there is no "
+    "`data`'",
     "Make tensors fit the engine of the instance, or check their shape and cast them to `dtype`.\n"
     "\n"
     "An engine announces its inputs: FixTensor casts, moves and permutes the data, and adds the batch axis. Parameters\n"

@@ -4,3 +4,4 @@
 #define HAMI_ABI_USE_MINOR 1
 #define HAMI_ABI_MIN_MINOR 1
 #include <hami/backend.hpp>
+#include <hami/model_keys.hpp>

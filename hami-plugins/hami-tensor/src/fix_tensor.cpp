@@ -60,6 +60,11 @@ class FixTensor final : public EachTensor {
  private:
   void init_(const hami::Params& params) override {
     engine_ = read_engine_inputs(options());
+    std::vector<std::string> names;
+    for (const EngineInput& input : engine_) names.push_back(input.name);
+    const auto chosen = params.get<std::vector<std::string>>("inputs");
+    has_keys_ = !engine_.empty() || !chosen.empty();
+    keys_ = hami::ModelKeys("FixTensor", engine_.empty() ? chosen : names, {}, chosen);
     if (const auto name = params.get<std::optional<std::string>>("dtype")) {
       dtype_ = hami::dtype_of(*name);
       if (!dtype_)
@@ -81,6 +86,10 @@ class FixTensor final : public EachTensor {
           HAMI_FAILED_PRECONDITION,
           "parameter \"shape\" of FixTensor takes sizes from 0 on, or -1 for any, got " + in_quotes(text));
     return size;
+  }
+
+  TensorItems read(const hami::Dict& item) const override {
+    return has_keys_ ? read_tensors(keys_.data_of(item), name()) : read_tensors(item, name());
   }
 
   std::vector<hami::Value> apply_to(const hami::Dict& item, const TensorItems& items) const override {
@@ -151,6 +160,8 @@ class FixTensor final : public EachTensor {
   }
 
   std::vector<EngineInput> engine_;
+  hami::ModelKeys keys_;  // where the inputs of the engine are in a request
+  bool has_keys_ = false;
   std::optional<DLDataType> dtype_;
   std::optional<Shape> shape_;
   bool exact_ = true;
@@ -167,7 +178,9 @@ class ContiguousTensor final : public EachTensor {
 HAMI_REGISTER(
     hami_tensor::FixTensor, "FixTensor",
     "shape: list? '-1: any size'; dtype: str? 'a numpy name'; exact: bool? 'whether to refuse casts that round "
-    "floating-point numbers; default: true with `dtype`, else false'",
+    "floating-point numbers; default: true with `dtype`, else false';"
+    "inputs: list = '' 'read each input of the engine from the key of its name: the names of all; default: if there is no "
+    "`data`'",
     "Makes tensors fit the engine of the instance, or checks their shape and casts them to the dtype.\n"
     "An engine announces its inputs: FixTensor casts, moves and permutes the data, and adds the batch axis. Parameters\n"
     "replace what the engine says. A request fails if its tensor does not fit.");

@@ -152,7 +152,7 @@ TensorItems read_tensors(const hami::Value& data, const std::string& taker) {
 void EachTensor::forward_(hami::Batch batch) {
   for (hami::Dict& item : batch) {
     try {
-      const TensorItems items = read_tensors(item, name());
+      const TensorItems items = read(item);
       item[kResult] = items.with(apply_to(item, items));
     } catch (const hami::Error& error) {
       item.fail(error);

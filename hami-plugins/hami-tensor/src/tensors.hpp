@@ -5,6 +5,7 @@
 #define HAMI_ABI_MIN_MINOR 1
 #include <hami/backend.hpp>
 #include <hami/elements.hpp>
+#include <hami/model_keys.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -71,6 +72,7 @@ class TensorBackend : public hami::Backend {
 class EachTensor : public TensorBackend {
  private:
   void forward_(hami::Batch batch) final;
+  virtual TensorItems read(const hami::Dict& item) const { return read_tensors(item, name()); }
   virtual std::vector<hami::Value> apply_to(const hami::Dict& item, const TensorItems& items) const;
   virtual hami::Value apply(const hami::Tensor& tensor) const { return tensor; }
 };

@@ -126,6 +126,26 @@ def test_arrays_are_accepted(pipe, engine):
     assert result.tolist() == [[2, 2]]
 
 
+def test_inputs_are_the_keys_of_their_names_without_data_or_by_the_key_inputs(pipe, engine):
+    model = engine(**TWO_INPUTS_AND_OUTPUTS)
+    by_key = pipe("TensorrtTensor", model=model, batching="greedy")
+    first, second = by_key([{"b": rows(1), "a": rows(5)}, {"data": {"b": rows(2), "a": rows(7)}}])
+    assert [each["result"]["sum"][:, 0].tolist() for each in (first, second)] == [[6], [9]]
+    chosen = pipe("TensorrtTensor", model=model, inputs=["b", "a"])
+    assert chosen({"data": 0, "a": rows(5)[0], "b": rows(1)[0]})["result"]["sum"].tolist() == [6, 6]
+    for request, text in (
+        ({"a": rows(5)}, 'the model has the inputs ["a", "b"], of which the request lacks ["b"]; its keys are ["a"]'),
+        ({"x": 0}, 'the request has no key "data", and none of the model\'s inputs ["a", "b"]; its keys are ["x"]'),
+    ):
+        with pytest.raises(hami.RequestError) as raised:
+            by_key(request)
+        assert message(raised) == f"FixTensor: {text}"
+    with pytest.raises(
+        hami.ConfigError, match=r'"inputs" must name all inputs of the model, \["a", "b"\]; got \["a"\]'
+    ):
+        pipe("TensorrtTensor", model=model, inputs=["a"])
+
+
 def test_several_inputs_and_outputs_have_names(pipe, engine):
     model = pipe("TensorrtTensor", model=engine(**TWO_INPUTS_AND_OUTPUTS), batching="greedy")
     first, second = model(
