@@ -52,6 +52,18 @@ CASES = {
         {"opset": 6, "constants": {"b": floats(4)}},
     ),
     "an unknown attribute": (UNKNOWN, None, [op("Relu", "x", mode="row")], {}),
+    "a map for each row": (
+        INDEPENDENT,
+        0,
+        [op("ZipMap", "x", domain="ai.onnx.ml", classlabels_int64s=[0, 1, 2, 3])],
+        {},
+    ),
+    "the length of a list of maps": (
+        UNKNOWN,
+        None,
+        [op("ZipMap", "x", "m", domain="ai.onnx.ml", classlabels_int64s=[0, 1, 2, 3]), op("SequenceLength", "m")],
+        {},
+    ),
     # along axes
     "sum along features": (INDEPENDENT, 0, [op("ReduceMean", "x", axes=[1])], {}),
     "sum along the batch": (MIXES, None, [op("ReduceMean", "x", axes=[0])], {}),

@@ -294,3 +294,41 @@ def test_a_batch_axis_that_an_output_lacks_is_no_reason_to_mix_callers(pipe, tmp
     assert running({"data": np.zeros((1, 2), np.float32)})["result"]["shared"].tolist() == [1, 2]
     assert [request["result"]["shared"].tolist() for request in requests[1:]] == [[1, 2]] * 3
     assert [request["result"]["y"].tolist() for request in requests[1:]] == [[[i, i]] for i in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("rows", ["batch", 4])
+def test_a_classifier_of_skl2onnx_with_a_map_for_each_row_is_joined(pipe, tmp_path, rows):
+    nodes = [
+        helper.make_node(
+            "LinearClassifier",
+            ["x"],
+            ["label", "scores"],
+            domain="ai.onnx.ml",
+            coefficients=[1.0, 0, 0, 1, -1, -1],
+            intercepts=[0.0, 0.5, 1],
+            classlabels_ints=[0, 1, 2],
+            post_transform="SOFTMAX",
+        ),
+        helper.make_node("ZipMap", ["scores"], ["maps"], domain="ai.onnx.ml", classlabels_int64s=[0, 1, 2]),
+    ]
+    label = helper.make_tensor_value_info("label", TensorProto.INT64, [rows])
+    key_type, value_type = TensorProto.INT64, helper.make_tensor_type_proto(FLOAT, [])
+    maps = helper.make_value_info(
+        "maps", helper.make_sequence_type_proto(helper.make_map_type_proto(key_type, value_type))
+    )
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", FLOAT, [rows, 2])], [label, maps])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    path = tmp_path / "iris.onnx"
+    path.write_bytes(helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString())
+    arrays = [np.float32([[i, 3 - i]] * (1 + i % 2)) for i in range(8)]
+    joined = pipe(model=str(path), max=4)
+    alone = [joined({"data": array})["result"] for array in arrays]
+    before = joined.stats()["default"].counters["groups"]
+    requests = [{"data": array, "request_size": len(array)} for array in arrays]
+    joined(requests)
+    for request, own in zip(requests, alone, strict=True):
+        assert hami.to_numpy(request["label"]).tolist() == hami.to_numpy(own["label"]).tolist()
+        assert [list(row) for row in request["maps"]] == [[0, 1, 2]] * len(request["data"])
+        for row, other in zip(request["maps"], own["maps"], strict=True):
+            np.testing.assert_allclose(list(row.values()), list(other.values()), rtol=1e-6)
+    assert joined.stats()["default"].counters["groups"] - before < len(arrays)

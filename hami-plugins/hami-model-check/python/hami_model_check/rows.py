@@ -13,7 +13,7 @@ import hami
 
 from hami_model_check._rows.guess import guesses, input_values
 from hami_model_check._rows.model import Model, load
-from hami_model_check._rows.value import Known, Lost, Unknown, Value
+from hami_model_check._rows.value import Batch, Known, Lost, Unknown, Value
 from hami_model_check._rows.walk import TooManyNodes, Walk
 from hami_model_check.onnx import read_onnx
 
@@ -179,7 +179,7 @@ def _problem(name: str, value: Value) -> Lost | None:
     """Return why the rows of an output cannot be given to their requests."""
     if value.of_size:
         return Lost(True, "", "", 0, f'output "{name}" is computed from the number of rows')
-    if value.is_list:
+    if value.is_list and value.batch != Batch(0):
         return Lost(False, "", "", 0, f'output "{name}" is a list or a map, which has no batch axis')
     if value.batch is not None and value.batch[1:] != (1, 1):
         return Lost(

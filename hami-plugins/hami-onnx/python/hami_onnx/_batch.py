@@ -90,9 +90,16 @@ def _run_rows(arrays: list[Any], rows: int, extra: dict[str, Any], model: Model)
     if len(blocks) == 1:
         return blocks[0]
     return [
-        parts[0] if axis is None else np.concatenate(parts, axis=axis)
+        parts[0] if axis is None else _joined(parts, axis)
         for parts, axis in zip(zip(*blocks, strict=True), model.rows.output_axes, strict=True)
     ]
+
+
+def _joined(parts: Sequence[Any], axis: int) -> Any:
+    """Return the rows of blocks of an output: an array, or a list with an element for each row."""
+    if isinstance(parts[0], list):
+        return [row for part in parts for row in part]
+    return np.concatenate(parts, axis=axis)
 
 
 def _filled(array: NDArray[Any], axis: int, start: int, length: int, fixed: int) -> NDArray[Any]:

@@ -333,10 +333,11 @@ _declare(parts.array_features, "the batch is not the last axis", "ArrayFeatureEx
 _declare(
     parts.lists,
     _LISTS,
-    "CastMap DictVectorizer ZipMap",
-    "cast_to classlabels_int64s classlabels_strings int64_vocabulary map_form max_map string_vocabulary",
+    "CastMap DictVectorizer",
+    "cast_to int64_vocabulary map_form max_map string_vocabulary",
     domain=ML,
 )
+_declare(tables.maps, "the input is [batch, classes]", "ZipMap", "classlabels_int64s classlabels_strings", domain=ML)
 
 # com.microsoft
 _declare(elementwise.elementwise, _SAME_AXIS, "Gelu QuickGelu", "alpha", domain=MICROSOFT)

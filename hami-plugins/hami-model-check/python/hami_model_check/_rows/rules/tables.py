@@ -26,6 +26,12 @@ def classifier(call: Call) -> list[Value]:
     return [rows_of((rows,), Batch(0)), rows_of((rows, sizes.fresh()), Batch(0))][: len(call.outputs)]
 
 
+def maps(call: Call) -> list[Value]:
+    """Make a list with a map for each row of a table."""
+    data = _table(call)
+    return [Value(None, data.batch if data is not None else None, is_list=True)]
+
+
 def _table(call: Call) -> Value | None:
     data = call.input(0)
     if data.batch is None:
