@@ -41,6 +41,7 @@ class FakeArray:
         (FakeArray([[1.0, 2.5]], (1, 2)), ["1,2.5"]),
         (FakeArray([], (1, 3, 640, 640)), ["float32 array, shape 1x3x640x640"]),
         ([FakeArray([], (9, 9)), "x"], ["float32 array, shape 9x9", "x"]),
+        ([{0: 0.984703, 1: 0.0152967}, {0: 0.5, 1: 0.5}], ["0      1", "0.985  0.015", "0.500  0.500"]),
     ],
 )
 def test_results_are_readable(value: Any, lines: list[str]) -> None:

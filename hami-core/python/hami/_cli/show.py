@@ -70,7 +70,7 @@ def _records(records: Sequence[dict[str, Any]]) -> list[str]:
     names = list(dict.fromkeys(key for record in records for key in record))
     names.sort(key=lambda name: any(isinstance(record.get(name), str) for record in records))
     rows = [[_cell(record.get(name, "")) for name in names] for record in records]
-    return aligned([names, *rows])
+    return aligned([[_cell(name) for name in names], *rows])  # keys may be numbers, as the classes of a model
 
 
 def _cell(value: Any) -> str:
