@@ -300,13 +300,13 @@ std::vector<Group> form_groups(std::vector<RequestInputs>& requests, const Model
 
 }  // namespace
 
-void run_batch(hami::Batch batch, Session& session, const hami::ModelKeys& keys, const BatchReport& report) {
+void run_batch(hami::Batch batch, Session& session, const hami::ModelKeys& keys, Cast cast, const BatchReport& report) {
   const Model& model = session.model();
   std::vector<RequestInputs> requests;
   requests.reserve(batch.size());
   for (const hami::Dict& item : batch) {
     try {
-      requests.push_back(read_inputs(item, model, keys));
+      requests.push_back(read_inputs(item, model, keys, cast));
     } catch (const hami::Error& error) {
       item.fail(error);
     }

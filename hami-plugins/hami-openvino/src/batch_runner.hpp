@@ -5,6 +5,7 @@
 #include <hami/model_keys.hpp>
 #include <string>
 
+#include "exact_cast.hpp"
 #include "session.hpp"
 
 namespace hami_openvino {
@@ -16,6 +17,6 @@ struct BatchReport {
 };
 
 // Completes each item: sets `result` to a tensor (to a dict by name if the model has several outputs, which also become keys), or fails it.
-void run_batch(hami::Batch batch, Session& session, const hami::ModelKeys& keys, const BatchReport& report);
+void run_batch(hami::Batch batch, Session& session, const hami::ModelKeys& keys, Cast cast, const BatchReport& report);
 
 }  // namespace hami_openvino

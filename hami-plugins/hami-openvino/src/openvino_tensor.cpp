@@ -95,6 +95,7 @@ class OpenvinoTensor : public hami::Backend {
  private:
   void init_(const hami::Params& params) override {
     const Settings settings = read_settings(params, options());
+    cast_ = read_cast(params.get<std::string>("cast"));
     session_.emplace(Model::open(settings));
     const Model& model = session_->model();
     options()["engine_inputs"] = announce(model);
@@ -117,7 +118,7 @@ class OpenvinoTensor : public hami::Backend {
             (model.precision().empty() ? "(not reported)" : model.precision()),
         HAMI_LOG_INFO);
   }
-  void forward_(hami::Batch batch) override { run_batch(batch, *session_, keys_, report_); }
+  void forward_(hami::Batch batch) override { run_batch(batch, *session_, keys_, cast_, report_); }
   // One request at a time if requests are not joined, N rows where the model takes exactly N. With a free axis the node
   // learns the batch size.
   hami::Range range_() const override {
@@ -129,6 +130,7 @@ class OpenvinoTensor : public hami::Backend {
 
   std::optional<Session> session_;
   hami::ModelKeys keys_;
+  Cast cast_ = Cast::kExact;
   BatchReport report_;
 };
 
@@ -147,6 +149,7 @@ HAMI_REGISTER(
     "precision: str? {f32,bf16,f16,auto} 'arithmetic of float32 models; auto: what OpenVINO considers fastest; default: f32';"
     "batched: bool? 'whether requests are joined; default: if a proof or a test shows that rows are independent';"
     "inputs: list = '' 'read each input from the key of its name: the names of all inputs; default: if there is no `data`';"
+    "cast: str = 'exact' 'conversion of inputs: exact (values that the declared type has), safe, or false';"
     "library: library? 'path of libopenvino_c.so; default: that of the installed openvino package'",
     "Run an ONNX or OpenVINO model with OpenVINO.\n"
     "\n"

@@ -47,6 +47,7 @@ std::vector<hami::Value> values_of(const hami::Value& data, const Model& model) 
     fail(HAMI_REQUEST,
          "the model has the inputs " + show_names(inputs) + ", got a dict with the keys " + hami::show_keys(keys));
   }
+  if (data.kind() == HAMI_LIST && inputs.size() == 1 && is_plain(data)) return {data};  // the rows themselves
   if (data.kind() == HAMI_LIST) {
     std::vector<hami::Value> values = data.as_list();
     if (values.size() == inputs.size()) return values;
@@ -64,17 +65,26 @@ std::vector<hami::Value> values_of(const hami::Value& data, const Model& model) 
                            ", got " + show_single(data));
 }
 
-hami::Tensor tensor_of(const hami::Value& value, const Port& input) {
-  const hami::Tensor tensor = [&] {
-    try {
-      return value.as_tensor();
-    } catch (const hami::Error& error) {
-      fail(HAMI_DATA_TYPE, "input \"" + input.name + "\", " + input.show() + ": " + error.what());
-    }
-  }();
+hami::Tensor tensor_in(const hami::Value& value, const Port& input, const std::string& what, Cast cast) {
+  if (is_plain(value) && cast != Cast::kNone)
+    return cast_exactly(tensor_of_numbers(value, what), input.type->dtype, what);
+  try {
+    return value.as_tensor();
+  } catch (const hami::Error& error) {
+    fail(HAMI_DATA_TYPE, "input \"" + input.name + "\", " + input.show() + ": " + error.what());
+  }
+}
+
+hami::Tensor tensor_of(const hami::Value& value, const Port& input, Cast cast) {
+  const std::string what = "input \"" + input.name + "\"";
+  hami::Tensor tensor = tensor_in(value, input, what, cast);
   const std::string expected = input.type->name;
-  if (!converts_losslessly(tensor.dtype(), input.type->dtype))
-    fail(HAMI_DATA_TYPE, "input \"" + input.name + "\" expects " + expected + ", got " + show_dtype(tensor.dtype()) +
+  const bool fits = cast == Cast::kNone ? same_dtype(tensor.dtype(), input.type->dtype)
+                                        : converts_losslessly(tensor.dtype(), input.type->dtype);
+  if (!fits && cast == Cast::kExact && find_element_type(tensor.dtype()))
+    tensor = cast_exactly(tensor, input.type->dtype, what);
+  else if (!fits)
+    fail(HAMI_DATA_TYPE, what + " expects " + expected + ", got " + show_dtype(tensor.dtype()) +
                              ", which cannot be converted without loss; call .astype(\"" + expected +
                              "\") on the data to accept the loss");
   const DLDataType dtype = input.type->dtype;
@@ -122,14 +132,14 @@ std::int64_t count_rows(const RequestInputs& request, const Model& model) {
 
 }  // namespace
 
-RequestInputs read_inputs(const hami::Dict& item, const Model& model, const hami::ModelKeys& keys) {
+RequestInputs read_inputs(const hami::Dict& item, const Model& model, const hami::ModelKeys& keys, Cast cast) {
   const std::vector<Port>& inputs = model.inputs();
   RequestInputs request{item, {}, {}};
   const std::vector<hami::Value> values = values_of(keys.data_of(item), model);
   const std::vector<int>& axes = model.axes().inputs;
   request.is_single_row = model.is_batched();
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    request.tensors.push_back(tensor_of(values[i], inputs[i]));
+    request.tensors.push_back(tensor_of(values[i], inputs[i], cast));
     request.shapes.push_back(request.tensors.back().shape());
     if (axes[i] != kShared)
       request.is_single_row = request.is_single_row && request.shapes.back().size() + 1 == inputs[i].shape.size();

@@ -147,9 +147,9 @@ def test_each_element_type_is_supported(pipe, models, kind, dtype):
     assert result.tolist() == [[0, 1]]
 
 
-def test_a_lossy_conversion_is_rejected(pipe, models):
+def test_safe_rejects_a_lossy_conversion(pipe, models):
     with pytest.raises(hami.DataTypeError) as error:
-        pipe(model=str(models.double()))({"data": np.array([[1.0, 2.0]])})
+        pipe(model=str(models.double()), cast="safe")({"data": np.array([[1.0, 2.0]])})
     assert message(error) == (
         'OpenvinoTensor: input "x" expects float32, got float64, which cannot be converted without loss; '
         'call .astype("float32") on the data to accept the loss'

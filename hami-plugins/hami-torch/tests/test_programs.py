@@ -71,7 +71,7 @@ def test_an_exported_program_reads_its_inputs_by_name_and_names_those_that_it_la
 
 def test_an_exported_program_refuses_a_dtype_that_would_lose_values(pipe, tmp_path):
     with pytest.raises(hami.DataTypeError) as raised:
-        pipe("TorchModel", model=export(tmp_path / "m.pt2"))({"data": X.double()})
+        pipe("TorchModel", model=export(tmp_path / "m.pt2"), cast="safe")({"data": X.double()})
     assert message(raised) == (
         'TorchModel: input "x" expects float32, got float64, which cannot be converted without loss; call '
         ".to(torch.float32) on the data to accept the loss"

@@ -37,6 +37,7 @@ class CheckModel(OnnxLimits):
     precision: str | None = None
     batched: bool | None = None
     inputs: list[str] = []  # noqa: RUF012
+    cast: str | None = None
     library: Path | None = None
 
     # OpenVINO needs 21 s to open a chain of 20,000 nodes, and four times as long for twice as many.

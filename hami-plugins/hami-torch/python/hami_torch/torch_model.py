@@ -9,6 +9,7 @@ import hami
 from hami_model_check.joining import Measurement
 from hami_model_check.row_watch import RowWatch, shared_watch
 from hami_tensor.model_keys import ModelKeys, give_result
+from hami_tensor.values import Cast, checked_cast
 
 from hami_torch._batch import (
     BatchInput,
@@ -19,6 +20,7 @@ from hami_torch._batch import (
     run_together,
     tensor_versions,
 )
+from hami_torch._cast import declared_data
 from hami_torch._device import as_current
 from hami_torch._graphs import Graphs
 from hami_torch._joining import coarsest_type, decide, measure_rows, node_count, settings_of
@@ -37,9 +39,9 @@ class TorchModel(TensorBackend):
 
     The model is a file (`model`) or an nn.Module that a function makes (`factory`). Axis 0 of every input is the
     batch. Requests of equal shapes and dtypes run together if a test shows at the start that rows are independent;
-    other requests run one by one. If the inputs are known, from torch.export or
-    `row_shape`, data without the batch axis is one row, and dtypes are converted where no value can be lost. The
-    result has the structure of the model's output, a tensor, a list or a dict, with the rows of the request.
+    other requests run one by one. If the inputs are known, from torch.export or `row_shape`, data without the batch
+    axis is one row, and values are converted as `cast` says. The result has the structure of the model's output, a
+    tensor, a list or a dict, with the rows of the request.
     """
 
     lightweight = True  # on a CPU, where all instances share one program
@@ -68,6 +70,7 @@ class TorchModel(TensorBackend):
         list[str],
         "read each input from the key of its name: the names of all inputs; default: if there is no `data`",
     ] = []  # noqa: RUF012
+    cast: Annotated[str, "conversion of inputs: exact (values that the declared type has), safe, or false"] = "exact"
     batched: Annotated[
         bool | None, "whether requests are joined; default: if a test shows that rows are independent"
     ] = None
@@ -80,6 +83,7 @@ class TorchModel(TensorBackend):
     _watch: RowWatch | None = None
     _has_remarked = False
     _keys = ModelKeys("TorchModel", None)
+    _cast: Cast = "exact"
 
     def init(self, options: Any) -> None:
         super().init(options)
@@ -99,6 +103,7 @@ class TorchModel(TensorBackend):
 
     def _open(self) -> None:
         self._dtype = getattr(torch, self.dtype) if self.dtype else None
+        self._cast = checked_cast(self.cast, "TorchModel")
         sizes = _positive_integers(self.graphs, "graphs")
         shape = None if self.row_shape is None else _positive_integers(self.row_shape, "row_shape")
         if sizes and self.torch_device.type != "cuda":
@@ -294,10 +299,14 @@ class TorchModel(TensorBackend):
 
     def _accepts(self, dtype: torch.dtype, spec: InputSpec) -> bool:
         """Whether a dtype is converted: without loss, or to `dtype`, which says so."""
+        if self._cast is False and self._dtype is None:
+            return dtype == spec.dtype
         return casts_safely(dtype, spec.dtype) or (self._dtype is not None and dtype.is_floating_point)
 
     def _read_request(self, item: Request) -> RequestInput:
         data = self.data_of(item)
+        if self._inputs is not None and self._scaling is None:
+            data = declared_data(data, self._inputs, self._cast, "TorchModel")
         if not self._takes(structure := structure_of(data)):
             names = [spec.name for spec in self._inputs or ()]
             given = f"a dict with the keys {list(structure)}" if isinstance(structure, tuple) else _counted(structure)
