@@ -130,10 +130,12 @@ class Pad final : public TensorBackend {
     }
     const bool pads = rows * length != positions;
     if (pads && !is_safe()) return run_unpadded(members);  // a group before this one has shown it
-    if (pads && !has_evidence(members, length)) return run_compared(members, rows, length);
+    if (pads) {
+      Member* const unknown = without_evidence(members, length);
+      if (unknown != members.last) return run_compared({members.first, unknown}, {unknown, members.last}, length);
+    }
     try {
-      for (const Member& member : members)
-        if (member.size.length != length) member.item[kData] = padded_data(member, length);
+      pad(members, length);
       time_run(raw_items(members), rows, length);
     } catch (const hami::Error& error) {
       restore(members);
@@ -150,51 +152,84 @@ class Pad final : public TensorBackend {
     unpad(members, length);
   }
 
-  bool has_evidence(Group members, std::int64_t length) const {
+  // Moves the members that comparisons say nothing about to the end, and returns the first of them.
+  Member* without_evidence(Group members, std::int64_t length) const {
     const std::lock_guard lock(mutex_);
-    return std::all_of(members.begin(), members.end(),
-                       [&](const Member& member) { return evidence_.suffices(member.size.length, length); });
+    return std::stable_partition(members.first, members.last,
+                                 [&](const Member& member) { return evidence_.suffices(member.size.length, length); });
   }
 
-  // Runs each member alone, which gives its result, and then copies of all of them together with padding, for evidence.
-  void run_compared(Group members, std::int64_t rows, std::int64_t length) {
-    for (Member& member : members) run_unpadded({&member, &member + 1});
+  // Runs each unknown member alone, which gives its result, and copies of them for evidence, with padding, together with
+  // the known members, whose results they are.
+  void run_compared(Group known, Group unknown, std::int64_t length) {
+    for (Member& member : unknown) run_unpadded({&member, &member + 1});
+    bool is_done = false;
     try {
-      run_copies(members, rows, length);
+      is_done = run_copies(known, unknown, length);
     } catch (const std::bad_alloc&) {
-      // The members have their results.
+      // The unknown members have their results.
     }
+    restore(known);
+    if (is_done) return;
+    for (const Member& member : known) member.item.erase(kResult);
+    run_unpadded(known);
   }
 
-  void run_copies(Group members, std::int64_t rows, std::int64_t length) {
+  // False if the known members have no results yet.
+  bool run_copies(Group known, Group unknown, std::int64_t length) {
     std::vector<hami::OwnItem> copies;
     std::vector<const Member*> compared;
     std::vector<std::int64_t> own;
-    for (const Member& member : members) {
-      if (member.item.error()) {
-        rows -= member.size.rows;
-        continue;
-      }
+    std::int64_t rows = 0;
+    for (const Member& member : unknown) {
+      if (member.item.error()) continue;
       copies.push_back(copy_of(member, padded_data(member, length)));
       compared.push_back(&member);
       own.push_back(member.size.length);
+      rows += member.size.rows;
     }
-    if (copies.empty()) return;
-    std::vector<hami_dict*> raw;
+    std::int64_t positions = 0;  // of the known members
+    std::int64_t known_rows = 0;
+    for (const Member& member : known) {
+      known_rows += member.size.rows;
+      positions += member.size.rows * member.size.length;
+    }
+    pad(known, length);
+    std::vector<hami_dict*> raw = raw_items(known);
     for (const hami::OwnItem& copy : copies) raw.push_back(copy.dict().raw());
+    if (raw.empty()) return true;
     std::optional<hami::Error> error;
     try {
-      time_run(raw, rows, length);
+      time_run(raw, rows + known_rows, length);
       for (const hami::OwnItem& copy : copies)
         if (!error) error = copy.dict().error();
     } catch (const hami::Error& thrown) {
       error = thrown;
     }
-    if (error) return failed("a run with padding", *error);
+    if (error && known.size() != 0) {  // a known member may have caused it
+      run_copies({unknown.first, unknown.first}, unknown, length);
+      return false;
+    }
+    if (error) {
+      failed("a run with padding", *error);
+      return false;
+    }
     for (std::size_t i = 0; i < copies.size(); ++i)
-      if (!is_the_same(compared[i]->size, compared[i]->item, copies[i].dict(), length)) return;
-    const std::lock_guard lock(mutex_);
-    evidence_.add(own, length);
+      if (!is_the_same(compared[i]->size, compared[i]->item, copies[i].dict(), length)) return false;
+    {
+      const std::lock_guard lock(mutex_);
+      evidence_.add(own, length);
+    }
+    if (known.size() == 0) return true;
+    count("positions", positions);
+    count("padding", known_rows * length - positions);
+    unpad(known, length);
+    return true;
+  }
+
+  void pad(Group members, std::int64_t length) const {
+    for (const Member& member : members)
+      if (member.size.length != length) member.item[kData] = padded_data(member, length);
   }
 
   hami::Value padded_data(const Member& member, std::int64_t length) const {

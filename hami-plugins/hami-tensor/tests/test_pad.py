@@ -156,11 +156,36 @@ def test_evidence_of_short_requests_does_not_count_for_longer_ones():
         for lengths in ([5, 6], [5, 7], [7, 8], [5, 8]):
             pipe([request(length) for length in lengths])
         runs.clear()
-        for lengths, compared in (([6, 8], False), ([7, 9], True), ([3, 8], True), ([5, 30], True)):
+        for lengths, alone in (([6, 8], []), ([7, 9], [7, 9]), ([3, 8], [3]), ([5, 30], [5, 30])):
             given = [request(length) for length in lengths]
             check(Masked, given, pipe(given))
-            assert runs == [*((1, length) for length in lengths if compared), (2, max(lengths))]
+            assert runs == [*((1, length) for length in alone), (2, max(lengths))]
             runs.clear()
+
+
+def test_requests_beside_one_that_is_compared_do_not_run_alone():
+    with padding(f"Pad(run_cost={MANY})[TestMasked]") as pipe:
+        for _ in range(4):
+            pipe([request(length) for length in (5, 6, 8)])
+        runs.clear()
+        given = [request(length) for length in (3, 5, 6, 6, 7, 8)]
+        check(Masked, given, pipe(given))
+        assert runs == [(1, 3), (6, 8)]
+        assert pipe.stats()["default"].counters["positions"] == 32
+        given[3] = request(6, first=-1)
+        pending = [pipe.submit(each) for each in given]
+        assert [str(each.exception(30)) for each in pending] == ["None"] * 3 + ["a token below 0"] + ["None"] * 2
+        check(Masked, given[:3], [each.result() for each in pending[:3]])
+        assert "padding_differences" not in pipe.stats()["default"].counters
+
+
+def test_a_difference_beside_requests_with_evidence_is_in_no_result():
+    with padding(f"Pad(run_cost={MANY})[TestMixesLong]") as pipe:
+        for _ in range(4):
+            pipe([request(length) for length in (17, 18, 20)])
+        given = [request(length) for length in (17, 18, 20, 21, 24)]
+        check(MixesLong, given, pipe(given))
+        assert pipe.stats()["default"].counters["padding_differences"] == 1
 
 
 def test_evidence_is_watched_with_requests_drawn_at_random():
