@@ -55,6 +55,7 @@ BENCHMARKS = {
     "trace": Benchmark(f"{BENCH}/trace_cost.py 40 0.5"),
     "opening": Benchmark(f"{BENCH}/model_opening.py {RECOGNIZER} 11", f"a recognizer of PP-OCR as {RECOGNIZER}"),
     "accel": Benchmark(f"{BENCH}/accel.py --seconds 5 --rounds 12"),
+    "text": Benchmark(f"{BENCH}/text/compare.py", "hami-text[serve]; it makes the environments of the peers itself"),
     "ocr": Benchmark("hami-plugins/hami-ocr/bench/ocr_vs_rapidocr.py", "rapidocr and scikit-image"),
     "openvino": Benchmark("hami-plugins/hami-openvino/bench/pipe_vs_async_infer_queue.py 5 2", "hami-openvino"),
 }
