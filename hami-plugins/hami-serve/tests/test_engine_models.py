@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from hami_serve.classification import classified
+from hami_serve.errors import BadRequest
 
 onnx = pytest.importorskip("onnx", reason="writes ONNX models")
 pytest.importorskip("hami_onnx", reason="runs them")
@@ -99,3 +100,9 @@ def test_classes_of_one_row_of_integers_and_of_nan():
     ]
     assert classified("y", np.float32([np.nan, 1, np.inf]), 3, []).tolist() == ["inf:2", "1.000000:1", "nan:0"]
     assert classified("y", np.zeros((0, 3), np.float32), 2, []).shape == (0, 2)
+
+
+def test_more_classes_than_an_answer_has_are_an_error():
+    """Each is a text of many more bytes than its score."""
+    with pytest.raises(BadRequest, match='output "y" has 1048577 rows with 1 classes each; an answer has at most'):
+        classified("y", np.zeros((2**20 + 1, 1), np.int8), 5, [])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import pkgutil
 import random
 import threading
 import zlib
@@ -100,13 +101,52 @@ def test_others_are_answered_during_a_long_request_without_shapes(start, monkeyp
     assert answers == [(200, expected)]
 
 
-@pytest.mark.parametrize("step", ["parse_request", "bytes_of_array"])
-def test_others_are_answered_while_strings_of_grpc_are_converted(monkeypatch, step):
+LONG_TEXT = "a" * 100_000
+RANKED = {
+    "inputs": [{"name": "x", "datatype": "FP32", "shape": [COUNT // 10], "data": [1.5] * (COUNT // 10)}],
+    "outputs": [{"name": "result", "parameters": {"classification": 1}}],
+}
+ONE_TEXT = {"inputs": [{"name": "x", "datatype": "BYTES", "shape": [1], "data": [LONG_TEXT]}]}
+
+
+@pytest.mark.parametrize(
+    ("step", "path", "given"),
+    [
+        ("inference.classified", "/v2/models/any/infer", RANKED),
+        ("http_app.render_answer", "/v2/models/any/infer", ONE_TEXT),
+        ("http_generate.render_generated", "/v2/models/any/generate", {"x": LONG_TEXT}),
+        ("http_generate.render_generated", "/v2/models/any/generate_stream", {"x": LONG_TEXT}),
+        ("http_app.parse_json", "/v2/repository/index", {"ready": True, "other": LONG_TEXT}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_others_are_answered_during_a_long_step(start, monkeypatch, step, path, given):
+    """Of ranking classes, and of texts that are few but long."""
+    held, function, server = Held(1), pkgutil.resolve_name(f"hami_serve.{step}"), start({"any": "Identity"})
+
+    def held_step(*given: object) -> object:
+        held()
+        return function(*given)
+
+    monkeypatch.setattr(f"hami_serve.{step}", held_step)
+    caller = threading.Thread(target=lambda: server.post(path, given))
+    caller.start()
+    assert held.begun.wait(60)
+    assert server.get("/v2/health/live") == (200, {"live": True})
+    held.go_on.set()
+    caller.join(60)
+
+
+@pytest.mark.parametrize(
+    ("step", "method"),
+    [("parse_request", "ModelInfer"), ("bytes_of_array", "ModelInfer"), ("bytes_of_array", "ModelStreamInfer")],
+)
+def test_others_are_answered_while_strings_of_grpc_are_converted(monkeypatch, step, method):
     grpc = pytest.importorskip("grpc")
     pytest.importorskip("grpc_health", reason="needs hami-serve[grpc]")
     from conftest import RunningGrpc
 
-    from hami_serve import grpc_tensors
+    from hami_serve import grpc_messages, grpc_tensors
 
     held, convert = Held(1), getattr(grpc_tensors, step)
 
@@ -121,9 +161,17 @@ def test_others_are_answered_while_strings_of_grpc_are_converted(monkeypatch, st
     answers = []
     try:
         with grpc.insecure_channel(server.url) as channel:
-            infer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+            kind = channel.unary_unary if method == "ModelInfer" else channel.stream_stream
+            infer = kind(f"/inference.GRPCInferenceService/{method}")
             live = channel.unary_unary("/inference.GRPCInferenceService/ServerLive")
-            caller = threading.Thread(target=lambda: answers.append(infer(request.SerializeToString(), timeout=60)))
+            message = request.SerializeToString()
+            caller = threading.Thread(
+                target=lambda: (
+                    answers.append(infer(message, timeout=60))
+                    if method == "ModelInfer"
+                    else answers.extend(infer(iter([message]), timeout=60))
+                )
+            )
             monkeypatch.setattr(grpc_tensors, step, held_conversion)
             caller.start()
             assert held.begun.wait(60)
@@ -133,7 +181,12 @@ def test_others_are_answered_while_strings_of_grpc_are_converted(monkeypatch, st
     finally:
         held.go_on.set()
         server.close()
-    assert grpc_tensors.Response.FromString(answers[0]).raw_output_contents[0] == data
+    (answer,) = answers
+    if method == "ModelStreamInfer":
+        found = grpc_messages.message("ModelStreamInferResponse").FromString(answer).infer_response
+    else:
+        found = grpc_tensors.Response.FromString(answer)
+    assert found.raw_output_contents[0] == data
 
 
 def some_value(source: random.Random, depth: int = 0) -> object:

@@ -197,6 +197,8 @@ def test_a_message_that_is_cut_is_rejected(server, size, cut):
         (infer_request(X, X, raw_input_contents=[b"", b""]), "has 0 bytes"),
         (infer_request(X, raw_input_contents=[b"", b""]), "raw_input_contents has 2 entries for 1 inputs"),
         (infer_request(*[{**X, "name": str(n)} for n in range(1025)]), "at most 1024 inputs, got 1025"),
+        (infer_request(X, outputs=[{"name": "y"}] * 1025), "at most 1024 outputs, got 1025"),
+        (infer_request(X, parameters={str(n): {"bool_param": True} for n in range(1025)}), "1024 parameters, got 1025"),
         (infer_request({**X, "datatype": "BYTES", "contents": {"bytes_contents": [b"a"]}}), "has 1 elements"),
     ],
     ids=lambda each: each[:30] if isinstance(each, str) else "",

@@ -104,6 +104,8 @@ def _texts(what: str, count: int, data: memoryview) -> Array:
     texts = np.empty(count, object)
     position = 0
     for index in range(count):
+        if not (index + 1) % STEP:
+            pause()
         start = position + 4
         if start > len(data):
             raise BadRequest(f"{what} ends before element {index} of BYTES")
@@ -230,16 +232,27 @@ def _shown_value(value: Any) -> str:
 def bytes_of_array(datatype: str, array: Array) -> bytes | memoryview:
     """Return a tensor as the bytes that it has on the wire, without a copy if its memory has them already."""
     if datatype == "BYTES":
-        parts = []
-        for element in array.reshape(-1):
-            data = as_bytes(element)
-            parts += [struct.pack("<I", len(data)), data]
-        return b"".join(parts)
+        flat = array.reshape(-1)
+        if flat.size <= STEP:
+            return _joined(flat)
+        steps = []
+        for start in range(0, flat.size, STEP):
+            steps.append(_joined(flat[start : start + STEP]))
+            pause()
+        return b"".join(steps)
     if datatype == "BF16":
         return _rounded_to_bf16(array).tobytes()
     if not array.size:
         return b""
     return np.ascontiguousarray(array, DATATYPES[datatype][0]).data.cast("B")
+
+
+def _joined(texts: Array) -> bytes:
+    parts = []
+    for element in texts:
+        data = as_bytes(element)
+        parts += [struct.pack("<I", len(data)), data]
+    return b"".join(parts)
 
 
 def _rounded_to_bf16(array: Array) -> Array:

@@ -33,7 +33,7 @@ from hami_serve.grpc_tensors import (
     split,
 )
 from hami_serve.http_body import off_loop
-from hami_serve.inference import Call, run, stream
+from hami_serve.inference import Call, Output, run, stream
 from hami_serve.listener import refuse_new_at
 from hami_serve.metrics import answers
 from hami_serve.model import Model
@@ -115,9 +115,7 @@ class Service:
         if given is None:
             raise BadRequest("the message is not a ModelInferRequest, or it is not complete")
         model, outputs = await run(self._rounder, await _call(given, context, raw, size))
-        if is_long(outputs, raw=bool(raw)):
-            return await off_loop(render_answer, model, given.id, outputs, bool(raw))
-        return render_answer(model, given.id, outputs, raw=bool(raw))
+        return await _rendered(model, given.id, outputs, bool(raw))
 
     async def ModelStreamInfer(self, requests: AsyncIterator[Any], context: Any) -> None:
         """Answer the requests of a stream; one that fails does not end the stream.
@@ -148,6 +146,13 @@ async def _call(request: Any, context: Any, raw: Sequence[bytes | memoryview], s
     if size > LARGE and (not raw or any(entry.datatype == "BYTES" for entry in request.inputs)):
         return await off_loop(call_of_message, request, context, raw)
     return call_of_message(request, context, raw)
+
+
+async def _rendered(model: Model, id: str, outputs: Sequence[Output], raw: bool) -> Any:
+    """Return the message of an answer and its raw contents; the loop does not wait for a long conversion."""
+    if is_long(outputs, raw=raw):
+        return await off_loop(render_answer, model, id, outputs, raw)
+    return render_answer(model, id, outputs, raw)
 
 
 class Stream:
@@ -210,7 +215,7 @@ class Stream:
         async with aclosing(stream(self._serving.rounder, call)) as parts:
             async for part in parts:
                 if part.outputs or with_empty:
-                    answer, contents = render_answer(part.model, request.id, part.outputs, raw=bool(raw))
+                    answer, contents = await _rendered(part.model, request.id, part.outputs, bool(raw))
                     answer.raw_output_contents.extend(map(bytes, contents))
                     answer.parameters[FINAL].bool_param = part.final
                     await self._write(StreamResponse(infer_response=answer))

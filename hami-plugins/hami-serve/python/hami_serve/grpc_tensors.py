@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 from hami_serve.classification import checked_class_count
 from hami_serve.datatypes import (
     DATATYPES,
+    STEP,
     Array,
     array_of_bytes,
     as_bytes,
@@ -23,6 +24,7 @@ from hami_serve.datatypes import (
 from hami_serve.errors import BadRequest, short
 from hami_serve.grpc_messages import message
 from hami_serve.inference import MAX_TENSORS, Call, Inference, Output, call_of
+from hami_serve.json_steps import pause
 from hami_serve.model import Model
 
 CONTENTS = {
@@ -63,8 +65,9 @@ def call_of_message(request: Any, context: Any, raw: Sequence[bytes | memoryview
 
 def parse_request(request: Any, raw: Sequence[bytes | memoryview]) -> Inference:
     """Return the request of a message with these raw contents."""
-    if len(request.inputs) > MAX_TENSORS:
-        raise BadRequest(f"a request has at most {MAX_TENSORS} inputs, got {len(request.inputs)}")
+    for kind in ("inputs", "outputs", "parameters"):
+        if len(getattr(request, kind)) > MAX_TENSORS:
+            raise BadRequest(f"a request has at most {MAX_TENSORS} {kind}, got {len(getattr(request, kind))}")
     return Inference(
         inputs=tensors_of(request.inputs, raw, "input"),
         parameters={key: _value(parameter) for key, parameter in request.parameters.items()},
@@ -109,7 +112,9 @@ def _array_of_contents(what: str, datatype: str, shape: tuple[int, ...], content
             f"{what} has {len(values)} elements; its shape {short(str(list(shape)))} has {math.prod(shape)}"
         )
     array = np.empty(len(values), object if datatype == "BYTES" else WIDEST.get(DATATYPES[datatype][0].kind, "f8"))
-    array[:] = values
+    for start in range(0, len(values), STEP):
+        array[start : start + STEP] = values[start : start + STEP]
+        pause()
     if array.dtype.kind in "iu":
         array = checked_integers(what, datatype, array)
     return array.astype(DATATYPES[datatype][0], copy=False).reshape(shape)
@@ -138,13 +143,15 @@ def render_answer(model: Model, id: str, outputs: Sequence[Output], raw: bool) -
         if raw:
             contents.append(bytes_of_array(output.datatype, output.array))
         else:
-            values = output.array.reshape(-1)
-            elements = (
-                map(as_bytes, values)
-                if output.datatype == "BYTES"
-                else values.astype(DATATYPES[output.datatype][0]).tolist()
-            )
-            getattr(entry.contents, CONTENTS[output.datatype]).extend(elements)
+            flat = output.array.reshape(-1)
+            contents_of = getattr(entry.contents, CONTENTS[output.datatype])
+            for start in range(0, flat.size, STEP):
+                values = flat[start : start + STEP]
+                is_text = output.datatype == "BYTES"
+                contents_of.extend(
+                    map(as_bytes, values) if is_text else values.astype(DATATYPES[output.datatype][0]).tolist()
+                )
+                pause()
     return answer, contents
 
 

@@ -24,10 +24,9 @@ from hami_serve.datatypes import array_of_bytes
 from hami_serve.errors import BadRequest, Overloaded, UnknownContentCoding, load_failed, short
 from hami_serve.failures import log_rejected, report
 from hami_serve.http_body import SHORT, ClientLeft, UntilClientLeaves, off_loop, read_body
-from hami_serve.http_generate import EventStream, event, parse_generate, render_generated
+from hami_serve.http_generate import EventStream, event, generated, parse_generate
 from hami_serve.http_tensors import (
     HEADER_LENGTH,
-    MANY,
     HttpInference,
     TensorAnswer,
     header_length,
@@ -185,9 +184,11 @@ class Handlers:
 
         return answer
 
-    async def _object(self, request: Request) -> dict[str, Any]:
-        """Return the JSON object of a body."""
+    async def _object(self, request: Request, default: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the JSON object of a body, or the default for an empty one."""
         body = await self._body(request)
+        if not body and default is not None:
+            return default
         if len(body) <= SHORT:
             return parse_json(body, "the request")
         request.scope[LEASE].add(JSON_COST * len(body))
@@ -266,11 +267,7 @@ class Handlers:
         call = await self._parse_generate(request)
         async with UntilClientLeaves(request.receive):
             model, outputs = await run(self._serving.rounder, call)
-        if any(output.array.size > MANY for output in outputs):
-            body = await off_loop(render_generated, model, call.inference, outputs)
-        else:
-            body = render_generated(model, call.inference, outputs)
-        return Response(body, media_type="application/json")
+        return Response(await generated(model, call.inference, outputs), media_type="application/json")
 
     async def generate_stream(self, request: Request) -> Response:
         """Answer with an event for each part. An error before the first part is an answer with its status."""
@@ -345,27 +342,23 @@ class Handlers:
         return self._serving.rounder.registry.find(*_place(request))
 
     async def index(self, request: Request) -> Response:
-        options = await self._options(request)
+        options = await self._object(request, {})
         only_ready = options.get("ready", False)
         if not isinstance(only_ready, bool):
             raise BadRequest(f"ready is true or false, got {short(only_ready)}")
         return _json(describing.index(self._serving.rounder, only_ready=only_ready))
 
     async def load(self, request: Request) -> Response:
-        options = await self._options(request)
+        options = await self._object(request, {})
         if options.get("parameters"):
             raise BadRequest("a client cannot change the configuration of a model; leave out the parameters")
         await self._serving.load(request.path_params["name"])
         return _json({})
 
     async def unload(self, request: Request) -> Response:
-        await self._options(request)
+        await self._object(request, {})
         await self._serving.unload(request.path_params["name"])
         return _json({})
-
-    async def _options(self, request: Request) -> dict[str, Any]:
-        body = await self._body(request)
-        return parse_json(body, "the request") if body else {}
 
 
 def _place(request: Request) -> tuple[str, str | None]:
@@ -380,10 +373,10 @@ async def _events(
     async with aclosing(parts):
         try:
             if first.outputs:
-                yield event(render_generated(first.model, inference, first.outputs))
+                yield event(await generated(first.model, inference, first.outputs))
             async for part in parts:
                 if part.outputs:
-                    yield event(render_generated(part.model, inference, part.outputs))
+                    yield event(await generated(part.model, inference, part.outputs))
         except (asyncio.CancelledError, GeneratorExit):
             raise
         except BaseException as error:

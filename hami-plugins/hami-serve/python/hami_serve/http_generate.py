@@ -11,8 +11,8 @@ from starlette.types import Receive, Scope, Send
 
 from hami_serve.datatypes import Array, array_of_json, json_of_array
 from hami_serve.errors import BadRequest, short
-from hami_serve.http_body import ClientLeft, UntilClientLeaves
-from hami_serve.http_tensors import MANY, id_of, long_data, parameters_of
+from hami_serve.http_body import ClientLeft, UntilClientLeaves, off_loop
+from hami_serve.http_tensors import MANY, id_of, is_long, long_data, parameters_of
 from hami_serve.inference import MAX_TENSORS, Inference, Output
 from hami_serve.json_steps import encode
 from hami_serve.model import Model, TensorSpec
@@ -67,6 +67,13 @@ def _shape(declared: tuple[int, ...], count: int) -> tuple[int, ...]:
         sizes[variable[-1]] = count // known
         return tuple(sizes)
     return tuple(sizes) if known == count else (count,)
+
+
+async def generated(model: Model, inference: Inference, outputs: Sequence[Output]) -> bytes:
+    """Return an answer; the loop does not make a long one."""
+    if any(map(is_long, outputs)):
+        return await off_loop(render_generated, model, inference, outputs)
+    return render_generated(model, inference, outputs)
 
 
 def render_generated(model: Model, inference: Inference, outputs: Sequence[Output]) -> bytes:

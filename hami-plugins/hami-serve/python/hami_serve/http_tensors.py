@@ -29,7 +29,8 @@ from hami_serve.model import Model
 JOINED = 1 << 16  # bytes of an answer; above that, a copy costs more than a system call
 HEADER_LENGTH = "inference-header-content-length"
 REQUIRED = {"name", "datatype"}  # keys of an input
-MANY = 1 << 12  # elements of an output: JSON of more is made on another thread
+MANY = 1 << 12  # elements of an output: JSON of more is made on another thread, as of more characters than LONG
+LONG = 1 << 16
 MAX_DIGITS = 19  # of a number in a header
 Parameters = Mapping[str, Any]
 
@@ -81,10 +82,16 @@ def is_long_to_parse(headers: Mapping[bytes, bytes], body: bytes | bytearray | m
 
 def is_long_to_render(inference: HttpInference, outputs: Sequence[Output]) -> bool:
     return any(
-        output.array.size > MANY
-        and (output.datatype == "BYTES" or not inference.binary.get(output.name, inference.all_binary))
+        is_long(output) and (output.datatype == "BYTES" or not inference.binary.get(output.name, inference.all_binary))
         for output in outputs
     )
+
+
+def is_long(output: Output) -> bool:
+    """Return whether the elements of an output are long in JSON: they are many, or long texts."""
+    if output.array.size > MANY or output.datatype != "BYTES":
+        return output.array.size > MANY
+    return sum(len(text) for text in output.array.flat if isinstance(text, (str, bytes))) > LONG
 
 
 def header_length(given: bytes | None, size: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
@@ -17,6 +18,7 @@ from hami_serve.classification import classified
 from hami_serve.datatypes import Array, datatype_of
 from hami_serve.errors import BadRequest, short, text_of
 from hami_serve.failures import of_load, of_model, of_result
+from hami_serve.http_body import SHORT, off_loop
 from hami_serve.model import Model, TensorSpec
 from hami_serve.rounder import AllRounder
 
@@ -76,7 +78,7 @@ async def run(rounder: AllRounder, call: Call) -> tuple[Model, list[Output]]:
     with of_model():
         request = await rounder.acall_model(model, call.keys, left)
     rounder.registry.count_rows(model, rows_of(model, call.inference.inputs))
-    return model, outputs_of(model, request, call.inference)
+    return model, await _outputs_of(model, request, call.inference)
 
 
 async def stream(rounder: AllRounder, call: Call) -> AsyncGenerator[Part, None]:
@@ -95,10 +97,23 @@ async def stream(rounder: AllRounder, call: Call) -> AsyncGenerator[Part, None]:
             if part is END:
                 break
             may_be_empty = True
-            yield Part(model, outputs_of(model, {"result": part}, inference), final=False)
+            yield Part(model, await _outputs_of(model, {"result": part}, inference), final=False)
     rounder.registry.count_rows(model, rows_of(model, inference.inputs))
     ended = may_be_empty and call.keys.get("result") is None
-    yield Part(model, [] if ended else outputs_of(model, call.keys, inference), final=True)
+    yield Part(model, [] if ended else await _outputs_of(model, call.keys, inference), final=True)
+
+
+async def _outputs_of(model: Model, request: Mapping[str, Any], inference: Inference) -> list[Output]:
+    """Return the outputs of a completed request. The loop does not rank the classes of large ones."""
+    if any(inference.classes.values()) and _is_large(request):
+        return await off_loop(outputs_of, model, request, inference)
+    return outputs_of(model, request, inference)
+
+
+def _is_large(request: Mapping[str, Any]) -> bool:
+    result = request.get("result")
+    values = [*result.values()] if isinstance(result, dict) else [result]
+    return any(math.prod(getattr(value, "shape", ())) > SHORT for value in values)
 
 
 async def _acquired(rounder: AllRounder, call: Call) -> tuple[Model, float | None]:
