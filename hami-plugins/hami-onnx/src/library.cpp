@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -17,6 +18,12 @@ struct ApiBase {
   const void* (*get_api)(std::uint32_t version);
   const char* (*version)();
 };
+
+// 32 of "1.32.0"; version n of the interface comes with ONNX Runtime 1.n.
+int minor_of(const std::string& version) {
+  const std::size_t dot = version.find('.');
+  return dot == std::string::npos ? 0 : std::atoi(version.c_str() + dot + 1);
+}
 
 }  // namespace
 
@@ -43,13 +50,21 @@ Library::Library(const std::string& path) {
                 "pip install --force-reinstall onnxruntime");
   const ApiBase* const base = get_base();
   version_ = base->version();
-  const auto* const functions = static_cast<void* const*>(base->get_api(kApiVersion));
+  const auto* functions = static_cast<void* const*>(base->get_api(kApiVersion));
   if (!functions)
     unavailable("\"" + path + "\" is ONNX Runtime " + version_ +
                 "; 1.20 or newer is required: pip install -U onnxruntime");
 #define HAMI_ONNX_READ(index, result, name, arguments) \
   api_.name = reinterpret_cast<result(*) arguments>(functions[index]);
   HAMI_ONNX_FUNCTIONS(HAMI_ONNX_READ)
+  if (minor_of(version_) >= static_cast<int>(kProviderApiVersion)) {
+    functions = static_cast<void* const*>(base->get_api(kProviderApiVersion));
+    HAMI_ONNX_PROVIDER_FUNCTIONS(HAMI_ONNX_READ)
+  }
+  if (minor_of(version_) >= static_cast<int>(kAssignmentApiVersion)) {
+    functions = static_cast<void* const*>(base->get_api(kAssignmentApiVersion));
+    HAMI_ONNX_ASSIGNMENT_FUNCTIONS(HAMI_ONNX_READ)
+  }
 #undef HAMI_ONNX_READ
   check(api_.CreateEnv(kErrors, "hami", &env_));
   check(api_.DisableTelemetryEvents(env_));

@@ -16,7 +16,8 @@ class Library {
 
   const Api& api() const noexcept { return api_; }
   const std::string& version() const noexcept { return version_; }
-  const OrtEnv* env() const noexcept { return env_; }
+  OrtEnv* env() const noexcept { return env_; }
+  bool has_plugin_providers() const noexcept { return api_.GetEpDevices != nullptr; }
   OrtAllocator* allocator() const noexcept { return allocator_; }
   const OrtMemoryInfo* cpu() const noexcept { return cpu_; }
 

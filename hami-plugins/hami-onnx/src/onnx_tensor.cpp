@@ -3,6 +3,7 @@
 #include <hami/elements.hpp>
 
 #include "batch_runner.hpp"
+#include "plugin_providers.hpp"
 
 namespace hami_onnx {
 namespace {
@@ -93,9 +94,14 @@ class OnnxSession final : public hami::Backend {
 
  private:
   void init_(const hami::Params& params) override {
-    plan_.settings = {params.get<std::string>("onnxruntime"), params.get<std::string>("model"),
-                      params.get<std::int64_t>("threads"),    params.get<std::vector<std::string>>("custom_operators"),
-                      params.get<std::string>("memory"),      params.get<std::string>("version")};
+    plan_.settings = {params.get<std::string>("onnxruntime"),
+                      params.get<std::string>("model"),
+                      params.get<std::int64_t>("threads"),
+                      params.get<std::vector<std::string>>("custom_operators"),
+                      params.get<std::vector<std::string>>("plugin_providers"),
+                      params.get<bool>("cpu_fallback"),
+                      params.get<std::string>("memory"),
+                      params.get<std::string>("version")};
     session_ = Session::open(plan_.settings);
     plan_.input_axes.assign(session_->inputs().size(), kShared);
     plan_.lone_axes = plan_.input_axes;
@@ -112,15 +118,47 @@ class OnnxSession final : public hami::Backend {
         batch[i]["result"] = hami::Value::dict({{"onnxruntime", session_->library().version()},
                                                 {"inputs", describe(session_->inputs())},
                                                 {"optional", describe(session_->optional())},
-                                                {"outputs", describe(session_->outputs())}});
+                                                {"outputs", describe(session_->outputs())},
+                                                {"assigned", assigned()}});
       else
         run_batch({batch.raw() + i, 1}, *session_, plan_, report_);
     }
   }
 
+  // The operators by provider; empty if that is not known.
+  hami::Value assigned() const {
+    std::vector<std::pair<std::string, hami::Value>> all;
+    for (const auto& [provider, operators] : session_->assigned())
+      all.emplace_back(provider, hami::Value::list({operators.begin(), operators.end()}));
+    return hami::Value::dict(all);
+  }
+
   Plan plan_;
   std::shared_ptr<const Session> session_;
   BatchReport report_;
+};
+
+// Lists the devices of a provider's library, for people.
+class OnnxDevices final : public hami::Backend {
+ private:
+  void init_(const hami::Params& params) override { library_ = &Library::load(params.get<std::string>("onnxruntime")); }
+
+  void forward_(hami::Batch batch) override {
+    const Api& api = library_->api();
+    for (const hami::Dict& item : batch) {
+      std::vector<std::string> lines;
+      for (const hami::Value& line : item.get("data").as_list()) lines.emplace_back(line.as_text());
+      std::vector<hami::Value> devices;
+      for (const OrtEpDevice* device : devices_of(*library_, ProviderLibrary::of(lines)))
+        devices.push_back(hami::Value::dict({{"provider", api.EpDevice_EpName(device)},
+                                             {"vendor", api.EpDevice_EpVendor(device)},
+                                             {"kind", kind_of(*library_, device)},
+                                             {"hardware", api.HardwareDevice_Vendor(api.EpDevice_Device(device))}}));
+      item["result"] = hami::Value::list(devices);
+    }
+  }
+
+  const Library* library_ = nullptr;
 };
 
 }  // namespace
@@ -129,7 +167,9 @@ class OnnxSession final : public hami::Backend {
 HAMI_REGISTER(
     hami_onnx::OnnxTensor, "OnnxTensor",
     "model: file 'path of the ONNX file';"
-    "provider: str = 'cpu' 'execution provider: cpu, cuda, tensorrt, openvino, … or its full name in onnxruntime';"
+    "provider: list = 'cpu' 'execution provider: cpu, cuda, openvino, … or its full name; or several, the preferred one "
+    "first';"
+    "cpu_fallback: bool = true 'whether the CPU runs operators that the provider does not take';"
     "provider_options: list = '' 'options of the provider, each written as key=value';"
     "threads: int = 0 'threads of the session; 0: all cores that this process may use';"
     "custom_operators: list = '' 'libraries with operators of your own; they must be allowed files';"
@@ -161,8 +201,16 @@ HAMI_REGISTER(
     "model: file 'path of the ONNX file';"
     "threads: int = 1 {1..} 'threads of the session';"
     "custom_operators: list = '' 'libraries with operators of your own';"
+    "plugin_providers: list = '' 'libraries of execution providers, as OnnxModel finds them';"
+    "cpu_fallback: bool = true 'whether the CPU runs operators that no provider takes';"
     "memory: str = 'arena' {arena,shrink,none} 'memory that a run has used: keep it, give it back, or no arena';"
     "onnxruntime: library? 'path of libonnxruntime.so; default: that of the installed onnxruntime package';"
     "version: str = '' 'differs after a file of the model was replaced'",
     "Run a model on each request as it is, on the CPU; the other backends open models with it.");
+HAMI_REGISTER(hami_onnx::OnnxDevices, "OnnxDevices",
+              "onnxruntime: library? 'path of libonnxruntime.so; default: that of the installed onnxruntime package'",
+              "List the devices that a library of an execution provider offers.\n"
+              "\n"
+              "data: a list: the name with which the library is registered, and its path\n"
+              "result: a list of dicts with provider, vendor, kind (cpu, gpu or npu) and hardware");
 HAMI_PLUGIN("hami-onnx", HAMI_ONNX_VERSION)

@@ -11,6 +11,10 @@
 extern "C" {
 struct OrtAllocator;
 struct OrtEnv;
+struct OrtEpAssignedNode;
+struct OrtEpAssignedSubgraph;
+struct OrtEpDevice;
+struct OrtHardwareDevice;
 struct OrtMemoryInfo;
 struct OrtRunOptions;
 struct OrtSession;
@@ -72,9 +76,34 @@ struct OrtValue;
   F(165, OrtStatus*, AddRunConfigEntry, (OrtRunOptions*, const char*, const char*))                                 \
   F(228, OrtStatus*, RegisterCustomOpsLibrary_V2, (OrtSessionOptions*, const char* path))
 
+// The functions for execution providers that are libraries of their own.
+#define HAMI_ONNX_PROVIDER_FUNCTIONS(F)                                                                         \
+  F(301, OrtStatus*, RegisterExecutionProviderLibrary, (OrtEnv*, const char* name, const char* path))           \
+  F(303, OrtStatus*, GetEpDevices, (const OrtEnv*, const OrtEpDevice* const**, size_t*))                        \
+  F(304, OrtStatus*, SessionOptionsAppendExecutionProvider_V2,                                                  \
+    (OrtSessionOptions*, OrtEnv*, const OrtEpDevice* const* devices, size_t n_devices, const char* const* keys, \
+     const char* const* values, size_t n_options))                                                              \
+  F(307, int, HardwareDevice_Type, (const OrtHardwareDevice*))                                                  \
+  F(309, const char*, HardwareDevice_Vendor, (const OrtHardwareDevice*))                                        \
+  F(312, const char*, EpDevice_EpName, (const OrtEpDevice*))                                                    \
+  F(313, const char*, EpDevice_EpVendor, (const OrtEpDevice*))                                                  \
+  F(316, const OrtHardwareDevice*, EpDevice_Device, (const OrtEpDevice*))
+
+// The functions that say which provider runs which nodes.
+#define HAMI_ONNX_ASSIGNMENT_FUNCTIONS(F)                                                        \
+  F(407, OrtStatus*, Session_GetEpGraphAssignmentInfo,                                           \
+    (const OrtSession*, const OrtEpAssignedSubgraph* const**, size_t*))                          \
+  F(408, OrtStatus*, EpAssignedSubgraph_GetEpName, (const OrtEpAssignedSubgraph*, const char**)) \
+  F(409, OrtStatus*, EpAssignedSubgraph_GetNodes,                                                \
+    (const OrtEpAssignedSubgraph*, const OrtEpAssignedNode* const**, size_t*))                   \
+  F(412, OrtStatus*, EpAssignedNode_GetOperatorType, (const OrtEpAssignedNode*, const char**))
+
 namespace hami_onnx {
 
 inline constexpr std::uint32_t kApiVersion = 20;  // of onnxruntime 1.20; asking for a newer one prints to stderr
+
+inline constexpr std::uint32_t kProviderApiVersion = 23;    // of onnxruntime 1.23; 1.22 finds no devices on Linux
+inline constexpr std::uint32_t kAssignmentApiVersion = 24;  // of onnxruntime 1.24
 
 inline constexpr int kOnlyFatal = 4;        // severity: a run's error reaches its request
 inline constexpr int kErrors = 3;           // severity: users cannot act on warnings about a graph
@@ -85,6 +114,8 @@ inline constexpr int kDefaultMemory = 0;
 struct Api {
 #define HAMI_ONNX_FIELD(index, result, name, arguments) result(*name) arguments = nullptr;
   HAMI_ONNX_FUNCTIONS(HAMI_ONNX_FIELD)
+  HAMI_ONNX_PROVIDER_FUNCTIONS(HAMI_ONNX_FIELD)    // null before version 1.23
+  HAMI_ONNX_ASSIGNMENT_FUNCTIONS(HAMI_ONNX_FIELD)  // null before version 1.24
 #undef HAMI_ONNX_FIELD
 };
 

@@ -25,6 +25,8 @@ Settings settings_of(const hami::Value& dict) {
     if (key == "model") settings.model = value.as_text();
     if (key == "threads") settings.threads = value.as_int();
     if (key == "version") settings.version = value.as_text();
+    if (key == "plugin_providers") settings.providers = texts_of(value);
+    if (key == "cpu_fallback") settings.cpu_fallback = value.as_bool();
     if (key == "memory") settings.memory = value.as_text();
     if (key == "custom_operators") settings.custom_operators = texts_of(value);
   }

@@ -3,6 +3,8 @@
 
 #include <pthread.h>
 
+#include "plugin_providers.hpp"
+
 #include <hami/elements.hpp>
 #include <map>
 #include <mutex>
@@ -38,6 +40,8 @@ std::string key_of(const Settings& settings) {
   std::string key = settings.library + '\n' + settings.model + '\n' + std::to_string(settings.threads) + '\n' +
                     settings.version + '\n' + settings.memory;
   for (const std::string& library : settings.custom_operators) key += '\n' + library;
+  for (const std::string& provider : settings.providers) key += "\n\n" + provider;
+  if (!settings.cpu_fallback) key += "\n\n";
   return key;
 }
 
@@ -91,6 +95,27 @@ std::vector<Port> read_ports(const Library& library, const OrtSession* session, 
   return ports;
 }
 
+std::map<std::string, std::vector<std::string>> read_assigned(const Library& library, const OrtSession* session) {
+  const Api& api = library.api();
+  std::map<std::string, std::vector<std::string>> operators;
+  const OrtEpAssignedSubgraph* const* parts = nullptr;
+  std::size_t size = 0;
+  library.check(api.Session_GetEpGraphAssignmentInfo(session, &parts, &size));
+  for (std::size_t i = 0; i < size; ++i) {
+    const char* name = nullptr;
+    const OrtEpAssignedNode* const* nodes = nullptr;
+    std::size_t count = 0;
+    library.check(api.EpAssignedSubgraph_GetEpName(parts[i], &name));
+    library.check(api.EpAssignedSubgraph_GetNodes(parts[i], &nodes, &count));
+    for (std::size_t j = 0; j < count; ++j) {
+      const char* type = nullptr;
+      library.check(api.EpAssignedNode_GetOperatorType(nodes[j], &type));
+      operators[name].emplace_back(type);
+    }
+  }
+  return operators;
+}
+
 }  // namespace
 
 std::optional<DLDataType> dtype_of_type(int onnx_type) noexcept {
@@ -140,6 +165,11 @@ Session::Session(const Settings& settings)
   library_.check(api.AddSessionConfigEntry(options.get(), "session.intra_op.allow_spinning", "0"));
   library_.check(api.AddSessionConfigEntry(options.get(), "session.inter_op.allow_spinning", "0"));
   library_.check(api.AddSessionConfigEntry(options.get(), "session.dynamic_block_base", "4"));
+  for (const std::string& provider : settings.providers) use_provider(library_, options.get(), provider);
+  const bool asks = !settings.providers.empty() && api.Session_GetEpGraphAssignmentInfo;
+  if (asks) library_.check(api.AddSessionConfigEntry(options.get(), "session.record_ep_graph_assignment_info", "1"));
+  if (!settings.cpu_fallback)
+    library_.check(api.AddSessionConfigEntry(options.get(), "session.disable_cpu_ep_fallback", "1"));
   for (const std::string& library : settings.custom_operators)
     if (const std::string why = library_.take_message(api.RegisterCustomOpsLibrary_V2(options.get(), library.c_str()));
         !why.empty())
@@ -153,6 +183,7 @@ Session::Session(const Settings& settings)
                          api.SessionGetOverridableInitializerName, api.SessionGetOverridableInitializerTypeInfo);
   outputs_ = read_ports(library_, handle_.get(), api.SessionGetOutputCount, api.SessionGetOutputName,
                         api.SessionGetOutputTypeInfo);
+  if (asks) assigned_ = read_assigned(library_, handle_.get());
   for (const Port& port : outputs_) output_names_.push_back(port.name.c_str());
 }
 

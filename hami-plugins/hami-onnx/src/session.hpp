@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,8 +32,10 @@ struct Settings {
   std::string model;
   std::int64_t threads = 0;
   std::vector<std::string> custom_operators;
-  std::string memory = "arena";  // what runs do with memory that they have used: arena, shrink or none
-  std::string version;           // differs after a file of the model was replaced
+  std::vector<std::string> providers;  // in the order of preference, as use_provider takes them; the CPU is the last
+  bool cpu_fallback = true;            // false: an operator that no provider takes is an error
+  std::string memory = "arena";        // what runs do with memory that they have used: arena, shrink or none
+  std::string version;                 // differs after a file of the model was replaced
 };
 
 class Session {
@@ -57,6 +60,9 @@ class Session {
   // fails, soon, when no caller waits any more.
   std::vector<Owned<OrtValue>> run(const std::vector<Input>& inputs, const Callers& callers) const;
 
+  // The operators that each provider runs, by its own name. Empty if no provider was chosen, or before ONNX Runtime 1.24.
+  const std::map<std::string, std::vector<std::string>>& assigned() const noexcept { return assigned_; }
+
   // Whether a watch has found that rows depend on their neighbours, in any pipe that uses this session.
   bool is_joining_stopped() const noexcept { return stopped_.load(std::memory_order_relaxed); }
   void stop_joining() const noexcept { stopped_.store(true, std::memory_order_relaxed); }
@@ -71,6 +77,7 @@ class Session {
   std::vector<Port> optional_;
   std::vector<Port> outputs_;
   std::vector<const char*> output_names_;
+  std::map<std::string, std::vector<std::string>> assigned_;
   mutable std::atomic<bool> stopped_{false};
 };
 

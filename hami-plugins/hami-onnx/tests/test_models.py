@@ -128,7 +128,7 @@ def test_the_error_for_an_unknown_provider_names_the_known_ones(models):
 
 def test_a_provider_that_onnxruntime_replaced_is_an_error(models, monkeypatch):
     """If libraries of a provider are missing, onnxruntime continues with the CPU; only get_providers() shows it."""
-    monkeypatch.setattr(session, "full_name", lambda provider, backend: "CUDAExecutionProvider")
+    monkeypatch.setattr("hami_onnx._providers.full_name", lambda provider, backend: "CUDAExecutionProvider")
     opened = onnxruntime.InferenceSession(str(models.double()), providers=["CPUExecutionProvider"])
     monkeypatch.setattr(onnxruntime, "InferenceSession", lambda *args, **options: opened)
     with pytest.raises(hami.ConfigError) as error:

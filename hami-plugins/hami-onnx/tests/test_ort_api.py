@@ -16,6 +16,10 @@ ctypes = pytest.importorskip("ctypes", reason="Python was built without libffi")
 
 HEADER = (Path(__file__).parent.parent / "src" / "ort_api.hpp").read_text()
 FUNCTIONS = {name: int(index) for index, name in re.findall(r"^  F\((\d+), [\w* ]+, (\w+),", HEADER, re.MULTILINE)}
+PROVIDER_FUNCTIONS = [name for name, index in FUNCTIONS.items() if 300 < index < 400]
+ASSIGNMENT_FUNCTIONS = [name for name, index in FUNCTIONS.items() if index > 400]
+(PROVIDER_API_VERSION,) = re.findall(r"kProviderApiVersion = (\d+)", HEADER)
+(ASSIGNMENT_API_VERSION,) = re.findall(r"kAssignmentApiVersion = (\d+)", HEADER)
 (API_VERSION,) = re.findall(r"kApiVersion = (\d+)", HEADER)
 
 
@@ -27,6 +31,7 @@ class Api:
         library.OrtGetApiBase.restype = ctypes.POINTER(ctypes.c_void_p)
         get_api, get_version = library.OrtGetApiBase()[:2]
         self.version = ctypes.CFUNCTYPE(ctypes.c_char_p)(get_version)().decode()
+        self.minor = int(self.version.split(".")[1])
         table = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint32)(get_api)(int(API_VERSION))
         self._table = ctypes.cast(table, ctypes.POINTER(ctypes.c_void_p))
         self.called: set[str] = set()
@@ -52,6 +57,9 @@ class Api:
         out = kind()
         self.do(name, *arguments, ctypes.cast(ctypes.byref(out), ctypes.c_void_p))
         return out
+
+    def text(self, name, object) -> str:
+        return self.raw(name, object, result=ctypes.c_char_p).decode()
 
     def free(self, name, object) -> None:
         self.raw(name, object, result=None)
@@ -140,7 +148,62 @@ def test_every_function_of_the_list_is_at_its_index(model):
     for value in (x, y):
         api.free("ReleaseValue", value)
     api.free("ReleaseSession", session)
-    assert api.called == set(FUNCTIONS)
+    assert api.called == set(FUNCTIONS) - set(PROVIDER_FUNCTIONS) - set(ASSIGNMENT_FUNCTIONS)
+
+
+@pytest.fixture
+def api():
+    api = Api()
+    if api.minor < int(PROVIDER_API_VERSION):
+        pytest.skip(f"onnxruntime {api.version} has no execution providers that are libraries of their own")
+    return api
+
+
+def test_every_function_for_providers_is_at_its_index(api, model):
+    env = api.get("CreateEnv", ctypes.c_int(3), ctypes.c_char_p(b"test"))
+    nothing = (ctypes.c_char_p(b"none"), ctypes.c_char_p(b"/none/provider.so"))
+    assert "provider.so" in api.message("RegisterExecutionProviderLibrary", env, *nothing)
+    count = ctypes.c_size_t()
+    devices = ctypes.c_void_p()
+    out = [ctypes.cast(ctypes.byref(each), ctypes.c_void_p) for each in (devices, count)]
+    api.do("GetEpDevices", env, *out)
+    (device, *_) = ctypes.cast(devices, ctypes.POINTER(ctypes.c_void_p))[: count.value]
+    device = ctypes.c_void_p(device)
+    assert api.text("EpDevice_EpName", device) == "CPUExecutionProvider"
+    assert api.text("EpDevice_EpVendor", device) == "Microsoft"
+    hardware = ctypes.c_void_p(api.raw("EpDevice_Device", device))
+    assert api.raw("HardwareDevice_Type", hardware, result=ctypes.c_int) == 0  # a CPU
+    assert api.text("HardwareDevice_Vendor", hardware)
+
+    options = api.get("CreateSessionOptions")
+    records = ctypes.c_char_p(b"session.record_ep_graph_assignment_info")
+    api.do("AddSessionConfigEntry", options, records, ctypes.c_char_p(b"1"))
+    no_texts = texts()
+    one = ctypes.cast((ctypes.c_void_p * 1)(device.value), ctypes.c_void_p)
+    api.do("SessionOptionsAppendExecutionProvider_V2", options, env, one, size(1), no_texts, no_texts, size(0))
+    session = api.get("CreateSession", env, ctypes.c_char_p(str(model).encode()), options)
+    expected = set(PROVIDER_FUNCTIONS)
+    if api.minor >= int(ASSIGNMENT_API_VERSION):
+        assert assigned_operators(api, session) == [("CPUExecutionProvider", ["Add"])]
+        expected |= set(ASSIGNMENT_FUNCTIONS)
+    assert expected <= api.called
+
+
+def assigned_operators(api, session):
+    found = []
+    for part in listed(api, "Session_GetEpGraphAssignmentInfo", session):
+        name = ctypes.cast(api.get("EpAssignedSubgraph_GetEpName", part), ctypes.c_char_p).value.decode()
+        nodes = listed(api, "EpAssignedSubgraph_GetNodes", part)
+        kinds = [ctypes.cast(api.get("EpAssignedNode_GetOperatorType", node), ctypes.c_char_p) for node in nodes]
+        found.append((name, [kind.value.decode() for kind in kinds]))
+    return found
+
+
+def listed(api, name, object):
+    """Call a function whose last arguments are where it writes an array and its length."""
+    array, count = ctypes.c_void_p(), ctypes.c_size_t()
+    api.do(name, object, *(ctypes.cast(ctypes.byref(each), ctypes.c_void_p) for each in (array, count)))
+    return [ctypes.c_void_p(each) for each in ctypes.cast(array, ctypes.POINTER(ctypes.c_void_p))[: count.value]]
 
 
 def described(api, info):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from importlib.metadata import entry_points
 from unittest.mock import Mock
 
 import hami
+from hami.__main__ import main
 
 from hami_onnx import plugin
 from hami_onnx._runtime import find_library
@@ -35,6 +37,16 @@ def test_the_report_names_the_version_of_onnxruntime_and_its_providers():
     report = plugin.hami_report()
     assert "cpu" in report["onnxruntime providers"].split(", ")
     assert report["onnxruntime"].count(".") == 2
+
+
+def test_info_and_plugins_list_the_devices_of_providers(monkeypatch, capsys):
+    monkeypatch.setattr(
+        "hami_onnx._providers.plugin_devices", lambda: {"acme (onnxruntime-ep-acme 1.0)": "acme on npu"}
+    )
+    assert main(["info", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["engine"]["acme (onnxruntime-ep-acme 1.0)"] == "acme on npu"
+    main(["plugins", "--load"])
+    assert "device acme (onnxruntime-ep-acme 1.0): acme on npu" in capsys.readouterr().out
 
 
 def test_the_backends_are_imported_by_a_python_without_ctypes():

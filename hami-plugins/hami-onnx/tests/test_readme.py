@@ -17,7 +17,7 @@ def blocks(language: str) -> list[str]:
 
 def test_the_example_runs_a_model(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (config,), (code,) = blocks("toml"), blocks("python")
+    (config, _), (code,) = blocks("toml"), blocks("python")
     Path("pipeline.toml").write_text(config.partition("# pipeline.toml\n")[2])
     mean = helper.make_node("ReduceMean", ["image"], ["mean"], axes=[1, 2, 3], keepdims=0)
     ports = {"image": (TensorProto.FLOAT, ["n", 3, "h", "w"])}, {"mean": (TensorProto.FLOAT, ["n"])}

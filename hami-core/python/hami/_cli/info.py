@@ -102,6 +102,22 @@ def _engines() -> Iterator[tuple[str, Any]]:
             yield distribution, version if usable else f"{version}, but the module {module} is missing"
     for plugin in sorted(_plugins()):
         yield plugin, _version(plugin)
+    yield from devices()
+
+
+def devices() -> Iterator[tuple[str, str]]:
+    """Load plugins, and yield the devices of their engines; the error of a hook is one of them."""
+    from hami._plugins.manager import installed
+    from hami._plugins.messages import describe_exception
+
+    for plugin, hook in installed.hook("hami_devices"):
+        try:
+            for found in hook():
+                yield from found.items()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a plugin may even call sys.exit
+            yield f"hami_devices of {plugin.distribution}", describe_exception(error)
 
 
 def _plugins() -> set[str]:

@@ -7,6 +7,7 @@ import fnmatch
 from typing import Any
 
 from hami import _core
+from hami._cli.info import devices
 from hami._cli.main import report
 from hami._cli.show import aligned, json_of
 from hami._cli.terminal import print_table
@@ -14,6 +15,7 @@ from hami._errors import Error
 from hami._plugins.manager import installed
 from hami._plugins.records import BackendInfo, PluginRecord, info_of
 from hami._plugins.source_summaries import summaries
+from hami._text import printable
 
 
 def backends(arguments: argparse.Namespace) -> int:
@@ -106,6 +108,8 @@ def plugins(arguments: argparse.Namespace) -> int:
         print_table([_row(record) for record in records], ["plugin", "package", "version", "abi", "state", "time", ""])
         for name, owners in installed.pipelines().items():
             print(f"pipeline {name} from {' and '.join(pipeline.distribution for pipeline in owners)}")
+        for name, text in devices() if arguments.load else ():
+            print(f"device {printable(name)}: {printable(text)}")
     else:
         print("no plugins are installed; to install the first one: pip install hami-onnx")
     return 1 if any(record.state in ("failed", "incompatible") for record in records) else 0

@@ -50,6 +50,11 @@ class HookSpecs:
         return {}
 
     @hookspec
+    def hami_devices(self) -> dict[str, str]:
+        """Return the devices of the plugin's engine, from name to description, for `hami info` and `hami plugins`."""
+        return {}
+
+    @hookspec
     def hami_show_file(self, path: str) -> dict[str, Any] | None:
         """Return what `hami show FILE` prints about a file, as a dict from name to value, or None for other files."""
         return None

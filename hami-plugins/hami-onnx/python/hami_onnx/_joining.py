@@ -29,11 +29,15 @@ def join_rows(
     *,
     batched: bool | None,
     batch_axes: Sequence[str],
+    rules: str | None,
     settings: object,
     limits: Mapping[str, int],
     backend: str,
 ) -> None:
     """Set `rows`, `joining` and `watch` of a model.
+
+    Args:
+        rules: those of `proof_rules`.
 
     Raises:
         hami.ConfigError: `batch_axes` or `batched` does not fit the model.
@@ -45,6 +49,7 @@ def join_rows(
         batched=batched if not batched or axes else None,  # without axes, the proof or the test must find them
         named=named,
         measure=lambda nodes: _measure(model, named, nodes),
+        rules=rules,
         settings=settings,
         limits=limits,
         backend=backend,
@@ -64,6 +69,7 @@ def prove_ahead(
     path: str,
     batched: bool | None,
     batch_axes: Sequence[str],
+    rules: str | None,
     settings: object,
     limits: Mapping[str, int],
     backend: str,
@@ -72,10 +78,10 @@ def prove_ahead(
 
     The proof is then in memory. Axes that the user names are checked with the session first.
     """
-    if batched is False or batch_axes:
+    if batched is False or batch_axes or rules is None:
         return None
     return lambda: _decide(
-        path, batched=None, named={}, measure=None, settings=settings, limits=limits, backend=backend
+        path, batched=None, named={}, measure=None, rules=rules, settings=settings, limits=limits, backend=backend
     )
 
 
@@ -85,6 +91,7 @@ def _decide(
     batched: bool | None,
     named: Axes,
     measure: Callable[[int], Measurement] | None,
+    rules: str | None,
     settings: object,
     limits: Mapping[str, int],
     backend: str,
@@ -96,6 +103,7 @@ def _decide(
         opened,
         backend=backend,
         engine=engine_name(),
+        rules=rules,
         files=[stamp.path for stamp in stamps],
         batched=batched,
         batch_axes=named,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import hami
 from hami.types import FilePath
 from hami_model_check.onnx import OnnxLimits
 from hami_tensor.model_keys import ModelKeys
@@ -14,6 +15,8 @@ from hami_tensor.values import checked_cast
 
 from hami_onnx._joining import join_rows, prove_ahead
 from hami_onnx._model import Model
+from hami_onnx._native import NativeSession
+from hami_onnx._providers import CPU, proof_rules
 from hami_onnx.session import open_native, open_session
 
 
@@ -24,9 +27,11 @@ class OnnxModelBackend(OnnxLimits):
     lightweight = True  # all instances share one session
 
     model: Annotated[FilePath, "path of the ONNX file"]
-    provider: Annotated[str, "execution provider: cpu, cuda, tensorrt, openvino, … or its full name in onnxruntime"] = (
-        "cpu"
-    )
+    provider: Annotated[
+        list[str],
+        "execution provider: cpu, cuda, openvino, … or its full name; or several, the preferred one first",
+    ] = ["cpu"]  # noqa: RUF012
+    cpu_fallback: Annotated[bool, "whether the CPU runs operators that the provider does not take"] = True
     provider_options: Annotated[list[str], "options of the provider, each written as key=value"] = []  # noqa: RUF012
     threads: Annotated[int, "threads of the session; 0: all cores that this process may use"] = 0
     custom_operators: Annotated[list[str], "libraries with operators of your own; they must be allowed files"] = []  # noqa: RUF012
@@ -59,9 +64,10 @@ class OnnxModelBackend(OnnxLimits):
             backend: name of the backend for users.
         """
         path = os.path.abspath(self.model)
-        settings = [self.provider, self.provider_options, self.custom_operators]
+        settings = [",".join(self.provider), self.provider_options, self.custom_operators]
         arguments: dict[str, Any] = {
             "provider": self.provider,
+            "cpu_fallback": self.cpu_fallback,
             "provider_options": self.provider_options,
             "threads": self.threads,
             "custom_operators": self.custom_operators,
@@ -74,12 +80,14 @@ class OnnxModelBackend(OnnxLimits):
                 path=path,
                 batched=self.batched,
                 batch_axes=self.batch_axes,
+                rules=proof_rules(self.provider),
                 settings=settings,
                 limits=self.onnx_limits(),
                 backend=backend,
             ),
         }
         model = model_of(self.model, self.onnxruntime, arguments)
+        self._report_operators(model, backend)
         model.cast = checked_cast(self.cast, backend)
         model.keys = ModelKeys(
             backend,
@@ -92,6 +100,7 @@ class OnnxModelBackend(OnnxLimits):
             path,
             batched=self.batched,
             batch_axes=self.batch_axes,
+            rules=proof_rules(self.provider),
             settings=settings,
             limits=self.onnx_limits(),
             backend=backend,
@@ -102,6 +111,21 @@ class OnnxModelBackend(OnnxLimits):
             self.remark(f"{backend} runs rows one by one: {model.joining.cure}")
         return model
 
+    def _report_operators(self, model: Model, backend: str) -> None:
+        """Raise ConfigError if the providers take no operator, and remark those that the CPU runs in their place."""
+        assigned = model.session.assigned if isinstance(model.session, NativeSession) else {}
+        on_cpu = assigned.get(CPU, [])
+        names = ", ".join(dict.fromkeys(on_cpu))
+        shown = ", ".join(self.provider)
+        if on_cpu and len(assigned) == 1:
+            raise hami.ConfigError(
+                f'{backend}: the execution provider {shown} takes no operator of "{self.model}" ({names}); '
+                'write provider = "cpu", or export the model with operators that the provider has'
+            )
+        if on_cpu:
+            total = sum(map(len, assigned.values()))
+            self.remark(f"{backend}: the CPU runs {len(on_cpu)} of {total} operators, not taken by {shown}: {names}")
+
 
 def model_of(
     path: str | os.PathLike[str], library: str | os.PathLike[str] | None, arguments: Mapping[str, Any]
@@ -110,6 +134,11 @@ def model_of(
     native = open_native(path, library=library, **arguments)
     if native is not None and native.specs is not None:
         return Model(native, native.specs, native.run)
+    if native is not None and native.settings.plugin_providers:
+        raise hami.ConfigError(
+            f"{arguments['backend']}: only the CPU takes strings, sequences, maps and small floats, as inputs or "
+            f'outputs of "{path}"; write provider = "cpu"'
+        )
     from hami_onnx._python_session import python_model
 
     return python_model(open_session(path, **arguments), arguments["backend"], arguments.get("memory", "arena"))

@@ -19,6 +19,8 @@ class NativeSettings(NamedTuple):
     model: str
     threads: int
     custom_operators: list[str]
+    plugin_providers: list[str]  # that are packages of their own
+    cpu_fallback: bool
     memory: str  # arena, shrink or none
     version: str  # of the files of the model
 
@@ -33,6 +35,8 @@ class NativeSession:
     Attributes:
         settings: those of the session.
         specs: the inputs and outputs; None: a value is not a tensor of numbers, which the native library does not run.
+        assigned: the operators that each provider runs, by its own name; empty if only the CPU was asked for, or before
+            ONNX Runtime 1.24.
     """
 
     def __init__(self, settings: NativeSettings) -> None:
@@ -42,13 +46,17 @@ class NativeSession:
             "model": settings.model,
             "threads": settings.threads,
             "custom_operators": settings.custom_operators,
+            "plugin_providers": settings.plugin_providers,
+            "cpu_fallback": settings.cpu_fallback,
             "memory": settings.memory,
             "version": settings.version,
         }
         if settings.library != str(find_library()):
             config["onnxruntime"] = settings.library  # a file that the user has allowed
         self._pipe = hami.pipe(config)
-        self.specs = _specs_of(self._pipe({"data": None})["result"])
+        found = self._pipe({"data": None})["result"]
+        self.specs = _specs_of(found)
+        self.assigned: dict[str, list[str]] = found["assigned"]
 
     def run(self, feeds: Mapping[str, Any]) -> list[Any]:
         """Run the model; returns one array for each output. Raises RequestError."""

@@ -63,3 +63,10 @@ def hami_report() -> dict[str, str]:
         "onnxruntime providers": ", ".join(available_providers()),
         "onnxruntime threads": f"{usable_cores()} (cores that this process may use; parameter `threads` overrides it)",
     }
+
+
+@hookimpl
+def hami_devices() -> dict[str, str]:
+    from hami_onnx._providers import plugin_devices
+
+    return plugin_devices()

@@ -25,7 +25,7 @@ from hami_model_check.onnx import OnnxFile, read_onnx
 from hami_onnx._cores import usable_cores
 from hami_onnx._model_files import FileStamp, find_model_files
 from hami_onnx._native import NativeSession, NativeSettings
-from hami_onnx._providers import CPU, check_active_provider, full_name, libraries_in, parse_provider_options
+from hami_onnx._providers import CPU, Chosen, check_active_provider, choose_providers, libraries_in
 from hami_onnx._runtime import find_library, version
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 _NOT_A_MODEL = ("Protobuf parsing failed", "No graph was found", "does not have a graph")
 
 _NO_KERNEL = re.compile(r"implementation for (?P<operator>[\w.]+)\((?P<since>\d+)\) node with name '(?P<node>[^']*)'")
+_NO_FALLBACK = "fallback to CPU EP has been explicitly disabled"
+_USE_CPU = 'see `hami info` for the installed providers, or write provider = "cpu"'
 _OPSET_WITH_KERNELS = 25  # newer opsets are accepted, but some of their operators have no kernel
 
 # onnxruntime starts all threads of a session immediately: 100,000 take minutes and 1,000,000 crash the process.
@@ -58,7 +60,8 @@ os.register_at_fork(after_in_child=_reset_after_fork)
 def open_session(
     model: str | os.PathLike[str],
     *,
-    provider: str = "cpu",
+    provider: str | Sequence[str] = "cpu",
+    cpu_fallback: bool = True,
     provider_options: Sequence[str] = (),
     threads: int = 0,
     custom_operators: Sequence[str | os.PathLike[str]] = (),
@@ -77,8 +80,10 @@ def open_session(
 
     Args:
         model: path of the ONNX file.
-        provider: short name (cpu, cuda, openvino, …) or full name of an execution provider of onnxruntime.
-        provider_options: options of the provider, each written as key=value.
+        provider: short name (cpu, cuda, openvino, …) or full name of an execution provider, or several, the preferred
+            one first.
+        cpu_fallback: whether the CPU runs operators that the provider does not take.
+        provider_options: options of the provider, or of the first one, each written as key=value.
         threads: size of the session's thread pool; 0 means the number of cores that this process may use.
         custom_operators: libraries with operators of the user, which must be allowed files.
         memory: what the session does with memory that its runs have used: arena, shrink or none.
@@ -92,7 +97,8 @@ def open_session(
         hami.ConfigError: the model cannot be read or loaded, exceeds a limit, or ended the child process; or the
             provider cannot be used, or one of its options names a library that is not allowed.
     """
-    opening = _prepare(model, provider, provider_options, threads, custom_operators, memory, limits or {}, backend)
+    chosen = choose_providers(provider, provider_options, backend)
+    opening = _prepare(model, chosen, cpu_fallback, threads, custom_operators, memory, limits or {}, backend)
     return _open(
         ("python",), opening, lambda: _create_session(opening, backend), isolate_load, init_event, backend, meanwhile
     )
@@ -102,7 +108,8 @@ def open_native(
     model: str | os.PathLike[str],
     *,
     library: str | os.PathLike[str] | None = None,
-    provider: str = "cpu",
+    provider: str | Sequence[str] = "cpu",
+    cpu_fallback: bool = True,
     provider_options: Sequence[str] = (),
     threads: int = 0,
     custom_operators: Sequence[str | os.PathLike[str]] = (),
@@ -123,12 +130,20 @@ def open_native(
         hami.ConfigError: as for `open_session`.
         hami.PluginError: ONNX Runtime's library is missing or too old.
     """
-    opening = _prepare(model, provider, provider_options, threads, custom_operators, memory, limits or {}, backend)
-    if opening.provider != CPU:
+    chosen = choose_providers(provider, provider_options, backend)
+    opening = _prepare(model, chosen, cpu_fallback, threads, custom_operators, memory, limits or {}, backend)
+    if not chosen.is_native:
         return None
     path = os.fspath(library) if library else str(find_library())
     settings = NativeSettings(
-        path, opening.path, opening.threads, opening.libraries, opening.memory, repr(opening.stamps)
+        path,
+        opening.path,
+        opening.threads,
+        opening.libraries,
+        list(chosen.plugins),
+        cpu_fallback,
+        memory,
+        repr(opening.stamps),
     )
 
     def create() -> NativeSession:
@@ -136,9 +151,16 @@ def open_native(
             return NativeSession(settings)
         except hami.ConfigError as error:
             reason = str(error).splitlines()[0]
+            if reason.startswith("the execution provider "):
+                raise hami.ConfigError(f"{backend}: {reason}; {_USE_CPU}") from error
             if reason.startswith("OnnxTensor: "):  # about a library of operators
                 raise hami.ConfigError(f"{backend}: {reason.removeprefix('OnnxTensor: ')}") from error
             raise hami.ConfigError(_load_error(opening.path, reason, backend)) from error
+        except hami.PluginError as error:
+            reason = str(error).splitlines()[0]
+            if not reason.startswith("the execution provider "):
+                raise
+            raise hami.PluginError(f"{backend}: {reason}; {_USE_CPU}") from error
 
     return _open(("native", path), opening, create, isolate_load, init_event, backend, meanwhile)
 
@@ -148,8 +170,8 @@ class _Opening(NamedTuple):
 
     path: str
     stamps: tuple[FileStamp, ...]
-    provider: str  # its full name
-    options: dict[str, str]
+    chosen: Chosen
+    cpu_fallback: bool
     threads: int
     libraries: list[str]  # of operators
     memory: str
@@ -158,8 +180,8 @@ class _Opening(NamedTuple):
 
 def _prepare(
     model: str | os.PathLike[str],
-    provider: str,
-    provider_options: Sequence[str],
+    chosen: Chosen,
+    cpu_fallback: bool,
     threads: int,
     custom_operators: Sequence[str | os.PathLike[str]],
     memory: str,
@@ -172,16 +194,18 @@ def _prepare(
             f'{backend}: "threads" must be from 0 (all cores that this process may use) to {_MAX_THREADS}, '
             f"got {threads}"
         )
-    name = full_name(provider, backend)
-    options = parse_provider_options(provider_options, backend)
+    if chosen.names == (CPU,) and not cpu_fallback:
+        raise hami.ConfigError(f"{backend}: cpu_fallback = false needs an execution provider other than the CPU")
     libraries = [_allowed_library(library, backend) for library in custom_operators]
     path, stamps = find_files(path, limits, backend)
     threads = threads or usable_cores()
-    parameters: dict[str, object] = {"model": path, "provider": name, "provider_options": list(provider_options)}
+    parameters: dict[str, object] = {"model": path, **chosen.parameters}
     parameters |= {"threads": threads, "memory": memory, **limits}
+    if not cpu_fallback:
+        parameters["cpu_fallback"] = False
     if libraries:
         parameters["custom_operators"] = libraries
-    return _Opening(path, stamps, name, options, threads, libraries, memory, parameters)
+    return _Opening(path, stamps, chosen, cpu_fallback, threads, libraries, memory, parameters)
 
 
 def _open(
@@ -194,8 +218,8 @@ def _open(
     meanwhile: Callable[[], object] | None,
 ) -> Session:
     """Return the open session of this kind, or create it."""
-    options = tuple(sorted(opening.options.items()))
-    key = (*kind, opening.stamps, opening.provider, options, opening.threads, tuple(opening.libraries), opening.memory)
+    operators = tuple(opening.libraries)
+    key = (*kind, opening.stamps, *opening.chosen.key, opening.cpu_fallback, opening.threads, operators, opening.memory)
     with _lock:
         session: Session | None = _sessions.get(key)
         if session is None:
@@ -205,7 +229,7 @@ def _open(
                     opening.parameters,
                     version_of_files=opening.stamps,
                     init_event=init_event,
-                    libraries=[*opening.libraries, *libraries_in(opening.options.values())],
+                    libraries=[*opening.libraries, *libraries_in(opening.chosen.options.values())],
                 )
             with _beside(meanwhile):
                 session = _sessions[key] = create()
@@ -268,7 +292,7 @@ def read_model(path: str, limits: Mapping[str, int], backend: str) -> OnnxFile:
 def _create_session(opening: _Opening, backend: str) -> onnxruntime.InferenceSession:
     import onnxruntime
 
-    path, provider = opening.path, opening.provider
+    path, names = opening.path, opening.chosen.names
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = opening.threads
     settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
@@ -276,6 +300,8 @@ def _create_session(opening: _Opening, backend: str) -> onnxruntime.InferenceSes
     # Small blocks of work: a run does not wait for a thread of the pool that is busy with another run.
     settings.add_session_config_entry("session.dynamic_block_base", "4")
     settings.log_severity_level = 3  # errors only; users of a model cannot act on warnings about its graph
+    if not opening.cpu_fallback:
+        settings.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     if opening.memory == "none":
         settings.enable_cpu_mem_arena = settings.enable_mem_pattern = False
     for library in opening.libraries:
@@ -287,7 +313,7 @@ def _create_session(opening: _Opening, backend: str) -> onnxruntime.InferenceSes
                 f"{onnxruntime.__version__}: {str(error).strip()}"
             ) from error
     try:
-        providers = [(provider, opening.options)]
+        providers = [(names[0], opening.chosen.options), *((name, {}) for name in names[1:])]
         session = onnxruntime.InferenceSession(path, settings, providers=providers, enable_fallback=0)
         for node in (*session.get_inputs(), *session.get_outputs()):
             _ = node.name, node.shape  # raises here, where the file is known, if a name is not valid UTF-8
@@ -295,7 +321,7 @@ def _create_session(opening: _Opening, backend: str) -> onnxruntime.InferenceSes
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise hami.ConfigError(_load_error(path, reason, backend)) from error
     session.disable_fallback()
-    check_active_provider(session, provider, path, backend)
+    check_active_provider(session, names[0], path, backend)
     return session
 
 
@@ -306,6 +332,11 @@ def _load_error(path: str, reason: str, backend: str) -> str:
         reason = "the file is empty"
     if not size or any(part in reason for part in _NOT_A_MODEL):
         return f'{backend}: "{path}" ({size} bytes) is truncated or is not an ONNX model: {reason}'
+    if _NO_FALLBACK in reason:
+        return (
+            f'{backend}: an operator of "{path}" is not taken by the execution provider, and cpu_fallback = false; '
+            "remove cpu_fallback to let the CPU run it: pipe.explain() then names such operators"
+        )
     if missing := _NO_KERNEL.search(reason):
         return f'{backend}: "{path}": {_no_kernel(missing["operator"], int(missing["since"]), missing["node"])}'
     return f'{backend}: onnxruntime {version()} cannot load "{path}" ({size} bytes): {reason}'

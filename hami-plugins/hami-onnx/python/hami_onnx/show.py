@@ -14,7 +14,7 @@ from hami_onnx._joining import engine_name, join_rows, row_input
 from hami_onnx._model import Model
 from hami_onnx._model_backend import model_of
 from hami_onnx._native import NativeSession
-from hami_onnx._providers import available_providers
+from hami_onnx._providers import available_providers, proof_rules
 from hami_onnx._runtime import version
 from hami_onnx.session import find_files, read_model
 
@@ -28,7 +28,9 @@ def show_model(path: str) -> dict[str, Any]:
         hami.ConfigError: the model cannot be opened.
     """
     model = model_of(path, None, {"backend": _BACKEND})
-    join_rows(model, path, batched=None, batch_axes=[], settings=["cpu", [], []], limits={}, backend=_BACKEND)
+    join_rows(
+        model, path, batched=None, batch_axes=[], rules="onnx", settings=["cpu", [], []], limits={}, backend=_BACKEND
+    )
     joining = model.joining
     facts: dict[str, Any] = {
         "engine": f"onnxruntime {version()}",
@@ -74,15 +76,20 @@ def findings_of(params: dict[str, Any]) -> list[str]:
     if not os.path.isfile(path) or params.get("batched") is False:
         return []
     opened, stamps = find_files(os.path.abspath(path), {}, _BACKEND)
+    provider = params.get("provider") or ["cpu"]
+    rules = proof_rules(provider)
     joining: Joining = decide_joining(
         opened,
         backend=_BACKEND,
         engine=engine_name(),
+        rules=rules,
         files=[stamp.path for stamp in stamps],
         settings=[
-            params.get("provider", "cpu"),
+            provider if isinstance(provider, str) else ",".join(provider),
             params.get("provider_options") or [],
             params.get("custom_operators") or [],
         ],
     )
+    if rules is None and not joining.tested:
+        return [f"{os.path.basename(path)}: a test decides whether requests are joined when {provider} has opened it"]
     return [joining.finding(os.path.basename(path))]
