@@ -85,7 +85,8 @@ class BatchRunner {
 
   // Runs rows of a group; a model with a fixed number of rows in blocks, the last one filled with copies of its last row.
   std::vector<Output> run_rows(const Group& group, std::int64_t first, std::int64_t rows) {
-    if (plan_.fixed == 0 || rows == plan_.fixed) return run_once(group, first, rows, rows);
+    if (plan_.fixed == 0 || rows == plan_.fixed || (rows == 1 && plan_.runs_one))
+      return run_once(group, first, rows, rows);
     std::vector<Output> wholes;
     for (std::int64_t start = 0; start < std::max<std::int64_t>(rows, 1); start += plan_.fixed) {
       const std::int64_t count = std::min(plan_.fixed, rows - start);

@@ -181,6 +181,8 @@ HAMI_REGISTER(
     "batch_axes: list = '' 'the axis of the rows, each written as name=axis or name=none; default: found';"
     "inputs: list = '' 'read each input from the key of its name: the names of all inputs; default: if there is no `data`';"
     "cast: str = 'exact' 'conversion of inputs: exact (values that the declared type has), safe, or false';"
+    "batch_invariant: bool = false 'run only with numbers of rows for which each row is equal bit for bit; lone rows run "
+    "alone';"
     "isolate_load: bool = false 'load the model in a child process first, which must succeed';"
     "max_nodes: int = 100000 'ONNX: largest number of nodes after local functions are inlined';"
     "max_graph_depth: int = 10 'ONNX: deepest nesting of subgraphs (If, Loop, Scan)';"

@@ -50,6 +50,7 @@ Plan Plan::of(const hami::Dict& options) {
   plan.settings = settings_of(entries["settings"]);
   plan.joins = entries["joins"].as_bool();
   plan.fixed = entries["fixed"].as_int();
+  plan.runs_one = entries["runs_one"].as_bool();
   plan.input_axes = axes_of(entries["input_axes"]);
   plan.output_axes = axes_of(entries["output_axes"]);
   plan.lone_axes = axes_of(entries["lone_axes"]);

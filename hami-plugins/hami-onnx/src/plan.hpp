@@ -17,6 +17,7 @@ struct Plan {
   Settings settings;
   bool joins = false;
   std::int64_t fixed = 0;        // the number of rows that the model takes; 0: any
+  bool runs_one = false;         // one row also runs alone
   std::vector<int> input_axes;   // of the rows, in the order of the model
   std::vector<int> output_axes;  // the same
   std::vector<int> lone_axes;    // of inputs: the axes that data may leave out if it is one row

@@ -28,7 +28,10 @@ def check(arguments: argparse.Namespace) -> int:
         config, problems = read_source(arguments.source, arguments.set, arguments.imports)
         nodes = len(config.nodes)
         problems += check_all(config)
-        remarks = [] if problems else _findings(config)
+        remarks = [] if problems else _findings(config, "hami_findings")
+        if arguments.invariance and not problems:
+            no_model = "no node runs a model whose rows a plugin can compare"
+            remarks += _findings(config, "hami_invariance") or [no_model]
     except Error as error:
         if arguments.traceback:
             raise
@@ -46,7 +49,7 @@ def check(arguments: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
-def _findings(config: LoadedConfig) -> list[str]:
+def _findings(config: LoadedConfig, name_of_hook: str) -> list[str]:
     """Return what the plugins say about the backends of each node, without building the pipe."""
     if not config.nodes:
         return []
@@ -54,13 +57,13 @@ def _findings(config: LoadedConfig) -> list[str]:
     for name, node in _core.describe(config)["nodes"].items():
         for backend in _all_backends(node["backends"]):
             owner = backend["distribution"]
-            for plugin, hook in installed.hook("hami_findings", {owner} if owner else ()):
+            for plugin, hook in installed.hook(name_of_hook, {owner} if owner else ()):
                 try:
                     found = [
                         text for texts in hook(backend=backend["class"], params=backend["params"]) for text in texts
                     ]
                 except Exception as error:  # one plugin must not hide what the others say
-                    found = [f"hami_findings of {plugin.distribution}: {describe_exception(error)}"]
+                    found = [f"{name_of_hook} of {plugin.distribution}: {describe_exception(error)}"]
                 lines += [f"{name}: {line}" for line in found]
     return lines
 

@@ -157,6 +157,11 @@ def _parser() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[argpa
 
     check = _add(commands, "check", "hami._cli.check:check", "list every problem of a configuration")
     add_source(check)
+    check.add_argument(
+        "--invariance",
+        action="store_true",
+        help="run each model, and compare rows alone and in batches",
+    )
 
     backends = _add(
         commands, "backends", "hami._cli.listing:backends", "list backends, or describe the backends that match a name"

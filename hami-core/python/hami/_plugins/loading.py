@@ -80,6 +80,11 @@ class HookSpecs:
         return []
 
     @hookspec
+    def hami_invariance(self, backend: str, params: dict[str, Any]) -> list[str]:
+        """Return the lines of `hami check --invariance` about a configured backend of the plugin, which it may run."""
+        return []
+
+    @hookspec
     def hami_commands(self, subparsers: Any) -> None:
         """Add commands to the command line: parsers of argparse with `set_defaults(run=function)`."""
 

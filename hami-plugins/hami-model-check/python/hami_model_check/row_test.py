@@ -135,10 +135,12 @@ def compare_rows(
         most_rows: the largest batch that the model takes; None: any.
     """
     names = None if outputs is None else list(outputs)
-    return _Comparison(run, list(inputs), names, nodes, computed_in, output_axes, seconds, most_rows).result()
+    return RowComparison(run, list(inputs), names, nodes, computed_in, output_axes, seconds, most_rows).result()
 
 
-class _Comparison:
+class RowComparison:
+    """One call of compare_rows."""
+
     def __init__(
         self,
         run: Run,

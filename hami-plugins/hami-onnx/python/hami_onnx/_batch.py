@@ -76,7 +76,7 @@ def _run_group(members: list[Member], model: Model, backend: str, count: Callabl
 def _run_rows(arrays: list[Any], rows: int, extra: dict[str, Any], model: Model) -> list[Any]:
     """Run the model on rows; with a fixed number of rows in blocks, the last one padded with copies of its last row."""
     fixed = model.rows.fixed
-    if fixed is None or rows == fixed:
+    if fixed is None or rows == fixed or (rows == 1 and model.rows.runs_one):
         return model.run(arrays, extra)
     blocks = []
     for start in range(0, max(rows, 1), fixed):

@@ -13,6 +13,7 @@ from hami_model_check.onnx import OnnxLimits
 from hami_tensor.model_keys import ModelKeys
 from hami_tensor.values import checked_cast
 
+from hami_onnx._invariance import keep_bits
 from hami_onnx._joining import join_rows, prove_ahead
 from hami_onnx._model import Model
 from hami_onnx._native import NativeSession
@@ -54,6 +55,9 @@ class OnnxModelBackend(OnnxLimits):
         list[str],
         "read each input from the key of its name: the names of all inputs; default: if there is no `data`",
     ] = []  # noqa: RUF012
+    batch_invariant: Annotated[
+        bool, "run only with numbers of rows for which each row is equal bit for bit; lone rows run alone"
+    ] = False
     isolate_load: Annotated[bool, "load the model in a child process first, which must succeed"] = False
 
     def open_model(self, options: Any, backend: str) -> Model:
@@ -105,6 +109,8 @@ class OnnxModelBackend(OnnxLimits):
             limits=self.onnx_limits(),
             backend=backend,
         )
+        if self.batch_invariant:
+            keep_bits(model, path, settings=settings, limits=self.onnx_limits(), remark=self.remark, backend=backend)
         if self.batched is not False and not model.rows.joins:
             self.remark(f"{backend} runs requests one by one: {model.joining.explained}")
         elif model.rows.fixed == 1 and model.joining.cure:

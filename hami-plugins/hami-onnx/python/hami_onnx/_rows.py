@@ -23,6 +23,7 @@ class Rows:
         input_axes, output_axes: in the order of the model; None: all rows share it.
         fixed: the number of rows that the model takes; None: any.
         lone_axes: the axes that data may leave out if it is one row; also of models whose requests are not joined.
+        runs_one: whether one row also runs alone, although `fixed` is larger.
     """
 
     joins: bool
@@ -30,6 +31,7 @@ class Rows:
     output_axes: AxisList
     fixed: int | None
     lone_axes: AxisList
+    runs_one: bool = False
 
     @cached_property
     def first_lone(self) -> int | None:

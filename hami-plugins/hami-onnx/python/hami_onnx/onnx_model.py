@@ -79,6 +79,7 @@ def _plan_of(model: Model) -> dict[str, Any]:
         "settings": session.settings.plan(),
         "joins": rows.joins,
         "fixed": rows.fixed or 0,
+        "runs_one": rows.runs_one,
         "input_axes": _axes(rows.input_axes),
         "output_axes": _axes(rows.output_axes),
         "lone_axes": _axes(rows.lone_axes),

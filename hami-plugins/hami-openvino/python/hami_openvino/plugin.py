@@ -57,6 +57,16 @@ def hami_findings(backend: str, params: dict[str, Any]) -> list[str]:
 
 
 @hookimpl
+def hami_invariance(backend: str, params: dict[str, Any]) -> list[str]:
+    if backend != "OpenvinoTensor":
+        return []
+    from hami_model_check.invariance import invariance_lines
+
+    own = {name: value for name, value in params.items() if value != str(find_library())}  # the default is allowed
+    return invariance_lines("hami-openvino::OpenvinoTensor", own, hami_signature(backend, params))
+
+
+@hookimpl
 def hami_report() -> dict[str, str]:
     return {
         "openvino": version() or "unknown version",
