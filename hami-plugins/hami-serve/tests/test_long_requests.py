@@ -218,6 +218,15 @@ def test_json_in_steps_is_the_same_as_at_once(monkeypatch):
             assert outcome(decode, each) == outcome(DECODER.decode, each), each
 
 
+def test_long_texts_are_written_in_steps(monkeypatch):
+    pauses = []
+    monkeypatch.setattr(json_steps, "STEP", 8)
+    monkeypatch.setattr(json_steps, "pause", lambda: pauses.append(1))
+    texts = ["", "short", 'é\U0001f600"\\\n\x01' * 20]
+    assert json.loads(json_steps.encode_steps([texts, [1.5, None], []])) == [*texts, 1.5, None]
+    assert len(pauses) > 20 * 6 // 8
+
+
 def test_long_json_that_is_nested_too_deep_is_rejected(start):
     server = start({"any": "Identity"})
     status, answer = server.post("/v2/models/any/infer", b"[" * 100_000)

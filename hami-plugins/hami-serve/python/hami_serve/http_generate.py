@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from hami_serve.datatypes import Array, array_of_json, json_of_array
 from hami_serve.errors import BadRequest, short
 from hami_serve.http_body import ClientLeft, UntilClientLeaves, off_loop
-from hami_serve.http_tensors import MANY, id_of, is_long, long_data, parameters_of
+from hami_serve.http_tensors import id_of, is_long, long_data, parameters_of
 from hami_serve.inference import MAX_TENSORS, Inference, Output
 from hami_serve.json_steps import encode
 from hami_serve.model import Model, TensorSpec
@@ -83,8 +83,9 @@ def render_generated(model: Model, inference: Inference, outputs: Sequence[Outpu
         answer["id"] = inference.id
     long: list[tuple[str, bytes]] = []
     for output in outputs:
-        if output.array.size > MANY:
-            long.append((output.name, long_data(output)))
+        if is_long(output):
+            data = long_data(output)
+            long.append((output.name, data[1:-1] if output.array.size == 1 else data))
             continue
         values = json_of_array(output.name, output.datatype, output.array)
         answer[output.name] = values[0] if len(values) == 1 else values

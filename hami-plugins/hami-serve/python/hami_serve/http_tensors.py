@@ -226,7 +226,7 @@ def render_answer(model: Model, inference: HttpInference, outputs: Sequence[Outp
             data = bytes_of_array(output.datatype, output.array)
             entry["parameters"] = {"binary_data_size": len(data)}
             tail.append(data)
-        elif output.array.size > MANY:
+        elif is_long(output):
             long[len(entries)] = long_data(output)
         else:
             entry["data"] = json_of_array(output.name, output.datatype, output.array)
@@ -244,7 +244,7 @@ def render_answer(model: Model, inference: HttpInference, outputs: Sequence[Outp
 
 def long_data(output: Output) -> bytes:
     """Return the elements of an output as JSON, made in steps."""
-    parts = np.array_split(output.array.reshape(-1), output.array.size // MANY)
+    parts = np.array_split(output.array.reshape(-1), 1 + output.array.size // MANY)
     return encode_steps(json_of_array(output.name, output.datatype, part) for part in parts)
 
 

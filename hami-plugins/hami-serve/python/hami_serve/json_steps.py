@@ -160,6 +160,22 @@ def encode_steps(values: Iterable[list[Any]]) -> bytes:
     """Return the JSON of a list that comes in parts."""
     found: list[bytes] = []
     for part in values:
-        found.append(encode(part)[1:-1].encode("utf-8", "replace"))
+        if any(isinstance(each, str) and len(each) > STEP for each in part):
+            found += map(_encode_text, part)
+        else:
+            found.append(_inner(part))
         pause()
     return b"[" + b",".join(filter(None, found)) + b"]"
+
+
+def _encode_text(text: str) -> bytes:
+    parts = []
+    for start in range(0, len(text), STEP):
+        parts.append(_inner(text[start : start + STEP]))
+        pause()
+    return b'"' + b"".join(parts) + b'"'
+
+
+def _inner(value: list[Any] | str) -> bytes:
+    """Return the JSON of a list or a text without the first and the last character."""
+    return encode(value)[1:-1].encode("utf-8", "replace")
