@@ -106,3 +106,22 @@ def test_more_classes_than_an_answer_has_are_an_error():
     """Each is a text of many more bytes than its score."""
     with pytest.raises(BadRequest, match='output "y" has 1048577 rows with 1 classes each; an answer has at most'):
         classified("y", np.zeros((2**20 + 1, 1), np.int8), 5, [])
+
+
+def test_a_list_of_maps_is_json_text_and_the_inputs_keep_their_names(tmp_path, start):
+    make, numbers = onnx.helper, onnx.TensorProto
+    scores = make.make_node("Softmax", ["X"], ["scores"])
+    maps = make.make_node("ZipMap", ["scores"], ["output_probability"], domain="ai.onnx.ml", classlabels_int64s=[3, 4])
+    of_rows = make.make_sequence_type_proto(
+        make.make_map_type_proto(numbers.INT64, make.make_tensor_type_proto(numbers.FLOAT, []))
+    )
+    outputs = [make.make_value_info("output_probability", of_rows)]
+    graph = make.make_graph([scores, maps], "g", [make.make_tensor_value_info("X", numbers.FLOAT, ["n", 2])], outputs)
+    opsets = [make.make_opsetid("", 17), make.make_opsetid("ai.onnx.ml", 3)]
+    onnx.save(make.make_model(graph, opset_imports=opsets, ir_version=9), tmp_path / "maps.onnx")
+    server = start({"maps": {"source": str(tmp_path / "maps.onnx")}})
+    _, answer = server.get("/v2/models/maps")
+    assert answer["inputs"] == [{"name": "X", "datatype": "FP32", "shape": [-1, 2]}]
+    assert answer["outputs"] == [{"name": "output_probability", "datatype": "BYTES", "shape": [1]}]
+    status, answer = infer(server, "maps", {"X": [[1.0, 1.0], [2.0, 2.0]]})
+    assert (status, answer["outputs"][0]["data"]) == (200, ['[{"3": 0.5, "4": 0.5}, {"3": 0.5, "4": 0.5}]'])

@@ -51,6 +51,8 @@ def _ask_engine(model: Model) -> None:
 
 
 def _spec(tensor: dict[str, Any]) -> TensorSpec:
+    if not tensor["dtype"]:  # a list or a map, whose form in the protocol is JSON text
+        return TensorSpec(tensor["name"], "BYTES", (1,))
     datatype = "BYTES" if tensor["dtype"] == "string" else DATATYPE_OF_NAME.get(tensor["dtype"], "")
     return TensorSpec(tensor["name"], datatype, tuple(tensor["shape"]))
 
