@@ -211,14 +211,15 @@ def compare(asked: argparse.Namespace, local: Mapping[str, Process], served: Map
     same_vectors(vectors, alone)
     works = asked.works.split(",")
     callers = {"rate": "texts/s", "p99": "p99, s"}
+    cpu = {"cpu": "CPU, ms a text"}  # depends least on what else the machine does
     if "callers" in works:
-        table("64 callers, one text each", each("callers", asked.texts), callers)
+        table("64 callers, one text each", each("callers", asked.texts), {**callers, **cpu})
     if "http" in works and served:
         calls = {"hami": lambda: local["hami"].measure("callers", asked.texts)}
         calls |= {f"{name}, HTTP": lambda it=it: it.measure(asked.texts) for name, it in served.items()}
         table("/v1/embeddings, 64 HTTP clients", alternately(asked.rounds, calls), callers)
     if "offline" in works:
-        table(f"{asked.offline} texts in one call", each("offline", asked.offline), {"rate": "texts/s"})
+        table(f"{asked.offline} texts in one call", each("offline", asked.offline), {"rate": "texts/s", **cpu})
     if "tokenizing" in works:
         tokens = each("tokenizing", asked.texts, ["hami", "by hand"])
         table("Tokenizing, 64 callers; by hand all texts in one call", tokens, {"rate": "texts/s"})
