@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import os
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -192,6 +193,21 @@ def test_a_worker_that_still_loads_is_left_out_of_sums_without_a_word(tmp_path, 
     assert statistics["name"] == "a"
     assert caplog.records == []
     servings[0].stop()
+
+
+def test_workers_find_each_other_in_a_folder_with_a_long_name(tmp_path):
+    """The address of a Unix socket has at most 107 bytes, and TMPDIR may be longer."""
+    folder = tmp_path / ("a" * 120)
+    folder.mkdir()
+    peers = [Peers(folder, 2, number) for number in range(2)]
+
+    async def main() -> None:
+        async with await peers[0].listen({"metrics": lambda: 0}), await peers[1].listen({"metrics": lambda: 1}):
+            assert await peers[0].ask("metrics") == {0: 0, 1: 1}
+
+    asyncio.run(main())
+    for each in peers:
+        os.close(each._descriptor)
 
 
 def test_a_peer_that_asks_nothing_does_not_hold_the_end(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import hami
 
 ANSWER_S = 2.0  # a worker that needs longer is left out
+MAX_ADDRESS = 107  # bytes of the path of a Unix socket
 
 
 class Peers:
@@ -20,6 +22,7 @@ class Peers:
         self.count = count
         self._folder = folder
         self._number = number
+        self._descriptor: int | None = None  # of the folder
 
     async def listen(self, answers: Mapping[str, Callable[[], Any]]) -> asyncio.AbstractServer:
         """Answer questions: each has a name, and a function that returns what JSON can represent."""
@@ -65,4 +68,9 @@ class Peers:
             writer.close()
 
     def _path(self, number: int) -> str:
-        return str(self._folder / str(number))
+        path = str(self._folder / str(number))
+        if len(os.fsencode(path)) <= MAX_ADDRESS:
+            return path
+        if self._descriptor is None:  # it stays open, like the worker's listening sockets
+            self._descriptor = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        return f"/proc/self/fd/{self._descriptor}/{number}"
