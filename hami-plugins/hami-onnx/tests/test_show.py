@@ -50,6 +50,14 @@ def test_check_prints_the_finding_of_each_node(tmp_path, capsys):
     assert "requests run one by one: rows influence each other: Softmax" in capsys.readouterr().out
 
 
+def test_check_says_that_a_test_decides_where_the_proof_knows_too_little(tmp_path, capsys):
+    node = helper.make_node("Add", ["x", "b"], ["y"])
+    path = save(tmp_path / "m.onnx", [node], {"x": PORT}, {"y": PORT}, {"b": np.zeros((3, 1), np.float32)})
+    assert main(["check", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert '"m.onnx": a test decides when the model is opened, because it is not known whether rows influence' in out
+
+
 def test_explain_says_why_requests_run_one_by_one(pipe, tmp_path):
     running = pipe(model=str(mixing(tmp_path)), instance_num=2)
     running([{"data": np.zeros((1, 2), np.float32)} for _ in range(3)])

@@ -92,4 +92,6 @@ def findings_of(params: dict[str, Any]) -> list[str]:
     )
     if rules is None and not joining.tested:
         return [f"{os.path.basename(path)}: a test decides whether requests are joined when {provider} has opened it"]
+    if joining.verdict == "unknown" and not joining.tested and params.get("batched") is None:
+        return [f'"{os.path.basename(path)}": a test decides when the model is opened, because {joining.reason}']
     return [joining.finding(os.path.basename(path))]
