@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
+import hami
 import numpy as np
 from conftest import save
 from hami.__main__ import main
 from onnx import TensorProto, helper
+
+from hami_onnx._plugin_providers import PluginProvider
 
 PORT = (TensorProto.FLOAT, ["n", 2])
 
@@ -63,3 +67,28 @@ def test_explain_says_why_requests_run_one_by_one(pipe, tmp_path):
     running([{"data": np.zeros((1, 2), np.float32)} for _ in range(3)])
     (sentence,) = [each for each in running.explain() if "OnnxTensor runs requests one by one" in each]
     assert sentence.startswith("default: OnnxTensor runs requests one by one: rows influence each other: Softmax")
+
+
+def test_show_says_which_operators_each_provider_runs(models, capsys, monkeypatch):
+    """The provider is not a real one: what ONNX Runtime reports about it is given."""
+    broken, good = (PluginProvider(name, name, "1.0", f"/none/{name}.so") for name in ("broken", "good"))
+    assigned = {"good_ep": ["Add", "Add"], "CPUExecutionProvider": ["NonZero"]}
+
+    def opened(path, *, provider, backend):
+        if provider == "broken":
+            raise hami.PluginError("it cannot be registered\nin a note")
+        return SimpleNamespace(assigned=assigned)
+
+    monkeypatch.setattr("hami_onnx.show.open_native", opened)
+    for providers, expected in (
+        (
+            (broken, good),
+            {"on broken": "it cannot be registered", "on good": "good_ep: 2 Add; CPUExecutionProvider: 1 NonZero"},
+        ),
+        ((), {"on the CPU": "all operators: no execution provider that is a package of its own is installed"}),
+    ):
+        monkeypatch.setattr("hami_onnx.show.installed_providers", lambda found=providers: found)
+        assert main(["show", str(models.double()), "--providers", "--json"]) == 0
+        (facts,) = [facts for name, facts in json.loads(capsys.readouterr().out).items() if "hami-onnx" in name]
+        assert {name: text for name, text in facts.items() if name.startswith("on ")} == expected
+        assert facts["requests"] == "joined"

@@ -29,6 +29,8 @@ def show(arguments: argparse.Namespace) -> int:
 
 def _show_file(arguments: argparse.Namespace) -> int:
     found = describe_file(arguments.name)
+    if arguments.providers:
+        _ask(found, "hami_show_providers", arguments.name)
     if not found:
         raise PluginError(f'no installed plugin reads "{printable(arguments.name)}"; hami plugins lists them')
     print(json_of(found) if arguments.json else "\n".join(lines_of_file(arguments.name, found)))
@@ -37,22 +39,28 @@ def _show_file(arguments: argparse.Namespace) -> int:
 
 def describe_file(path: str) -> dict[str, dict[str, Any]]:
     """Return what each plugin says about a file, by "distribution version"."""
-    from hami._plugins.manager import installed
-    from hami._plugins.messages import describe_exception
-
     found: dict[str, dict[str, Any]] = {}
-    failures = []
-    for plugin, hook in installed.hook("hami_show_file"):
-        name = f"{plugin.distribution} {plugin.version}"
-        try:
-            for facts in filter(None, hook(path=os.path.abspath(path))):
-                found[name] = facts
-        except Exception as error:  # one plugin must not hide what the others say
-            failures.append(error)
-            found[name] = {"error": describe_exception(error)}
+    failures = _ask(found, "hami_show_file", path)
     if len(failures) == len(found) == 1:
         raise failures[0]
     return found
+
+
+def _ask(found: dict[str, dict[str, Any]], question: str, path: str) -> list[Exception]:
+    """Add what each plugin answers about a file to `found`; return the errors, which are added too."""
+    from hami._plugins.manager import installed
+    from hami._plugins.messages import describe_exception
+
+    failures = []
+    for plugin, hook in installed.hook(question):
+        name = f"{plugin.distribution} {plugin.version}"
+        try:
+            for facts in filter(None, hook(path=os.path.abspath(path))):
+                found[name] = {**found.get(name, {}), **facts}
+        except Exception as error:  # one plugin must not hide what the others say
+            failures.append(error)
+            found[name] = {**found.get(name, {}), "error": describe_exception(error)}
+    return failures
 
 
 def lines_of_file(path: str, found: dict[str, dict[str, Any]]) -> list[str]:

@@ -59,6 +59,11 @@ class HookSpecs:
         """Return what `hami show FILE` prints about a file, as a dict from name to value, or None for other files."""
         return None
 
+    @hookspec
+    def hami_show_providers(self, path: str) -> dict[str, str] | None:
+        """Return what `hami show FILE --providers` adds: what each provider of an engine runs, or None."""
+        return None
+
     @hookspec(firstresult=True)
     def hami_open_model(self, path: str) -> dict[str, Any] | None:
         """Return the keys of a node that runs a model file, such as backend and model; None for other files."""

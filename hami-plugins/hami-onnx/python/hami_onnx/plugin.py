@@ -35,6 +35,15 @@ def hami_show_file(path: str) -> dict[str, Any] | None:
 
 
 @hookimpl
+def hami_show_providers(path: str) -> dict[str, str] | None:
+    if not path.endswith((".onnx", ".ort")):
+        return None
+    from hami_onnx.show import operators_by_provider
+
+    return operators_by_provider(path)
+
+
+@hookimpl
 def hami_signature(backend: str, params: dict[str, Any]) -> dict[str, Any] | None:
     if backend != "OnnxTensor" or not str(params.get("model")).endswith(".onnx"):
         return None

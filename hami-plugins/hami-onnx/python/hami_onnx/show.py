@@ -1,11 +1,13 @@
-"""show_model and findings_of: what `hami show` and `hami check` print about a model."""
+"""What `hami show` and `hami check` print about a model."""
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+import hami
 from hami_model_check.joining import Joining, decide_joining
 from hami_model_check.row_test import BATCHES, RowTest, compare_rows, tolerance
 from hami_model_check.signature import describe_onnx
@@ -14,9 +16,10 @@ from hami_onnx._joining import engine_name, join_rows, row_input
 from hami_onnx._model import Model
 from hami_onnx._model_backend import model_of
 from hami_onnx._native import NativeSession
+from hami_onnx._plugin_providers import installed_providers
 from hami_onnx._providers import available_providers, proof_rules
 from hami_onnx._runtime import version
-from hami_onnx.session import find_files, read_model
+from hami_onnx.session import find_files, open_native, read_model
 
 _BACKEND = "OnnxTensor"
 
@@ -68,6 +71,25 @@ def _largest(model: Model, nodes: int) -> str:
     dtype = next((spec.dtype for spec in model.outputs if spec.dtype is not None), None)
     allowed = f", rounding explains {tolerance(dtype, nodes):.1e}" if dtype is not None else ""
     return f"{test.largest.relative:.1e} of the largest value, alone against batches of up to {max(BATCHES)}{allowed}"
+
+
+def operators_by_provider(path: str) -> dict[str, str]:
+    """Open a model on each provider that is a package of its own; return which operators run where, or why none do."""
+    found = {}
+    for provider in installed_providers():
+        try:
+            session = open_native(path, provider=provider.name, backend=_BACKEND)
+        except hami.Error as error:
+            text = str(error).splitlines()[0]
+        else:
+            assigned = session.assigned if session is not None else {}
+            text = "; ".join(f"{name}: {_counted(kinds)}" for name, kinds in assigned.items()) or "not known"
+        found[f"on {provider.name}"] = text
+    return found or {"on the CPU": "all operators: no execution provider that is a package of its own is installed"}
+
+
+def _counted(kinds: list[str]) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in Counter(kinds).items())
 
 
 def findings_of(params: dict[str, Any]) -> list[str]:
