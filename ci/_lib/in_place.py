@@ -21,7 +21,7 @@ from hami_build.development import compiler_settings, place
 from hami_build.steps import Failure, environment, guarded, run, step
 
 from . import dist
-from .paths import CACHE, REQUIREMENTS, ROOT, pyproject
+from .paths import CACHE, REQUIREMENTS, ROOT, SHARED_CCACHE, pyproject
 
 # The name matters: tests that look at one folder of plugins take everything named so off the path.
 SITE = CACHE / "in-place" / "site-packages"
@@ -40,7 +40,7 @@ def build(*targets: str, folder: Path = BUILD, flags: str = FLAGS, compiler: Seq
 
 def compile_targets(targets: Sequence[str], folder: Path, flags: str, compiler: Sequence[str]) -> None:
     """Compile `targets` in a build folder of the core and its tests, configured once for each set of settings."""
-    env = development.build_environment(CCACHE_BASEDIR=str(ROOT), CCACHE_NOHASHDIR="1")  # shared between checkouts
+    env = development.build_environment(**SHARED_CCACHE)
     command = configuration(folder, flags, compiler)
     settings, text = folder / "hami-settings", "\n".join(map(str, command))
     if not (settings.is_file() and settings.read_text("utf-8") == text):

@@ -15,6 +15,7 @@ CACHE = Path(os.environ.get("HAMI_CACHE") or ROOT / ".cache").resolve()
 DIST = ROOT / "dist"
 cache.use(CACHE)
 REQUIREMENTS = ROOT / "ci" / "requirements"
+SHARED_CCACHE = {"CCACHE_BASEDIR": str(ROOT), "CCACHE_NOHASHDIR": "1"}  # between checkouts
 PACKAGING = ROOT / "hami-plugins" / "hami-build" / "python" / "hami_build"  # used from the sources
 
 

@@ -198,7 +198,8 @@ def run_tier(name: str, work: Callable[[Totals], None], totals: Totals) -> None:
     except Failure as failure:
         print(failure, flush=True)
         totals.check(False, f"{name}: could not be run, see above")
-    totals.tiers[name] = (time.monotonic() - started, sum(os.times()[:4]) - cpu)
+    totals.tiers[name] = took = (time.monotonic() - started, sum(os.times()[:4]) - cpu)
+    print(f"== {name}: {took[0]:.0f} s, {took[1]:.0f} s of CPU time", flush=True)
 
 
 def run_side_by_side(commands: Mapping[str, Sequence[str]], options: Sequence[str], totals: Totals, jobs: int) -> None:

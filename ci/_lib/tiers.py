@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from hami_build import headers, interpreters, project, sanitizers, zig
+from hami_build.development import launcher_settings
 from hami_build.steps import Failure, environment, run, step
 
 from . import dist, environments, in_place, other_systems, wheel_env
@@ -25,7 +26,7 @@ from .runners import Totals, doctest, pytest
 Work = Callable[[Totals, Sequence[str]], None]  # the totals, and arguments for pytest
 SERVING_S = 600  # limit for a test that starts another server
 OUTSIDE_S = 7200  # limit for a test that waits for downloads, or for another system that is made and compiles
-ALWAYS, WITH_ALL, ON_REQUEST = "*", "+", " "
+ALWAYS, WITHOUT_ALL, WITH_ALL, ON_REQUEST = "*", "-", "+", " "
 
 
 @dataclass(frozen=True)
@@ -110,8 +111,9 @@ def build_preset(name: str, target: str) -> Path:
     # Tests that run at the same time get the processors first.
     build = ["nice", "-n", "5", "cmake", "--build", folder, "--target", target]
     with step(f"compiling by preset {name}"):
-        less = "-DCMAKE_CXX_FLAGS_DEBUG=-g1"  # no debugger runs here, and it compiles faster
-        run(["cmake", "--preset", name, "-B", folder, less], log=f"{name}-configure", env=env, cwd=ROOT)
+        # No debugger runs here, and with less for it files compile faster.
+        settings = ["-DCMAKE_CXX_FLAGS_DEBUG=-g1", *launcher_settings()]
+        run(["cmake", "--preset", name, "-B", folder, *settings], log=f"{name}-configure", env=env, cwd=ROOT)
         run(build, log=f"{name}-build", env=env)
     return folder
 
@@ -165,14 +167,13 @@ TIERS["tsan"] = Tier(
 @tier(WITH_ALL)
 def pythons(totals: Totals, options: Sequence[str]) -> None:
     """The Python tests on the oldest and the newest CPython found, the smoke tests on those between."""
-    current = current_interpreter()
     found, passed_over = interpreters.find()
     for reason in passed_over:
         totals.skip("pythons", reason)
-    others = [interpreter for interpreter in found if interpreter.tag != current.tag]
-    if not others:
-        totals.skip("pythons", f"no CPython except {current.tag} is found here; uv python install 3.10 3.12 3.13")
-    for interpreter in others:
+    found = found or [current_interpreter()]
+    if len(found) == 1:
+        totals.skip("pythons", f"no CPython except {found[0].tag} is found here; uv python install 3.10 3.12 3.13")
+    for interpreter in found:
         between = interpreter not in (found[0], found[-1])
         print(f"-- {interpreter}{', smoke tests' if between else ''}", flush=True)
         try:
@@ -222,7 +223,7 @@ def wheels(totals: Totals, options: Sequence[str]) -> None:
 
 
 TIERS["python"] = Tier(
-    partial(suite, "python", "tests/python"), ALWAYS, "The Python tests against the installed wheels."
+    partial(suite, "python", "tests/python"), WITHOUT_ALL, "The Python tests on the running Python (see pythons)."
 )
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from _lib import in_place, runners, tiers
+from _lib.paths import ROOT
 from _lib.runners import Totals
 
 # What doctest prints, and what the subset of it in tests/cpp/fallback prints.
@@ -48,12 +50,33 @@ def test_a_test_that_hangs_is_ended_with_its_stack(tmp_path: Path, capfd: pytest
     assert 'test_x.py", line 2 in test_waits' in capfd.readouterr().err
 
 
-def test_without_another_python_its_tests_are_skipped_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
+def what_pythons_tests(
+    monkeypatch: pytest.MonkeyPatch, minors: list[int]
+) -> tuple[Totals, list[tuple[str, list[Path]]]]:
+    """Return what the tier `pythons` counts where these CPythons are found, and the tests that it runs on each."""
     here = tiers.current_interpreter()
-    monkeypatch.setattr(tiers.interpreters, "find", lambda: ([here], []))
+    ran: list[tuple[str, list[Path]]] = []
+    found = [replace(here, version=(3, minor, 0)) for minor in minors]
+    monkeypatch.setattr(tiers.interpreters, "find", lambda: (found, []))
+    monkeypatch.setattr(tiers.dist, "build", lambda interpreters: None)
+    monkeypatch.setattr(tiers, "test_environment", lambda interpreter: interpreter.tag)
+    monkeypatch.setattr(tiers, "pytest", lambda python, tests, name, totals, options: ran.append((python, tests)))
     totals = Totals()
     tiers.pythons(totals, ())
-    reason = f"no CPython except {here.tag} is found here; uv python install 3.10 3.12 3.13"
+    return totals, ran
+
+
+def test_the_oldest_and_the_newest_python_run_all_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    totals, ran = what_pythons_tests(monkeypatch, [10, 11, 12, 13])
+    whole, smoke = [ROOT / "tests" / "python"], [ROOT / file for file in tiers.SMOKE_FILES]
+    assert ran == [("cp310", whole), ("cp311", smoke), ("cp312", smoke), ("cp313", whole)]
+    assert totals.skipped == []
+
+
+def test_a_single_python_runs_all_tests_and_the_others_are_skipped_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
+    totals, ran = what_pythons_tests(monkeypatch, [11])
+    assert ran == [("cp311", [ROOT / "tests" / "python"])]
+    reason = "no CPython except cp311 is found here; uv python install 3.10 3.12 3.13"
     assert totals.skipped == [("pythons", reason)]
 
 

@@ -67,4 +67,4 @@ def test_a_tier_that_cannot_run_is_a_failure_with_its_reason(capsys: pytest.Capt
     totals = Totals()
     runners.run_tier("x", fails, totals)
     assert totals.failed == ["x: could not be run, see above"]
-    assert capsys.readouterr().out == "== x\nit cannot run\n"
+    assert capsys.readouterr().out == "== x\nit cannot run\n== x: 0 s, 0 s of CPU time\n"

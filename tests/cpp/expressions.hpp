@@ -1,12 +1,14 @@
-// The expressions that LANGUAGE promises to accept exactly as written, shared by the tests of the language.
+// Shared by the tests of the language.
 #pragma once
 
 #include <array>
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 namespace hami::testing {
 
+// The expressions that LANGUAGE promises to accept exactly as written.
 inline constexpr std::array<std::string_view, 15> kVerbatim = {
     "IoC[InstancesRegister[BackgroundThread[Reflect[backend]]], Register[Block[Batching, "
     "InstanceDispatcher]];Forward[node.{node_name}]]",
@@ -30,5 +32,11 @@ inline constexpr std::array<std::string_view, 15> kVerbatim = {
     "Forward[node.{node_name}]",
     "IoC[a:=Identity,b:=Identity;S[a,b]]",
 };
+
+inline std::string repeat(const std::string& text, std::size_t times) {
+  std::string all;
+  for (std::size_t i = 0; i < times; ++i) all += text;
+  return all;
+}
 
 }  // namespace hami::testing

@@ -17,7 +17,10 @@
 #include <vector>
 
 #include "backend/init.hpp"
+#include "built.hpp"
 #include "pipe/pipe_state.hpp"
+#include "pipe/planner.hpp"
+#include "plugin/library.hpp"
 #include "registry/api.hpp"
 
 namespace hami::testing {
@@ -129,6 +132,12 @@ inline void define(const std::string& name, FunctionBackend::Function function, 
   Registry::instance().define(std::make_shared<BackendClass>(std::move(cls)));
 }
 
+// Defines the classes of a plugin that was built.
+inline void load_built(const char* library) {
+  register_core();
+  for (const ClassPtr& cls : load_library(built(library), "").classes) Registry::instance().define(cls);
+}
+
 inline Traits own_thread() { return Traits{ThreadMode::kDedicated, false, true}; }
 inline Traits any_thread() { return Traits{ThreadMode::kSerialized, false, true}; }
 
@@ -138,6 +147,18 @@ inline PipeConfig one_node(Keys keys) {
   PipeConfig config;
   config.nodes.push_back({"n", std::move(keys)});
   return config;
+}
+
+inline PipeConfig graph(std::vector<PipeConfig::Section> nodes) {
+  PipeConfig config;
+  config.nodes = std::move(nodes);
+  return config;
+}
+
+inline std::string problems_of(const PipeConfig& config) {
+  std::string text;
+  for (const Error& problem : plan_pipe(config).second) text += problem.message() + "\n";
+  return text;
 }
 
 inline Dict request_of(Value data) {
@@ -252,6 +273,14 @@ struct Gated {
     }, options);
   }
 };
+
+// The results, or the messages of requests that failed.
+inline std::string outcomes_of(const std::vector<CallResult>& outcomes) {
+  std::string text;
+  for (const CallResult& made : outcomes)
+    text += (text.empty() ? "" : ", ") + (made.good ? std::to_string(made.number()) : made.message);
+  return text;
+}
 
 inline Value text(const char* value) { return Value(std::string(value)); }
 

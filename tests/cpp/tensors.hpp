@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "built.hpp"
 #include "hami/elements.hpp"
 #include "plugin/library.hpp"
 #include "registry/api.hpp"
@@ -16,7 +17,7 @@ namespace hami::testing {
 
 // Defines the backends of hami-tensor in this process. True, so that a constant of a test file can call it.
 inline bool define_tensor_backends() {
-  static const NativePlugin plugin = load_library(HAMI_TENSOR_BACKENDS, "hami-tensor");
+  static const NativePlugin plugin = load_library(built("tensor_backends.so"), "hami-tensor");
   for (const ClassPtr& cls : plugin.classes) Registry::instance().define(cls);
   return true;
 }

@@ -14,7 +14,7 @@ namespace {
 using Index = NodeScheduler::Index;
 using Action = NodeScheduler::Action;
 
-constexpr Nanoseconds kEach = 100, kOverhead = 900;  // of a batch
+constexpr Nanoseconds kItemCost = 100, kBatchCost = 900;  // of a batch
 
 Ref<Request> made(Nanoseconds deadline, std::uint8_t priority = 0, std::size_t items = 1) {
   Ref<Request> request = request_of(items);
@@ -34,7 +34,7 @@ struct Node {
     scheduler.config().by_deadline = by_deadline;
     for (std::size_t items = 1; items <= max; items *= 2)
       for (std::size_t run = 0; run < policy::kKnown; ++run)
-        scheduler.record_batch(0, items, kOverhead + kEach * static_cast<Nanoseconds>(items), 0);
+        scheduler.record_batch(0, items, kBatchCost + kItemCost * static_cast<Nanoseconds>(items), 0);
   }
   void push(std::size_t count, Nanoseconds moment, std::uint8_t priority = 0, Nanoseconds deadline = kNever) {
     for (std::size_t i = 0; i < count; ++i) scheduler.push(made(deadline, priority), moment, i);

@@ -81,20 +81,13 @@ struct Trio {
 
 constexpr const char* kTrio = "CatSplit[TestGather,TestDouble,TestScatter]";
 
-std::string told(const std::vector<CallResult>& outcomes) {
-  std::string text;
-  for (const CallResult& made : outcomes)
-    text += (text.empty() ? "" : ", ") + (made.good ? std::to_string(made.number()) : made.message);
-  return text;
-}
-
 }  // namespace
 
 TEST_CASE("a gathered batch runs once, and each request gets its part") {
   Trio trio;
   TestPipe pipe({{"backend", kTrio}, {"min", 1}});
   CHECK(trio.journal == Journal{"TestDouble", "TestGather", "TestScatter"});
-  CHECK_EQ(told(pipe.call_many(requests_of({1, 2, 3}))), "2, 4, 6");
+  CHECK_EQ(outcomes_of(pipe.call_many(requests_of({1, 2, 3}))), "2, 4, 6");
   CHECK(trio.gathered == std::vector<std::size_t>{3});
 }
 
@@ -106,7 +99,7 @@ TEST_CASE("the range of CatSplit is that of what runs on the gathered batch, in 
   std::vector<Dict> dicts = requests_of({1, 2, 3});
   for (Dict& dict : dicts) dict.enter("request_size", Value(2));
   dicts.pop_back();
-  CHECK_EQ(told(pipe.call_many(std::move(dicts))), "2, 4");
+  CHECK_EQ(outcomes_of(pipe.call_many(std::move(dicts))), "2, 4");
   CHECK(trio.items == std::vector<std::size_t>{4});
   CHECK_EQ(pipe.call(Value(1)).message, "node \"n\" takes at least 2 items; only 1 arrived within batching_timeout");
 }
@@ -114,21 +107,21 @@ TEST_CASE("the range of CatSplit is that of what runs on the gathered batch, in 
 TEST_CASE("a request that fails in gather or scatter fails alone") {
   Trio trio;
   TestPipe pipe({{"backend", kTrio}, {"min", 1}});
-  CHECK_EQ(told(pipe.call_many(requests_of({1, 13, 7, 3}))), "2, no 13, no half of 14, 6");
+  CHECK_EQ(outcomes_of(pipe.call_many(requests_of({1, 13, 7, 3}))), "2, no 13, no half of 14, 6");
   CHECK(trio.gathered == std::vector<std::size_t>{3});
-  CHECK_EQ(told(pipe.call_many(requests_of({13, 13}))), "no 13, no 13");
+  CHECK_EQ(outcomes_of(pipe.call_many(requests_of({13, 13}))), "no 13, no 13");
   CHECK(trio.gathered.size() == 1);  // nothing was left to run on
 }
 
 TEST_CASE("a failure of the gathered batch fails all of it, and each request is tried again alone") {
   Trio trio;
   TestPipe pipe({{"backend", kTrio}, {"min", 1}});
-  CHECK_EQ(told(pipe.call_many(requests_of({1, 99, 3}))), "2, no 99, 6");
+  CHECK_EQ(outcomes_of(pipe.call_many(requests_of({1, 99, 3}))), "2, no 99, 6");
   CHECK(trio.gathered == std::vector<std::size_t>{3, 1, 1, 1});
   TestPipe strict({{"backend", kTrio}, {"min", 1}, {"on_batch_error", "fail"}});
-  CHECK_EQ(told(strict.call_many(requests_of({1, 99, 3}))), "no 99, no 99, no 99");
+  CHECK_EQ(outcomes_of(strict.call_many(requests_of({1, 99, 3}))), "no 99, no 99, no 99");
   const std::vector<CallResult> silent = strict.call_many(requests_of({55, 1}));
-  CHECK_EQ(told(silent), "TestDouble left no `result`, TestDouble left no `result`");
+  CHECK_EQ(outcomes_of(silent), "TestDouble left no `result`, TestDouble left no `result`");
   CHECK(silent[1].code == ErrorCode::kNoResult);
 }
 
@@ -148,7 +141,7 @@ TEST_CASE("With lends its second item to the first; its range is what both take"
   Registry::instance().define(std::make_shared<BackendClass>(std::move(cls)));
   define("TestAddOne", [](Batch batch, const Params&) { add(batch, 1); });
   TestPipe pipe({{"backend", "With[TestBorrows,TestAddOne]"}});
-  CHECK_EQ(told(pipe.call_many(requests_of({1, 2, 3, 4}))), "3, 4, 5, 6");
+  CHECK_EQ(outcomes_of(pipe.call_many(requests_of({1, 2, 3, 4}))), "3, 4, 5, 6");
   CHECK_THROWS_WITH_AS(TestPipe({{"backend", "With[TestBorrows,TestAddOne]"}, {"max", 4}}),
                        "max is 4; the backend of node \"n\" takes at most 3", Error);
   CHECK_THROWS_WITH_AS(TestPipe({{"backend", "With[TestAddOne,TestBorrows]"}, {"max", 4}}),
@@ -184,7 +177,7 @@ TEST_CASE("a reposted copy has the keys of the request and an outcome of its own
   for (Dict& dict : dicts) dict.enter("more", Value(100));
   dicts.emplace_back();  // has no `data`: fails, and nothing is posted for it
   const std::vector<CallResult> outcomes = pipe.call_many(std::move(dicts));
-  CHECK_EQ(told(outcomes), "1, 13, 14, the request has no `data`");
+  CHECK_EQ(outcomes_of(outcomes), "1, 13, 14, the request has no `data`");
   for (std::size_t i = 0; i < 3; ++i) {
     event_of(outcomes[i]).wait();
     CHECK_FALSE(outcomes[i].dict.contains("written"));
@@ -258,8 +251,8 @@ TEST_CASE("the request that represents a batch has the rows of each request, als
   dicts[1].enter("request_size", Value(3));
   for (const char* nested : {"TestRows", "CatSplit[TestFirst,TestRows,TestFirst]"}) {
     TestPipe pipe({{"backend", std::string("CatSplit[TestFirst,") + nested + ",TestFirst]"}, {"max", 8}});
-    CHECK_EQ(told(pipe.call_many(dicts)), "1, 1");
-    CHECK_EQ(told(pipe.call_many(requests_of({1}))), "1");
+    CHECK_EQ(outcomes_of(pipe.call_many(dicts)), "1, 1");
+    CHECK_EQ(outcomes_of(pipe.call_many(requests_of({1}))), "1");
   }
   CHECK(seen == std::vector<std::vector<std::int64_t>>{{1, 3}, {}, {1, 3}, {}});
 }
@@ -276,6 +269,6 @@ TEST_CASE("one request without request_size counts as one item, also if its tens
     answer(batch[0], Value(1));
   }, {1, 1});
   TestPipe pipe({{"backend", "CatSplit[TestThree,TestOne,TestThree]"}});
-  CHECK_EQ(told(pipe.call_many(requests_of({1}))), "1");
+  CHECK_EQ(outcomes_of(pipe.call_many(requests_of({1}))), "1");
   CHECK_EQ(size, 3);
 }

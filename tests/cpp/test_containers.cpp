@@ -12,7 +12,7 @@ using namespace hami::testing;
 namespace {
 
 // Records events in order.
-class Journal {
+class CallLog {
  public:
   void record(const std::string& what) {
     std::lock_guard lock(mutex_);
@@ -31,7 +31,7 @@ class Journal {
 // Records its initialisation, injections and destruction. Adds 1, or runs its dependency.
 class Recording final : public Backend {
  public:
-  Recording(std::string name, Journal& journal) : name_(std::move(name)), journal_(journal) {}
+  Recording(std::string name, CallLog& journal) : name_(std::move(name)), journal_(journal) {}
   ~Recording() override { journal_.record("~" + name_); }
 
  private:
@@ -46,11 +46,11 @@ class Recording final : public Backend {
   }
 
   std::string name_;
-  Journal& journal_;
+  CallLog& journal_;
   BackendPtr dependency_;
 };
 
-void define_recording(const std::string& name, Journal& journal) {
+void define_recording(const std::string& name, CallLog& journal) {
   register_core();
   BackendClass cls;
   cls.name = name;
@@ -218,7 +218,7 @@ TEST_CASE("elements of different requests share the batches of their node") {
 }
 
 TEST_CASE("an IoC creates its items in order, shares them by name, and destroys them in reverse order") {
-  Journal journal;
+  CallLog journal;
   for (const char* name : {"TestA", "TestB", "TestC"}) define_recording(name, journal);
   {
     TestPipe pipe({{"backend", "IoC[x:=TestA,TestB;S[x,TestB,x,TestC]]"}});
@@ -228,14 +228,14 @@ TEST_CASE("an IoC creates its items in order, shares them by name, and destroys 
 }
 
 TEST_CASE("a sequence initialises its steps from right to left") {
-  Journal journal;
+  CallLog journal;
   for (const char* name : {"TestA", "TestB", "TestC"}) define_recording(name, journal);
   TestPipe pipe({{"backend", "S[TestA,TestB,TestC]"}});
   CHECK_EQ(journal.text(), "TestC TestB TestA");
 }
 
 TEST_CASE("DI injects each item into the one before it and runs the first") {
-  Journal journal;
+  CallLog journal;
   for (const char* name : {"TestA", "TestB", "TestC"}) define_recording(name, journal);
   {
     TestPipe pipe({{"backend", "DI[TestA,TestB,TestC]"}});

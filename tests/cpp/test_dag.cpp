@@ -21,23 +21,11 @@ void define_steps() {
   });
 }
 
-PipeConfig graph(std::vector<PipeConfig::Section> nodes) {
-  PipeConfig config;
-  config.nodes = std::move(nodes);
-  return config;
-}
-
 PipeConfig diamond(const char* left, const char* right) {
   return graph({{"start", {{"backend", "TestAddOne"}, {"next", "left, right"}}},
                 {"left", {{"backend", left}, {"next", "join"}}},
                 {"right", {{"backend", right}, {"next", "join"}}},
                 {"join", {{"backend", "TestSum"}, {"map", "left[result:data], right[result:other]"}}}});
-}
-
-std::string problems_of(const PipeConfig& config) {
-  std::string text;
-  for (const Error& problem : plan_pipe(config).second) text += problem.message() + "\n";
-  return text;
 }
 
 }  // namespace

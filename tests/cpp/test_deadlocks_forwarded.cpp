@@ -4,19 +4,9 @@
 #include <thread>
 
 #include "deadlocks.hpp"
-#include "plugin/library.hpp"
 
 using namespace hami;
 using namespace hami::testing;
-
-namespace {
-
-void load_plugin(const char* path) {
-  register_core();
-  for (const ClassPtr& cls : load_library(path, "").classes) Registry::instance().define(cls);
-}
-
-}  // namespace
 
 TEST_CASE("a request that goes to the next node of the graph fails there if it completes a deadlock cycle") {
   Nodes nodes;
@@ -39,7 +29,7 @@ TEST_CASE("a deadlock cycle of backends that forward requests to each other's no
       answer(*request, Value(first));
     }
   });
-  load_plugin(HAMI_SURROUNDINGS);
+  load_built("surroundings.so");
   for (const std::string forwarder :
        {"Forward[node.*]", "BackgroundThread[Forward[node.*]]", "BuiltFind(name=node.*)"}) {
     CAPTURE(forwarder);
@@ -86,7 +76,7 @@ TEST_CASE("a deadlock cycle through the forwarded elements of a list is detected
   define("TestIsList", [](Batch batch, const Params&) {
     for (Request* request : batch) answer(*request, Value(request->dict.find(kData)->kind() == Kind::kList));
   });
-  load_plugin(HAMI_GOLDEN);
+  load_built("golden.so");
   for (const std::string forwarder : {"FanOut", "BuiltEach"}) {
     CAPTURE(forwarder);
     const auto forwards_to = [&](const std::string& node) {

@@ -32,14 +32,6 @@ std::vector<Dict> keyed(const std::vector<std::int64_t>& numbers) {
   return dicts;
 }
 
-// The results, or the messages of requests that failed.
-std::string outcomes_of(const std::vector<CallResult>& outcomes) {
-  std::string text;
-  for (const CallResult& made : outcomes)
-    text += (text.empty() ? "" : ", ") + (made.good ? std::to_string(made.number()) : made.message);
-  return text;
-}
-
 std::string max_error(const char* backend) {
   try {
     TestPipe pipe({{"backend", backend}, {"max", 1000}});

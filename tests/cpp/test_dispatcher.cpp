@@ -32,19 +32,19 @@ struct Locked final : Backend {
   }
 };
 
-std::atomic<int> taken{0}, let_go{0}, telling{0}, told{0};
+std::atomic<int> taken_count{0}, let_go{0}, telling_count{0}, told_count{0};
 thread_local int away = 0;
 
 }  // namespace
 
 TEST_CASE(
-    "a language's lock is taken before callers are woken, if another batch waits, and released before the worker rests") {
+    "a language's lock is taken_count before callers are woken, if another batch waits, and released before the worker rests") {
   BlockingHooks hooks;
-  hooks.preacquire = []() noexcept { ++taken; };
+  hooks.preacquire = []() noexcept { ++taken_count; };
   hooks.release_preacquired = []() noexcept { ++let_go; };
   const BlockingHooks usual = set_blocking_hooks(hooks);
   const auto taken_and_let_go = [](const char* backend) {
-    taken = let_go = 0;
+    taken_count = let_go = 0;
     const auto gate = std::make_shared<Gate>();
     register_core();
     BackendClass cls;
@@ -61,7 +61,7 @@ TEST_CASE(
       gate->open();
       for (TestPipe::Pending& one : pending) CHECK(one.wait().good);
     }
-    return std::pair(taken.load(), let_go.load());
+    return std::pair(taken_count.load(), let_go.load());
   };
   // Four batches; after the second and the third another waited when it began.
   CHECK((taken_and_let_go("TestLocked") == std::pair(2, 2)));
@@ -72,8 +72,8 @@ TEST_CASE(
 
 TEST_CASE("the outcomes of a batch reach the callbacks of a language together") {
   BlockingHooks hooks;
-  hooks.begin_completion_batch = [](CompletionStorage&) noexcept { ++telling; };
-  hooks.end_completion_batch = [](CompletionStorage&) noexcept { ++told; };
+  hooks.begin_completion_batch = [](CompletionStorage&) noexcept { ++telling_count; };
+  hooks.end_completion_batch = [](CompletionStorage&) noexcept { ++told_count; };
   const BlockingHooks usual = set_blocking_hooks(hooks);
   {
     const Gated gated("TestGated");
@@ -87,8 +87,8 @@ TEST_CASE("the outcomes of a batch reach the callbacks of a language together") 
     CHECK_EQ(pipe.call_many(requests_of({5, 6})).size(), 2u);  // a caller that waits on a thread is only woken
     CHECK(gated.seen->batches() == Rows{{1}, {2, 3, 4}, {5, 6}});
   }
-  CHECK_EQ(telling, 1);
-  CHECK_EQ(told, 1);
+  CHECK_EQ(telling_count, 1);
+  CHECK_EQ(told_count, 1);
   set_blocking_hooks(usual);
 }
 
@@ -96,7 +96,7 @@ TEST_CASE("a language's lock is released for a completion callback that does wor
   struct Told final : CompletionSink {
     explicit Told(bool calls) : calls_(calls) {}
     Parker* complete(Request* const*, std::size_t) noexcept override {
-      held = telling - told;
+      held = telling_count - told_count;
       return nullptr;
     }
     bool calls_back() const noexcept override { return calls_; }
@@ -106,10 +106,10 @@ TEST_CASE("a language's lock is released for a completion callback that does wor
     const bool calls_;
   };
   BlockingHooks hooks;
-  hooks.begin_completion_batch = [](CompletionStorage&) noexcept { ++telling; };
-  hooks.end_completion_batch = [](CompletionStorage&) noexcept { ++told; };
+  hooks.begin_completion_batch = [](CompletionStorage&) noexcept { ++telling_count; };
+  hooks.end_completion_batch = [](CompletionStorage&) noexcept { ++told_count; };
   const BlockingHooks usual = set_blocking_hooks(hooks);
-  telling = told = 0;
+  telling_count = told_count = 0;
   const Ref<Told> sinks[] = {make_counted<Told>(true), make_counted<Told>(true), make_counted<Told>(false),
                              make_counted<Told>(true)};
   std::vector<Ref<Request>> requests;
@@ -124,8 +124,8 @@ TEST_CASE("a language's lock is released for a completion callback that does wor
   CHECK_EQ(sinks[1]->held, 1);
   CHECK_EQ(sinks[2]->held, 0);
   CHECK_EQ(sinks[3]->held, 0);
-  CHECK_EQ(telling, 1);
-  CHECK_EQ(told, 1);
+  CHECK_EQ(telling_count, 1);
+  CHECK_EQ(told_count, 1);
   set_blocking_hooks(usual);
 }
 

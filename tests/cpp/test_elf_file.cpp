@@ -11,11 +11,13 @@
 #include <fstream>
 #include <iterator>
 
+#include "built.hpp"
 #include "value/error.hpp"
 
 #include <doctest/doctest.h>
 
 using namespace hami;
+using hami::testing::built;
 
 namespace {
 
@@ -40,7 +42,7 @@ class TemporaryFile {
 };
 
 std::string library() {
-  std::ifstream file(HAMI_ADDONE, std::ios::binary);
+  std::ifstream file(built("addone.so"), std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
@@ -80,7 +82,7 @@ const char* const kOtherName = "x86_64";
 
 }  // namespace
 
-TEST_CASE("a whole library passes") { CHECK(rejection(HAMI_ADDONE) == ""); }
+TEST_CASE("a whole library passes") { CHECK(rejection(built("addone.so")) == ""); }
 
 TEST_CASE("a library that is cut at any length is rejected") {
   const std::string content = library();

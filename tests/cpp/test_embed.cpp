@@ -4,7 +4,10 @@
 #include <cstdio>
 #include <string>
 
+#include "built.hpp"
 #include "pipes.hpp"
+
+using hami::testing::built;
 
 namespace {
 
@@ -13,8 +16,8 @@ struct Finished {
   std::string output;  // standard output and standard error
 };
 
-Finished run(const std::string& arguments, const std::string& program = HAMI_EMBED_EXAMPLE) {
-  const std::string command = program + " " + arguments + " 2>&1";
+Finished run(const std::string& arguments, const char* program = "embed_example") {
+  const std::string command = built(program) + " " + arguments + " 2>&1";
   std::FILE* pipe = popen(command.c_str(), "r");
   REQUIRE(pipe);
   Finished finished{};
@@ -27,13 +30,13 @@ Finished run(const std::string& arguments, const std::string& program = HAMI_EMB
 }  // namespace
 
 TEST_CASE("a program without Python loads a plugin and runs a pipe") {
-  const Finished finished = run(HAMI_ADDONE " 'S[AddOne(step=2),AddOne]' 1 39");
+  const Finished finished = run(built("addone.so") + " 'S[AddOne(step=2),AddOne]' 1 39");
   CHECK(finished.output == "4\n42\nsum 46\n");
   CHECK(finished.code == 0);
 }
 
 TEST_CASE("a program without Python gets the core's error messages") {
-  Finished finished = run(HAMI_ADDONE " AddOn 1");
+  Finished finished = run(built("addone.so") + " AddOn 1");
   CHECK(finished.output.find("error: backend \"AddOn\" not found; did you mean AddOne?\n") == 0);
   CHECK(finished.code == 1);
   finished = run("/nowhere/addone.so AddOne 1");
@@ -41,7 +44,7 @@ TEST_CASE("a program without Python gets the core's error messages") {
 }
 
 TEST_CASE("a program without Python can use nodes, error codes, timeouts and close") {
-  const Finished finished = run(HAMI_ADDONE, HAMI_EMBEDDED);
+  const Finished finished = run(built("addone.so"), "embedded");
   CHECK(finished.code == 0);
   CHECK(finished.output ==
         "AddOne\n"

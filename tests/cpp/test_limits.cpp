@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "expressions.hpp"
 #include "lang/expression.hpp"
 #include "pipes.hpp"
 #include "registry/api.hpp"
@@ -15,17 +16,11 @@ using namespace hami::testing;
 
 namespace {
 
-std::string repeat(const std::string& text, std::size_t times) {
-  std::string all;
-  for (std::size_t i = 0; i < times; ++i) all += text;
-  return all;
-}
-
 std::string nested(const std::string& inner, std::size_t depth) {
   return repeat("S[", depth) + inner + repeat("]", depth);
 }
 
-std::vector<std::string> problems_of(const PipeConfig& config) {
+std::vector<std::string> limits_exceeded(const PipeConfig& config) {
   register_core();
   std::vector<std::string> messages;
   const std::clock_t begin = std::clock();
@@ -34,7 +29,7 @@ std::vector<std::string> problems_of(const PipeConfig& config) {
   return messages;
 }
 
-std::vector<std::string> problems_of(Keys keys) { return problems_of(one_node(std::move(keys))); }
+std::vector<std::string> limits_exceeded(Keys keys) { return limits_exceeded(one_node(std::move(keys))); }
 
 std::string only(const std::vector<std::string>& messages) {
   REQUIRE_EQ(messages.size(), 1u);
@@ -59,7 +54,7 @@ TEST_CASE("ten thousand items run") {
 
 TEST_CASE("a mistake among ten thousand items is found and shown with its position") {
   CHECK_EQ(
-      only(problems_of({{"backend", Value("S[" + repeat("Identity,", 9999) + "Identity[Pass]]")}})),
+      only(limits_exceeded({{"backend", Value("S[" + repeat("Identity,", 9999) + "Identity[Pass]]")}})),
       "Identity takes no brackets\n"
       "  in  …ity,Identity,Identity,Identity,Identity,Identity,Identity,Identity,Identity,Identity,Identity[Pass]]"
       "   (node \"n\")\n"
@@ -84,7 +79,7 @@ TEST_CASE("keys that refer to each other nest up to 1000 deep") {
     CHECK_EQ(pipe.call(Value(7)).number(), 7);
   }
   CHECK_EQ(
-      only(problems_of(chain(6))),
+      only(limits_exceeded(chain(6))),
       "the pipeline is nested deeper than 1000\n"
       "  in  …S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[…"
       "   (node \"n\")\n"
@@ -93,8 +88,8 @@ TEST_CASE("keys that refer to each other nest up to 1000 deep") {
 }
 
 TEST_CASE("keys that multiply are stopped, and said once") {
-  CHECK_EQ(problems_of(doubling(10)), std::vector<std::string>{});
-  CHECK_EQ(only(problems_of(doubling(60))),
+  CHECK_EQ(limits_exceeded(doubling(10)), std::vector<std::string>{});
+  CHECK_EQ(only(limits_exceeded(doubling(60))),
            "the pipeline has more than 100000 backends\n"
            "  in  Identity   (node \"n\")\n"
            "      ^^^^^^^^\n"
@@ -104,7 +99,7 @@ TEST_CASE("keys that multiply are stopped, and said once") {
 TEST_CASE("a long text with many uses is not expanded without limit") {
   Keys keys{{"backend", Value("S[" + repeat("Reflect[long],", 99) + "Identity]")},
             {"long", Value("S[Identity," + repeat("\n", 500'000) + "Identity]")}};
-  CHECK_EQ(only(problems_of(std::move(keys))),
+  CHECK_EQ(only(limits_exceeded(std::move(keys))),
            "the pipeline comes to more than 16 MiB of text\n"
            "  in  S[Identity,   (node \"n\")\n"
            "      ^\n"
@@ -115,7 +110,7 @@ TEST_CASE("a skipped child of a ModelLoader that is too large is not forgotten")
   Keys keys = doubling(60);
   keys[0].second = text("ModelLoader[(.trt)Reflect[k0],(.onnx)Identity]");
   keys.emplace_back("model", text("m.onnx"));
-  CHECK(only(problems_of(std::move(keys))).find("the pipeline has more than 100000 backends\n") == 0);
+  CHECK(only(limits_exceeded(std::move(keys))).find("the pipeline has more than 100000 backends\n") == 0);
 }
 
 TEST_CASE("generated backends that multiply are stopped") {
@@ -125,11 +120,12 @@ TEST_CASE("generated backends that multiply are stopped") {
     const std::string body = i == 59 ? "Identity" : "S[" + next + "," + next + "]";
     Registry::instance().define(generated_class({"Doubled" + std::to_string(i), body, {}}));
   }
-  CHECK(only(problems_of({{"backend", text("Doubled0")}})).find("the pipeline has more than 100000 backends\n") == 0);
+  CHECK(only(limits_exceeded({{"backend", text("Doubled0")}})).find("the pipeline has more than 100000 backends\n") ==
+        0);
 }
 
 TEST_CASE("a Reflect that leads back to itself is named") {
-  CHECK_EQ(problems_of({{"backend", text("Reflect[post]")}, {"post", text("S[Identity,Reflect[backend]]")}}),
+  CHECK_EQ(limits_exceeded({{"backend", text("Reflect[post]")}, {"post", text("S[Identity,Reflect[backend]]")}}),
            std::vector<std::string>{"the expression under \"backend\" refers to itself\n"
                                     "  in  Reflect[post]   (node \"n\")\n"
                                     "      ^^^^^^^^^^^^^"});
@@ -137,7 +133,7 @@ TEST_CASE("a Reflect that leads back to itself is named") {
 
 TEST_CASE("templates do not multiply a text beyond a megabyte") {
   const Keys keys{{"backend", Value("Log(" + repeat("{long}", 1000) + ")")}, {"long", Value(repeat("x", 2000))}};
-  CHECK_EQ(only(problems_of(keys)),
+  CHECK_EQ(only(limits_exceeded(keys)),
            "with its {key} replaced, the expression is longer than 1 MiB\n"
            "  in  Log({long}{long}{long}{long}{long}{long}{long}{long}{long}{long}{long}{long}{long}{long}{long}{long}…"
            "   (node \"n\")\n"
@@ -145,12 +141,12 @@ TEST_CASE("templates do not multiply a text beyond a megabyte") {
 }
 
 TEST_CASE("the planner and the parser both refuse NUL and invalid UTF-8 in an expression") {
-  CHECK_EQ(only(problems_of({{"backend", Value(std::string("Iden\0tity", 9))}})),
+  CHECK_EQ(only(limits_exceeded({{"backend", Value(std::string("Iden\0tity", 9))}})),
            "unexpected control byte 0x00\n"
            "  in  Iden\\x00tity   (node \"n\")\n"
            "          ^^^^\n"
            "  the only control bytes in an expression are tabs and line breaks");
-  CHECK_EQ(only(problems_of({{"backend", text("Identity(\xff)")}})),
+  CHECK_EQ(only(limits_exceeded({{"backend", text("Identity(\xff)")}})),
            "byte 0xff is not UTF-8\n"
            "  in  Identity(\\xff)   (node \"n\")\n"
            "               ^^^^\n"
@@ -158,7 +154,7 @@ TEST_CASE("the planner and the parser both refuse NUL and invalid UTF-8 in an ex
 }
 
 TEST_CASE("a key given twice is refused by the planner as by the parser") {
-  CHECK_EQ(only(problems_of({{"backend", text("Log(message=a,message=b)")}})),
+  CHECK_EQ(only(limits_exceeded({{"backend", text("Log(message=a,message=b)")}})),
            "key \"message\" is given twice\n"
            "  in  Log(message=a,message=b)   (node \"n\")\n"
            "                    ^^^^^^^\n"

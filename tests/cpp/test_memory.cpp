@@ -6,7 +6,6 @@
 #include "base/log.hpp"
 #include "failing_allocations.hpp"
 #include "pipes.hpp"
-#include "plugin/library.hpp"
 #include "sync/event.hpp"
 
 using namespace hami;
@@ -159,7 +158,7 @@ const Codes kMemoryOrRequest = {ErrorCode::kOutOfMemory, ErrorCode::kRequest};
 
 Value numbers(std::initializer_list<int> list) { return make_list(std::vector<Value>(list.begin(), list.end())); }
 
-void define_steps() {
+void define_fallible() {
   define("TestAddOne", [](Batch batch, const Params&) { add(batch, 1); }, {own_thread(), {1, 8}, ""});
   define("TestAnyThread", [](Batch batch, const Params&) { add(batch, 1); }, {any_thread(), {1, 8}, ""});
   define("TestInline", [](Batch batch, const Params&) { add(batch, 1); },
@@ -177,33 +176,33 @@ void define_steps() {
 }  // namespace
 
 TEST_CASE("memory ends while a request runs on its caller's thread") {
-  define_steps();
+  define_fallible();
   each_way_at_one_node({{"backend", "TestInline"}}, {1});
   each_way_at_one_node({{"backend", "S[TestInline,Identity]"}}, {1, 2, 3});
 }
 
 TEST_CASE("memory ends while requests are queued for an instance and run there") {
-  define_steps();
+  define_fallible();
   each_way_at_one_node({{"backend", "TestAddOne"}, {"instance_num", 2}}, {1});
   each_way_at_one_node({{"backend", "TestAddOne"}}, {1, 2, 3, 4, 5});
   each_way_at_one_node({{"backend", "TestAnyThread"}, {"max", 2}}, {1, 2, 3, 4, 5});
 }
 
 TEST_CASE("memory ends while a request runs on a thread of the pipe, because its entrypoint blocks") {
-  define_steps();
+  define_fallible();
   PipeConfig config = one_node({{"backend", "TestAddOne"}});
   config.entrypoint = "S[Forward[node.n],Identity]";
   each_way(config, requests_of({1, 2}));
 }
 
 TEST_CASE("memory ends while a failed batch runs again request by request") {
-  define_steps();
+  define_fallible();
   each_way_at_one_node({{"backend", "TestPicky"}}, {1, 2, 3}, kMemoryOrRequest);
   each_way_at_one_node({{"backend", "TestPicky"}, {"on_batch_error", "fail"}}, {1, 2, 3}, kMemoryOrRequest);
 }
 
 TEST_CASE("memory ends while the parts of a request run") {
-  define_steps();
+  define_fallible();
   const auto fan_out = [&](const Keys& keys, const char* entrypoint, Value data) {
     PipeConfig config = one_node(keys);
     if (entrypoint) config.entrypoint = entrypoint;
@@ -222,7 +221,7 @@ TEST_CASE("memory ends while the parts of a request run") {
 }
 
 TEST_CASE("memory ends while requests go through a graph") {
-  define_steps();
+  define_fallible();
   PipeConfig diamond;
   diamond.nodes = {{"start", {{"backend", "TestAddOne"}, {"next", "left, right"}}},
                    {"left", {{"backend", "TestAddOne"}, {"next", "join"}}},
@@ -249,7 +248,7 @@ TEST_CASE("memory ends while requests go through a graph") {
 }
 
 TEST_CASE("memory ends in the containers") {
-  define_steps();
+  define_fallible();
   for (const char* backend :
        {"HasKey(absent)[Pass,TestAddOne]", "LoopCondition(count=1)[TestAddOne]", "Filter[TestIsOne,TestAddOne]",
         "CatSplit[TestCat,TestAddOne,TestSplit]", "S[Send(q),Observer(q),TestAddOne]",
@@ -380,7 +379,7 @@ TEST_CASE("memory ends while requests of one req_id pass their state on") {
 }
 
 TEST_CASE("memory ends while requests are reposted and sent") {
-  define_steps();
+  define_fallible();
   const auto for_replies = [](const Requests& requests, const auto& use) {
     for (std::size_t i = 0; requests.call() && i < requests.call()->size(); ++i)
       if (const Value* reply = requests.call()->dict(i).find("reply"); reply && !requests.call()->error(i))
@@ -478,7 +477,7 @@ TEST_CASE("memory ends while a backend submits to its own full queue") {
 }
 
 TEST_CASE("memory ends while a pipe closes that waits for a batch of the minimum size") {
-  define_steps();
+  define_fallible();
   with_each_failure([&] {
     const auto requests = std::make_shared<Requests>(requests_of({1}));
     Course course;
@@ -495,9 +494,8 @@ TEST_CASE("memory ends while a pipe closes that waits for a batch of the minimum
 }
 
 TEST_CASE("memory ends in a native plugin") {
-  register_core();
-  for (const ClassPtr& cls : load_library(HAMI_GOLDEN, "").classes) Registry::instance().define(cls);
-  define_steps();
+  load_built("golden.so");
+  define_fallible();
   each_way_at_one_node({{"backend", "S[BuiltRebuild,TestAddOne]"}}, {1, 1, 1});
   Value text("a text that is long enough to need memory");
   PipeConfig config = one_node({{"backend", "BuiltEach[BuiltRebuild]"}});
@@ -510,7 +508,7 @@ TEST_CASE("memory ends in a native plugin") {
 }
 
 TEST_CASE("memory ends while a pipe is built") {
-  define_steps();
+  define_fallible();
   PipeConfig config;
   config.nodes = {{"a", {{"backend", "S[TestInline,TestAddOne]"}, {"max", 8}, {"next", "b"}, {"instance_num", 2}}},
                   {"b", {{"backend", "FanOut[StateFul[TestAnyThread]]"}, {"batching", "greedy"}}}};

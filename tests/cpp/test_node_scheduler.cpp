@@ -21,12 +21,12 @@ namespace {
 
 using Index = NodeScheduler::Index;
 using Action = NodeScheduler::Action;
-using Requests = std::vector<Ref<Request>>;
+using RequestList = std::vector<Ref<Request>>;
 
 // What a dispatcher does with its scheduler, in virtual time.
-class Course {
+class RandomCourse {
  public:
-  explicit Course(unsigned seed) : random_(seed), scheduler_("n") {
+  explicit RandomCourse(unsigned seed) : random_(seed), scheduler_("n") {
     const bool alike = pick(3) > 0;
     const std::size_t count = 1 + pick(4);
     Range range = any_range();
@@ -200,7 +200,7 @@ class Course {
         return;
       }
       if (step.what == Action::kRun) {
-        Requests batch = all_of(taken);
+        RequestList batch = all_of(taken);
         check(batch);
         begin(instance, std::move(batch), [this, instance] { work(instance); });
       }
@@ -210,7 +210,7 @@ class Course {
   }
 
   // Checks the requests that were taken from the queue; returns their items.
-  std::size_t check(const Requests& taken) {
+  std::size_t check(const RequestList& taken) {
     if (taken.empty()) problem("an empty batch");
     std::size_t items = 0;
     for (const Ref<Request>& request : taken) {
@@ -234,9 +234,9 @@ class Course {
   }
 
   // Whether a request would end late if all ran one after another: then the order may be another one.
-  bool any_may_be_late(const Requests& taken) const {
+  bool any_may_be_late(const RequestList& taken) const {
     Nanoseconds all = 0, first = kNever;
-    for (const Requests* requests : {&waiting_, &taken})
+    for (const RequestList* requests : {&waiting_, &taken})
       for (const Ref<Request>& request : *requests) {
         all += 4 * longest_of(request->items);  // the learned deviation counts too
         first = std::min(first, request->deadline);
@@ -260,7 +260,7 @@ class Course {
     return one.index < other.index;
   }
 
-  void begin(Index instance, Requests batch, std::function<void()> afterwards) {
+  void begin(Index instance, RequestList batch, std::function<void()> afterwards) {
     ++runs_;
     std::size_t items = 0;
     for (const Ref<Request>& request : batch) {
@@ -332,7 +332,7 @@ class Course {
   std::map<std::size_t, int> outcomes_;
   std::map<std::size_t, std::uint64_t> calls_of_;
   std::map<std::size_t, bool> started_;
-  Requests waiting_;
+  RequestList waiting_;
   bool has_classes_ = false, drops_ = false, is_auto_ = false;
   std::size_t reserve_ = 0, normal_batches_ = 0, runs_now_ = 0, dropped_ = 0, unreachable_ = 0;
   Nanoseconds aging_ = kNever;
@@ -350,7 +350,7 @@ TEST_CASE(
   std::set<std::string> rules;
   for (unsigned seed = 0; seed < 10'000; ++seed) {
     CAPTURE(seed);
-    Course course(seed);
+    RandomCourse course(seed);
     REQUIRE_EQ(course.play(), "");
     runs += course.runs();
     refused += course.refused();
@@ -368,7 +368,7 @@ TEST_CASE(
 
 TEST_CASE("the same seed plays the same course") {
   for (unsigned seed = 0; seed < 20; ++seed) {
-    Course one(seed), other(seed);
+    RandomCourse one(seed), other(seed);
     CHECK_EQ(one.play(), other.play());
     CHECK_EQ(one.trace(), other.trace());
   }

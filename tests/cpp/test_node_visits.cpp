@@ -24,12 +24,6 @@ std::string shape(const std::string& message) {
   return std::regex_replace(message, std::regex("[0-9.]+(us|ms|s)"), "T");
 }
 
-PipeConfig graph(std::vector<PipeConfig::Section> nodes) {
-  PipeConfig config;
-  config.nodes = std::move(nodes);
-  return config;
-}
-
 }  // namespace
 
 TEST_CASE("a timeout names the node, the limit, the time waited and the time run") {

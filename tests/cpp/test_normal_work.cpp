@@ -13,8 +13,8 @@ namespace {
 using Index = NodeScheduler::Index;
 using Action = NodeScheduler::Action;
 
-constexpr Nanoseconds kEach = 1'000'000, kOverhead = 2'000'000;  // of a batch
-Nanoseconds time_of(std::size_t items) { return kOverhead + kEach * static_cast<Nanoseconds>(items); }
+constexpr Nanoseconds kPerItem = 1'000'000, kPerBatch = 2'000'000;  // of a batch
+Nanoseconds batch_time(std::size_t items) { return kPerBatch + kPerItem * static_cast<Nanoseconds>(items); }
 
 Ref<Request> of_class(std::uint8_t priority) {
   Ref<Request> request = make_counted<Request>();
@@ -23,18 +23,18 @@ Ref<Request> of_class(std::uint8_t priority) {
 }
 
 // A node under virtual time that has learned how long batches take.
-struct Node {
+struct ModeNode {
   NodeScheduler scheduler{"n"};
   RequestChain taken, removed;
   Nanoseconds moment = 0;
 
-  explicit Node(BatchingMode mode, std::size_t instances, Nanoseconds max_wait, std::size_t reserve = 0) {
+  explicit ModeNode(BatchingMode mode, std::size_t instances, Nanoseconds max_wait, std::size_t reserve = 0) {
     for (std::size_t i = 0; i < instances; ++i) scheduler.add_instance({1, 64}, false);
     scheduler.config().batching = {mode, 64, 1, 0};
     scheduler.config().reserve = reserve;
     scheduler.config().max_wait = max_wait;
     for (std::size_t items = 1; items <= 64; items *= 2)
-      for (std::size_t run = 0; run < policy::kKnown; ++run) scheduler.record_batch(0, items, time_of(items), 0);
+      for (std::size_t run = 0; run < policy::kKnown; ++run) scheduler.record_batch(0, items, batch_time(items), 0);
   }
   void push(std::size_t count, std::uint8_t priority) {
     for (std::size_t i = 0; i < count; ++i) scheduler.push(of_class(priority), moment, i);
@@ -60,10 +60,10 @@ Dict with_priority(std::int64_t data, std::int64_t priority) {
 }  // namespace
 
 TEST_CASE("items_within is the largest batch whose predicted time fits, within its bounds") {
-  const auto line = [](std::size_t items) { return static_cast<double>(time_of(items)); };
-  CHECK_EQ(items_within(time_of(8), 1, 64, line), 8u);
-  CHECK_EQ(items_within(time_of(9) - 1, 1, 64, line), 8u);
-  CHECK_EQ(items_within(time_of(64), 1, 64, line), 64u);
+  const auto line = [](std::size_t items) { return static_cast<double>(batch_time(items)); };
+  CHECK_EQ(items_within(batch_time(8), 1, 64, line), 8u);
+  CHECK_EQ(items_within(batch_time(9) - 1, 1, 64, line), 8u);
+  CHECK_EQ(items_within(batch_time(64), 1, 64, line), 64u);
   CHECK_EQ(items_within(kNever, 1, 64, line), 64u);
   CHECK_EQ(items_within(1, 1, 64, line), 1u);  // nothing fits
   CHECK_EQ(items_within(1, 4, 64, line), 4u);
@@ -72,7 +72,7 @@ TEST_CASE("items_within is the largest batch whose predicted time fits, within i
 
 TEST_CASE("while high requests come, a normal batch ends within max_wait") {
   for (const BatchingMode mode : {BatchingMode::kGreedy, BatchingMode::kAdaptive}) {
-    Node node(mode, 1, time_of(8));
+    ModeNode node(mode, 1, batch_time(8));
     node.push(200, 0);
     REQUIRE(node.scheduler.dispatch_idle().has_value());
     CHECK_GE(node.next()[kNormalLane], 32u);  // no high request yet
@@ -91,7 +91,7 @@ TEST_CASE("a node that knows no time yet runs the smallest batches while high re
   NodeScheduler scheduler("n");
   scheduler.add_instance({2, 64}, false);
   scheduler.config().batching = {BatchingMode::kGreedy, 64, 2, 0};
-  scheduler.config().max_wait = time_of(8);
+  scheduler.config().max_wait = batch_time(8);
   for (int i = 0; i < 20; ++i) scheduler.push(of_class(0), 0, 1);
   for (int i = 0; i < 2; ++i) scheduler.push(of_class(kHighPriority), 0, 1);
   RequestChain taken, removed;
@@ -104,21 +104,21 @@ TEST_CASE("a node that knows no time yet runs the smallest batches while high re
 }
 
 TEST_CASE("a max_wait that is shorter than the smallest batch is known as soon as that is measured") {
-  CHECK_EQ(Node(BatchingMode::kGreedy, 1, time_of(1) - 1).scheduler.exceeds_max_wait(), time_of(1));
-  CHECK_EQ(Node(BatchingMode::kGreedy, 1, time_of(1)).scheduler.exceeds_max_wait(), 0);
-  CHECK_EQ(Node(BatchingMode::kGreedy, 1, 0).scheduler.exceeds_max_wait(), 0);
+  CHECK_EQ(ModeNode(BatchingMode::kGreedy, 1, batch_time(1) - 1).scheduler.exceeds_max_wait(), batch_time(1));
+  CHECK_EQ(ModeNode(BatchingMode::kGreedy, 1, batch_time(1)).scheduler.exceeds_max_wait(), 0);
+  CHECK_EQ(ModeNode(BatchingMode::kGreedy, 1, 0).scheduler.exceeds_max_wait(), 0);
   NodeScheduler large("n");  // it has run large batches only, whose time says little about a small one
   large.add_instance({1, 64}, false);
   large.config().batching = {BatchingMode::kGreedy, 64, 1, 0};
   large.config().max_wait = 1;
-  for (std::size_t run = 0; run < policy::kKnown; ++run) large.record_batch(0, 64, time_of(64), 0);
+  for (std::size_t run = 0; run < policy::kKnown; ++run) large.record_batch(0, 64, batch_time(64), 0);
   CHECK_EQ(large.exceeds_max_wait(), 0);
-  for (std::size_t run = 0; run < policy::kKnown; ++run) large.record_batch(0, 1, time_of(1), 0);
-  CHECK_EQ(large.exceeds_max_wait(), time_of(1));
+  for (std::size_t run = 0; run < policy::kKnown; ++run) large.record_batch(0, 1, batch_time(1), 0);
+  CHECK_EQ(large.exceeds_max_wait(), batch_time(1));
 }
 
 TEST_CASE("a reserved instance runs only high and urgent requests") {
-  Node node(BatchingMode::kGreedy, 2, 0, 1);
+  ModeNode node(BatchingMode::kGreedy, 2, 0, 1);
   node.push(100, 0);
   REQUIRE(node.scheduler.dispatch_idle() == Index{0});
   CHECK_EQ(node.next(0), (Counts{0, 0, 64}));

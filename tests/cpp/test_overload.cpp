@@ -13,22 +13,22 @@ namespace {
 
 using Action = NodeScheduler::Action;
 
-constexpr Nanoseconds kEach = 100, kOverhead = 900;  // of a batch
+constexpr Nanoseconds kItemTime = 100, kBatchTime = 900;  // of a batch
 
 // A node that has learned that a batch of n items takes 900 + 100 * n, at the moment `at`.
-struct Node {
+struct OverloadedNode {
   NodeScheduler scheduler{"n"};
   Nanoseconds at = 100'000;
   std::uint64_t calls = 0;
 
-  explicit Node(std::size_t max = 1, std::size_t runs = policy::kKnown) {
+  explicit OverloadedNode(std::size_t max = 1, std::size_t runs = policy::kKnown) {
     scheduler.add_instance({1, max}, false);
     scheduler.config().batching = {BatchingMode::kGreedy, max, 1, 0};
     scheduler.config().by_deadline = true;  // it learns from batches that were not queued too
     for (std::size_t items = 1; items <= max; items *= 2)
       for (std::size_t run = 0; run < runs; ++run) scheduler.record_batch(0, items, time(items), at);
   }
-  static Nanoseconds time(std::size_t items) { return kOverhead + kEach * static_cast<Nanoseconds>(items); }
+  static Nanoseconds time(std::size_t items) { return kBatchTime + kItemTime * static_cast<Nanoseconds>(items); }
   // Requests with these timeouts from now on, numbered by `index`.
   void push(const std::vector<Nanoseconds>& timeouts, std::uint8_t priority = 0) {
     for (const Nanoseconds timeout : timeouts) {
@@ -67,7 +67,7 @@ using Indices = std::vector<std::size_t>;
 }  // namespace
 
 TEST_CASE("a request that cannot end before its deadline is not run") {
-  Node node;
+  OverloadedNode node;
   node.push({999, 1000, 5000});
   CHECK_EQ(node.next(), Indices{1});
   CHECK_EQ(node.removed, Indices{0});
@@ -77,7 +77,7 @@ TEST_CASE("a request that cannot end before its deadline is not run") {
 
 TEST_CASE("a node that has not learned the time of a batch runs every request") {
   for (const std::size_t runs : {std::size_t{0}, policy::kKnown - 1}) {
-    Node node(1, runs);
+    OverloadedNode node(1, runs);
     node.push({1, 5000});
     CHECK_EQ(node.next(), Indices{0});
     CHECK_EQ(node.removed, Indices{});
@@ -85,8 +85,9 @@ TEST_CASE("a node that has not learned the time of a batch runs every request") 
 }
 
 TEST_CASE("a size that has not run is never expected to take longer than a known one") {
-  Node node(8, 0);
-  for (std::size_t run = 0; run < policy::kKnown; ++run) node.scheduler.record_batch(0, 1, Node::time(1), node.at);
+  OverloadedNode node(8, 0);
+  for (std::size_t run = 0; run < policy::kKnown; ++run)
+    node.scheduler.record_batch(0, 1, OverloadedNode::time(1), node.at);
   const Ref<Request> large = request_of(8);
   large->deadline = node.at + 1000;
   CHECK_FALSE(node.scheduler.fail_if_late(*large, node.at));
@@ -95,7 +96,7 @@ TEST_CASE("a size that has not run is never expected to take longer than a known
 }
 
 TEST_CASE("an estimate that nothing has confirmed for a while no longer stops requests") {
-  Node node;
+  OverloadedNode node;
   for (std::size_t run = 0; run < 200; ++run) node.scheduler.record_batch(0, 1, 10'000, node.at);  // it was slow
   node.push({5000});
   CHECK_EQ(node.next(), Indices{});
@@ -109,7 +110,7 @@ TEST_CASE("an estimate that nothing has confirmed for a while no longer stops re
 
 TEST_CASE("after a slow start of the backend, fast requests with a short timeout are refused for about one slow run") {
   for (const std::size_t slow : {policy::kKnown, policy::kMeanOf}) {
-    Node node(1, 0);
+    OverloadedNode node(1, 0);
     for (std::size_t run = 0; run < slow; ++run) node.scheduler.record_batch(0, 1, 1'000'000, node.at += 1'000'000);
     const Nanoseconds started = node.at;
     for (bool ran = false; !ran; node.at += 10'000) {
@@ -127,21 +128,21 @@ TEST_CASE("after a slow start of the backend, fast requests with a short timeout
 }
 
 TEST_CASE("while all can end in time, requests run in the order of their deadlines, and of their arrival") {
-  Node node;
+  OverloadedNode node;
   node.push({9000, 9000, 5000, 9000, 9000, kNever, 9000, kNever});
   for (const std::size_t index : {2, 0, 1, 3, 4, 6, 5, 7}) CHECK_EQ(node.next(), Indices{index});
   CHECK(node.removed.empty());
 }
 
 TEST_CASE("requests without a deadline run in the order of their arrival, however many they are") {
-  Node node(4);
+  OverloadedNode node(4);
   node.push(std::vector<Nanoseconds>(1000, kNever));
   for (std::size_t first = 0; first < 1000; first += 4)
     CHECK_EQ(node.next(), (Indices{first, first + 1, first + 2, first + 3}));
 }
 
 TEST_CASE("while not all can end in time, those that can do run first, and none ends late") {
-  Node node;
+  OverloadedNode node;
   std::size_t in_time = 0, ran = 0;
   for (std::size_t i = 0; i < 1000; ++i) {
     node.push({4000, 4000, 4000});
@@ -153,7 +154,7 @@ TEST_CASE("while not all can end in time, those that can do run first, and none 
 }
 
 TEST_CASE("a batch is as small as its first request needs if all others can wait") {
-  Node node(8);
+  OverloadedNode node(8);
   node.push({1200, 9000, 9000, 9000, 9000, 9000});
   CHECK_EQ(node.next(), (Indices{0, 1, 2}));
   CHECK_EQ(node.next(), (Indices{3, 4, 5}));
@@ -161,7 +162,7 @@ TEST_CASE("a batch is as small as its first request needs if all others can wait
 }
 
 TEST_CASE("while not all can end in time, a batch has as many requests as end in time") {
-  Node node(8);
+  OverloadedNode node(8);
   node.push(std::vector<Nanoseconds>(3, 1000));
   node.push(std::vector<Nanoseconds>(20, 1800));
   CHECK_EQ(node.next().size(), 8u);
@@ -169,7 +170,7 @@ TEST_CASE("while not all can end in time, a batch has as many requests as end in
 }
 
 TEST_CASE("a higher class runs first, also while it cannot end in time for sure") {
-  Node node;
+  OverloadedNode node;
   node.push({1000, 1000}, kUrgentPriority);
   node.push({3000, 3000, 3000});
   CHECK_LE(node.next().front(), 1u);
@@ -177,7 +178,7 @@ TEST_CASE("a higher class runs first, also while it cannot end in time for sure"
 }
 
 TEST_CASE("requests whose caller has left do not run, wherever a batch begins") {
-  Node node(4);
+  OverloadedNode node(4);
   for (int round = 0; round < 200; ++round) {
     std::vector<Ref<Request>> requests;
     for (int i = 0; i < 12; ++i) {
@@ -196,14 +197,14 @@ TEST_CASE("requests whose caller has left do not run, wherever a batch begins") 
 }
 
 TEST_CASE("a wait for a larger batch ends in time for the first deadline") {
-  Node node(8);
+  OverloadedNode node(8);
   node.scheduler.config().batching.batching_timeout = 50'000;
   node.push({4000, 6000});
   RequestChain taken, removed;
   REQUIRE(node.scheduler.dispatch_idle().has_value());
   const Action step = node.scheduler.next_action(0, node.at, taken, removed);
   CHECK(step.what == Action::kWait);
-  CHECK_LE(step.until, node.at + 4000 - Node::time(2));
+  CHECK_LE(step.until, node.at + 4000 - OverloadedNode::time(2));
   CHECK(node.scheduler.next_action(0, step.until, taken, removed).what == Action::kRun);
 }
 

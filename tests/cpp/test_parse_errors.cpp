@@ -8,6 +8,7 @@
 #include "lang/expression.hpp"
 
 using namespace hami;
+using hami::testing::repeat;
 
 namespace {
 
@@ -18,12 +19,6 @@ std::string message(const std::string& text) {
     return message_with_caret(error.what(), text, error.span, "", error.hint);
   }
   return "no error";
-}
-
-std::string repeat(const std::string& text, std::size_t times) {
-  std::string out;
-  for (std::size_t i = 0; i < times; ++i) out += text;
-  return out;
 }
 
 }  // namespace

@@ -14,17 +14,17 @@ using namespace hami::testing;
 
 namespace {
 
-struct Folder {
+struct ModelFolder {
   std::string path;
-  Folder() {
+  ModelFolder() {
     std::string made = (std::filesystem::temp_directory_path() / "hami-paths-XXXXXX").string();
     path = mkdtemp(made.data());
     std::ofstream(path + "/m.onnx") << "model";
   }
-  ~Folder() { std::filesystem::remove_all(path); }
+  ~ModelFolder() { std::filesystem::remove_all(path); }
 };
 
-std::string problem_of(const PipeConfig& config) {
+std::string first_problem(const PipeConfig& config) {
   const auto problems = plan_pipe(config).second;
   return problems.empty() ? "" : problems[0].message();
 }
@@ -50,7 +50,7 @@ TEST_CASE("a relative path is relative to the folder of its file") {
 
 TEST_CASE("a backend receives the resolved path of a file, and a default as it is") {
   define_model();
-  const Folder folder;
+  const ModelFolder folder;
   PipeConfig config = one_node({{"backend", "TestModel"}, {"model", "m.onnx"}});
   config.folders[{"n", "model"}] = folder.path;
   CHECK_EQ(TestPipe(config).call(Value(1)).result().as_text(), folder.path + "/m.onnx c");
@@ -61,14 +61,14 @@ TEST_CASE("a backend receives the resolved path of a file, and a default as it i
 
 TEST_CASE("a file that does not exist, an empty path and a folder are problems of the configuration") {
   define_model();
-  const Folder folder;
+  const ModelFolder folder;
   PipeConfig config = one_node({{"backend", "TestModel"}, {"model", "n.onnx"}});
   config.folders[{"n", "model"}] = folder.path;
-  CHECK_EQ(problem_of(config), "parameter \"model\" of TestModel: file \"n.onnx\" does not exist (looked for " +
-                                   folder.path + "/n.onnx)\n  in  model = \"n.onnx\"   (node \"n\")\n      ^^^^^");
+  CHECK_EQ(first_problem(config), "parameter \"model\" of TestModel: file \"n.onnx\" does not exist (looked for " +
+                                      folder.path + "/n.onnx)\n  in  model = \"n.onnx\"   (node \"n\")\n      ^^^^^");
   config = one_node({{"backend", "TestModel"}, {"model", folder.path}});
-  CHECK_EQ(problem_of(config).rfind("parameter \"model\" of TestModel: file \"" + folder.path + "\" is a folder", 0),
+  CHECK_EQ(first_problem(config).rfind("parameter \"model\" of TestModel: file \"" + folder.path + "\" is a folder", 0),
            0u);
   config = one_node({{"backend", "TestModel('')"}});
-  CHECK_EQ(problem_of(config).rfind("parameter \"model\" of TestModel: file \"\" does not exist", 0), 0u);
+  CHECK_EQ(first_problem(config).rfind("parameter \"model\" of TestModel: file \"\" does not exist", 0), 0u);
 }

@@ -26,7 +26,7 @@ std::string shown(Keys keys, Keys global = {}) {
   return std::string(pipe.call(Value(1)).result().as_text());
 }
 
-std::vector<std::string> problems_of(PipeConfig config) {
+std::vector<std::string> texts_of(PipeConfig config) {
   define_shows();
   std::vector<std::string> texts;
   for (const Error& problem : plan_pipe(config).second) texts.push_back(problem.message());
@@ -37,7 +37,7 @@ std::string problem_of(Keys keys, Keys global = {}) {
   PipeConfig config = one_node(std::move(keys));
   config.global.keys = std::move(global);
   std::string all;
-  for (const std::string& text : problems_of(std::move(config))) all += (all.empty() ? "" : "\n\n") + text;
+  for (const std::string& text : texts_of(std::move(config))) all += (all.empty() ? "" : "\n\n") + text;
   return all.empty() ? "none" : all;
 }
 
@@ -219,10 +219,10 @@ TEST_CASE("a missing instance name is found before any backend is made") {
              std::string::npos);
   PipeConfig config;
   config.nodes = {{"a", {{"backend", "Identity"}, {"next", "b"}}}, {"b", {{"node_entrypoint", "List[Identity]"}}}};
-  CHECK(problems_of(config) == std::vector<std::string>{"instance \"node.b\" not found; did you mean node.a?\n"
-                                                        "  in  DagDispatcher\n      ^^^^^^^^^^^^^"});
+  CHECK(texts_of(config) == std::vector<std::string>{"instance \"node.b\" not found; did you mean node.a?\n"
+                                                     "  in  DagDispatcher\n      ^^^^^^^^^^^^^"});
   config.nodes[0].keys[0].second = Value("Other");  // which may register any name
-  CHECK_EQ(problems_of(config).size(), 1u);
+  CHECK_EQ(texts_of(config).size(), 1u);
 }
 
 TEST_CASE("StateFul is refused in a backend of which copies are made") {
@@ -289,7 +289,7 @@ TEST_CASE("every problem carries the place of what is wrong") {
   config.where[{"global", "n"}] = "p.toml:50";
   config.where[{"", "dag_entrypoint"}] = "p.toml:60";
   std::string places;
-  for (const std::string& text : problems_of(config)) {
+  for (const std::string& text : texts_of(config)) {
     const std::size_t begin = text.rfind("   (") + 4;
     places += text.substr(0, text.find('\n')) + "  " + text.substr(begin, text.find(')', begin) - begin) + "\n";
   }
@@ -307,10 +307,10 @@ TEST_CASE("every problem carries the place of what is wrong") {
 TEST_CASE("a reported problem is not reported again") {
   PipeConfig config = one_node({{"backend", "S[Identity,TestShows(x={word})]"}, {"n", Value()}, {"word", Value()}});
   config.unknown = {{"n", "n"}, {"n", "word"}};
-  CHECK(problems_of(config).empty());
+  CHECK(texts_of(config).empty());
   PipeConfig no_backend = one_node({{"backend", Value()}, {"colour", "red"}});  // which may be a key of its backend
   no_backend.unknown = {{"n", "backend"}};
-  CHECK(problems_of(no_backend).empty());
+  CHECK(texts_of(no_backend).empty());
 }
 
 TEST_CASE("a right configuration is planned: classes, parameters and graph") {
@@ -351,7 +351,7 @@ TEST_CASE("all that is wrong is found in one run, and nothing is made") {
   PipeConfig config;
   config.nodes = {{"a", {{"backend", "S[TestMade,Identty,TestShows(n=x)]"}, {"next", "bb"}}},
                   {"b", {{"backend", "TestNeeds"}, {"colour", "red"}}}};
-  const std::vector<std::string> texts = problems_of(config);
+  const std::vector<std::string> texts = texts_of(config);
   std::string headlines;
   for (const std::string& text : texts) headlines += text.substr(0, text.find('\n')) + "\n";
   CHECK_EQ(headlines,
@@ -372,7 +372,7 @@ TEST_CASE("all that is wrong is found in one run, and nothing is made") {
 }
 
 TEST_CASE("a configuration without a node, without a backend, or with an init that is not a string") {
-  CHECK(problems_of(PipeConfig{}) == std::vector<std::string>{"the configuration has no node"});
+  CHECK(texts_of(PipeConfig{}) == std::vector<std::string>{"the configuration has no node"});
   CHECK_EQ(problem_of({}), "the node has no backend\n  in  [n]   (node \"n\")\n      ^^^\n  add  backend = \"…\"");
   CHECK_EQ(problem_of({{"mark", "?"}}),
            "the node has no backend\n  in  [n]   (node \"n\")\n      ^^^\n  add  backend = \"…\"");

@@ -3,30 +3,24 @@
 #include <thread>
 
 #include "pipes.hpp"
-#include "plugin/library.hpp"
 
 using namespace hami;
 using namespace hami::testing;
 
 namespace {
 
-constexpr int kThreads = 8;
-constexpr int kCalls = 50;
-
-void load(const char* path) {
-  register_core();
-  for (const ClassPtr& cls : load_library(path, "").classes) Registry::instance().define(cls);
-}
+constexpr int kCallers = 8;
+constexpr int kCallsEach = 50;
 
 // Calls the pipe from many threads; `right` returns whether an outcome is the expected one.
 template <class Right>
 void call_from_many_threads(TestPipe& pipe, const std::function<Dict(int)>& request, Right right) {
   std::atomic<int> wrong{0};
   std::vector<std::thread> threads;
-  for (int t = 0; t < kThreads; ++t)
+  for (int t = 0; t < kCallers; ++t)
     threads.emplace_back([&, t] {
-      for (int i = 0; i < kCalls; ++i) {
-        const int number = t * kCalls + i;
+      for (int i = 0; i < kCallsEach; ++i) {
+        const int number = t * kCallsEach + i;
         if (!right(pipe.call(request(number)), number)) ++wrong;
       }
     });
@@ -39,7 +33,7 @@ Dict number_request(int number) { return request_of(Value(number)); }
 }  // namespace
 
 TEST_CASE("native classes of every thread mode can be called from many threads") {
-  load(HAMI_GOLDEN);
+  load_built("golden.so");
   for (const char* name : {"BuiltOwnThread", "BuiltOneAtATime"}) {
     TestPipe pipe({{"backend", text(name)}, {"instance_num", Value(2)}});
     call_from_many_threads(pipe, number_request, [](const CallResult& out, int) { return out.result().as_bool(); });
@@ -50,7 +44,7 @@ TEST_CASE("native classes of every thread mode can be called from many threads")
 }
 
 TEST_CASE("native containers create items for their children on many threads") {
-  load(HAMI_GOLDEN);
+  load_built("golden.so");
   TestPipe pipe({{"backend", text("BuiltEach[BuiltRebuild]")}, {"instance_num", Value(3)}});
   call_from_many_threads(pipe, [](int number) {
     return request_of(make_list({Value(number), text("two"), Value(0.5)}));
@@ -60,7 +54,7 @@ TEST_CASE("native containers create items for their children on many threads") {
 }
 
 TEST_CASE("events, counters and the store are shared by native backends on many threads") {
-  load(HAMI_SURROUNDINGS);
+  load_built("surroundings.so");
   TestPipe awaiting({{"backend", text("BuiltAwait")}, {"instance_num", Value(4)}});
   call_from_many_threads(awaiting, number_request,
                          [](const CallResult& out, int number) { return out.number() == number; });
@@ -75,5 +69,5 @@ TEST_CASE("events, counters and the store are shared by native backends on many 
 
   TestPipe counting({{"backend", text("BuiltWhich")}, {"instance_num", Value(4)}});
   call_from_many_threads(counting, number_request, [](const CallResult& out, int) { return out.number() < 4; });
-  CHECK(counting->counters().at("n").all().at("calls") == kThreads * kCalls);
+  CHECK(counting->counters().at("n").all().at("calls") == kCallers * kCallsEach);
 }

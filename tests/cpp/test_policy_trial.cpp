@@ -22,9 +22,9 @@ struct Holds {
 };
 
 // Runs batches whose latency is 100 with the baseline and as given with the alternative, varied by `chance`.
-class Course {
+class Trial {
  public:
-  Course(Holds& trial, double alternative, double chance = 0, bool differ = true)
+  Trial(Holds& trial, double alternative, double chance = 0, bool differ = true)
       : trial_(trial), alternative_(alternative), chance_(chance), differ_(differ) {}
 
   // Of so many batches those that ran with the alternative.
@@ -56,14 +56,14 @@ TEST_CASE("a trial starts with the baseline and keeps the policy with the lower 
     CAPTURE(chance);
     Holds faster;
     CHECK_FALSE(faster.use_alternative());
-    Course course(faster, 80, chance);
+    Trial course(faster, 80, chance);
     course.run(1'000);
     const std::size_t kept = course.run(20'000);
     CHECK_GT(kept, 19'500U);
     CHECK_LT(kept, 20'000U);  // the other one is tried now and then
 
     Holds slower;
-    Course back(slower, 125, chance);
+    Trial back(slower, 125, chance);
     back.run(1'000);
     const std::size_t left = back.run(20'000);
     CHECK_LT(left, 500U);
@@ -90,40 +90,40 @@ TEST_CASE("a comparison is sure after two equal gains, and never below two perce
 
 TEST_CASE("a clear difference is decided within two comparisons") {
   Holds trial;
-  Course course(trial, 80);
+  Trial course(trial, 80);
   course.run(120);  // five rounds of 24
   CHECK(trial.use_alternative());
 }
 
 TEST_CASE("a trial notices that the other policy has become better") {
   Holds trial;
-  Course(trial, 80).run(20'000);
+  Trial(trial, 80).run(20'000);
   CHECK(trial.use_alternative());
-  Course(trial, 125).run(20'000);
+  Trial(trial, 125).run(20'000);
   CHECK_FALSE(trial.use_alternative());
 }
 
 TEST_CASE("a gain below two percent changes nothing") {
   Holds trial;
-  CHECK_LT(Course(trial, 98.5).run(20'000), 1'000U);
+  CHECK_LT(Trial(trial, 98.5).run(20'000), 1'000U);
 }
 
 TEST_CASE("rounds in which the policies did not differ are not compared") {
   Holds trial;
-  CHECK_EQ(Course(trial, 50, 0.5, false).run(10'000), 0U);
+  CHECK_EQ(Trial(trial, 50, 0.5, false).run(10'000), 0U);
 }
 
 TEST_CASE("chance seldom changes the policy") {
   for (const double chance : {0.1, 0.3, 0.5}) {
     CAPTURE(chance);
     Holds trial;
-    CHECK_LT(Course(trial, 103, chance).run(20'000), 5'000U);
+    CHECK_LT(Trial(trial, 103, chance).run(20'000), 5'000U);
   }
 }
 
 TEST_CASE("one round in which everything stood still decides nothing") {
   Holds trial;
-  Course course(trial, 115);
+  Trial course(trial, 115);
   course.run(5'000);
   trial.record_batch(1'000'000'000, 16);
   CHECK_LT(course.run(5'000), 400U);

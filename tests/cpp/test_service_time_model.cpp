@@ -13,9 +13,9 @@ using namespace hami;
 
 namespace {
 
-constexpr double kMs = 1'000'000;
+constexpr double kOneMs = 1'000'000;
 
-Nanoseconds milliseconds(double count) { return static_cast<Nanoseconds>(count * kMs); }
+Nanoseconds milliseconds(double count) { return static_cast<Nanoseconds>(count * kOneMs); }
 bool is_about(double value, double wanted) { return std::abs(value - wanted) <= 0.01 * wanted; }
 
 ServiceTimeModel taught(std::initializer_list<std::size_t> sizes, const std::function<double(std::size_t)>& time,
@@ -40,9 +40,9 @@ TEST_CASE("a line is found again") {
   const ServiceTimeModel model =
       taught({1, 2, 5, 8, 16}, [](std::size_t items) { return 4 + 0.2 * static_cast<double>(items); });
   REQUIRE(model.line().has_value());
-  CHECK(is_about(model.line()->overhead / kMs, 4));
-  CHECK(is_about(model.line()->per_item / kMs, 0.2));
-  CHECK(is_about(model.line()->of(10) / kMs, 6));
+  CHECK(is_about(model.line()->overhead / kOneMs, 4));
+  CHECK(is_about(model.line()->per_item / kOneMs, 0.2));
+  CHECK(is_about(model.line()->of(10) / kOneMs, 6));
 }
 
 TEST_CASE("the first run of a size teaches nothing") {
@@ -50,7 +50,7 @@ TEST_CASE("the first run of a size teaches nothing") {
   for (int i = 0; i < 3; ++i)
     for (std::size_t items : {1, 8}) model.add(items, milliseconds(i == 0 ? 1000 : static_cast<double>(items)));
   REQUIRE(model.line().has_value());
-  CHECK(is_about(model.line()->per_item / kMs, 1));
+  CHECK(is_about(model.line()->per_item / kOneMs, 1));
 }
 
 TEST_CASE("neither part of the cost is below zero") {
@@ -68,11 +68,11 @@ TEST_CASE("an interrupted run moves the model a little, a lasting change moves i
   const auto line = [](std::size_t items) { return 1 + static_cast<double>(items); };
   ServiceTimeModel model = taught({1, 8}, line, 20);
   model.add(8, milliseconds(10'000));
-  CHECK_LT(model.line()->of(8) / kMs, 14);
+  CHECK_LT(model.line()->of(8) / kOneMs, 14);
   for (int i = 0; i < 200; ++i)
     for (std::size_t items : {1, 8}) model.add(items, milliseconds(3 * line(items)));
-  CHECK(is_about(model.line()->overhead / kMs, 3));
-  CHECK(is_about(model.line()->per_item / kMs, 3));
+  CHECK(is_about(model.line()->overhead / kOneMs, 3));
+  CHECK(is_about(model.line()->per_item / kOneMs, 3));
 }
 
 TEST_CASE("a machine that is busy with other things does not make batches look dear") {
@@ -87,21 +87,21 @@ TEST_CASE("a machine that is busy with other things does not make batches look d
       model.add(items, milliseconds(line(items) * (1 + others)));
     }
   for (std::size_t items : {1, 4, 16}) {
-    CHECK_GE(*model.of(items) / kMs, line(items));
-    CHECK_LT(*model.of(items) / kMs, 1.35 * line(items));
+    CHECK_GE(*model.of(items) / kOneMs, line(items));
+    CHECK_LT(*model.of(items) / kOneMs, 1.35 * line(items));
   }
 }
 
 TEST_CASE("the service time of a size is estimated from the nearest measured size") {
   CHECK_FALSE(ServiceTimeModel().of(1).has_value());
   const ServiceTimeModel one = taught({4}, [](std::size_t) { return 8.0; });
-  CHECK(is_about(*one.of(1) / kMs, 2));  // one size alone does not show the fixed part
+  CHECK(is_about(*one.of(1) / kOneMs, 2));  // one size alone does not show the fixed part
   // Padded to the next power of four: no line.
   const ServiceTimeModel steps = taught({1, 4, 16}, [](std::size_t items) {
     return items > 4 ? 9.0 : items > 1 ? 5.0 : 4.0;
   });
-  CHECK(is_about(*steps.of(4) / kMs, 5));
-  CHECK(is_about(*steps.of(16) / kMs, 9));
+  CHECK(is_about(*steps.of(4) / kOneMs, 5));
+  CHECK(is_about(*steps.of(16) / kOneMs, 9));
   CHECK_GT(*steps.of(32), *steps.of(16));
 }
 

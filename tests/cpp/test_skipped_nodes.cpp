@@ -15,13 +15,7 @@ namespace {
 constexpr const char* kSkippedText =
     "the request was skipped and has no `result`; to give it one, set `otherwise` to \"pass\" or to an expression";
 
-PipeConfig graph(std::vector<PipeConfig::Section> nodes) {
-  PipeConfig config;
-  config.nodes = std::move(nodes);
-  return config;
-}
-
-void define_steps() {
+void define_branches() {
   define("TestAddOne", [](Batch batch, const Params&) { add(batch, 1); }, {own_thread(), {1, 8}, ""});
   define("TestTimesTen", [](Batch batch, const Params&) {
     for (Request* request : batch) answer(*request, Value(number(*request) * 10));
@@ -44,7 +38,7 @@ void define_steps() {
 }
 
 // left runs on even numbers and adds 1, right on numbers below 10 and multiplies by 10.
-PipeConfig diamond(bool accept_skipped) {
+PipeConfig two_branches(bool accept_skipped) {
   Keys join{{"backend", "TestSum"}, {"map", "left[result:left],right[result:right]"}};
   if (accept_skipped) join.emplace_back("accept_skipped", true);
   return graph(
@@ -54,7 +48,7 @@ PipeConfig diamond(bool accept_skipped) {
        {"join", std::move(join)}});
 }
 
-std::string outcomes_of(const std::vector<CallResult>& outcomes) {
+std::string or_skipped(const std::vector<CallResult>& outcomes) {
   std::string text;
   for (const CallResult& made : outcomes) {
     text += text.empty() ? "" : ", ";
@@ -66,30 +60,24 @@ std::string outcomes_of(const std::vector<CallResult>& outcomes) {
   return text;
 }
 
-std::string problems_of(const PipeConfig& config) {
-  std::string text;
-  for (const Error& problem : plan_pipe(config).second) text += problem.message() + "\n";
-  return text;
-}
-
 }  // namespace
 
 TEST_CASE("the key otherwise decides what happens to requests for which the filter is false") {
-  define_steps();
+  define_branches();
   const auto outcomes = [](const char* otherwise) {
     TestPipe pipe({{"backend", "TestAddOne"}, {"filter", "TestEven"}, {"otherwise", otherwise}, {"max", 8}});
-    return outcomes_of(pipe.call_many(requests_of({1, 2, 3, 4})));
+    return or_skipped(pipe.call_many(requests_of({1, 2, 3, 4})));
   };
   CHECK_EQ(outcomes("pass"), "1, 3, 3, 5");
   CHECK_EQ(outcomes("skip"), "skipped, 3, skipped, 5");
   CHECK_EQ(outcomes("S[TestTimesTen,TestAddOne]"), "11, 3, 31, 5");
   CHECK_EQ(outcomes("Skip"), "skipped, 3, skipped, 5");
   TestPipe pipe({{"backend", "Filter[TestEven,TestAddOne,TestTimesTen]"}, {"max", 8}});
-  CHECK_EQ(outcomes_of(pipe.call_many(requests_of({1, 2, 3, 4}))), "10, 3, 30, 5");
+  CHECK_EQ(or_skipped(pipe.call_many(requests_of({1, 2, 3, 4}))), "10, 3, 30, 5");
 }
 
 TEST_CASE("a request that is skipped as a whole fails with NoResult, names the node and counts as completed") {
-  define_steps();
+  define_branches();
   TestPipe pipe({{"backend", "TestAddOne"}, {"filter", "TestEven"}, {"otherwise", "skip"}});
   const CallResult made = pipe.call(Value(1));
   CHECK(made.code == ErrorCode::kSkipped);
@@ -100,7 +88,7 @@ TEST_CASE("a request that is skipped as a whole fails with NoResult, names the n
 }
 
 TEST_CASE("the nodes after a skipped node do not run, nodes with or included") {
-  define_steps();
+  define_branches();
   TestPipe pipe(graph({{"a", {{"backend", "Identity"}, {"filter", "TestEven"}, {"otherwise", "skip"}, {"next", "b,e"}}},
                        {"b", {{"backend", "TestAddOne"}, {"or", true}, {"next", "c"}}},
                        {"c", {{"backend", "TestAddOne"}, {"next", "d"}}},
@@ -114,31 +102,30 @@ TEST_CASE("the nodes after a skipped node do not run, nodes with or included") {
 }
 
 TEST_CASE("a merge is skipped with one of its branches, or runs with the others if it accepts that") {
-  define_steps();
+  define_branches();
   // 2: both branches; 1: right only; 12: left only; 11: none.
-  TestPipe strict(diamond(false));
-  CHECK_EQ(outcomes_of(strict.call_many(requests_of({2, 1, 12, 11, 4}))), "23, skipped, skipped, skipped, 45");
-  TestPipe lenient(diamond(true));
-  CHECK_EQ(outcomes_of(lenient.call_many(requests_of({2, 1, 12, 11, 4}))), "23, 10, 13, skipped, 45");
+  TestPipe strict(two_branches(false));
+  CHECK_EQ(or_skipped(strict.call_many(requests_of({2, 1, 12, 11, 4}))), "23, skipped, skipped, skipped, 45");
+  TestPipe lenient(two_branches(true));
+  CHECK_EQ(or_skipped(lenient.call_many(requests_of({2, 1, 12, 11, 4}))), "23, 10, 13, skipped, 45");
   const CallResult none = lenient.call(Value(11));
   CHECK_EQ(none.message, kSkippedText);
   CHECK_EQ(lenient->stats().at("join").submitted.load(), 4u);
 }
 
 TEST_CASE("a merge with a skipped predecessor that its map does not name is skipped unless it accepts that") {
-  define_steps();
+  define_branches();
   for (const bool accepts : {false, true}) {
-    PipeConfig config = diamond(accepts);
+    PipeConfig config = two_branches(accepts);
     for (auto& [key, value] : config.nodes[3].keys)
       if (key == "map") value = Value("right[result:right]");
     TestPipe pipe(config);
-    CHECK_EQ(outcomes_of(pipe.call_many(requests_of({2, 1, 12}))),
-             accepts ? "20, 10, skipped" : "20, skipped, skipped");
+    CHECK_EQ(or_skipped(pipe.call_many(requests_of({2, 1, 12}))), accepts ? "20, 10, skipped" : "20, skipped, skipped");
   }
 }
 
 TEST_CASE("a merge that accepts skipped nodes runs with what came from further before") {
-  define_steps();
+  define_branches();
   TestPipe pipe(
       graph({{"a", {{"backend", "TestAddOne"}, {"next", "b"}}},
              {"b", {{"backend", "TestTimesTen"}, {"filter", "TestEven"}, {"otherwise", "skip"}, {"next", "c"}}},
@@ -148,8 +135,8 @@ TEST_CASE("a merge that accepts skipped nodes runs with what came from further b
 }
 
 TEST_CASE("of several last nodes the result has those that ran, also if it is only one") {
-  define_steps();
-  PipeConfig config = diamond(false);
+  define_branches();
+  PipeConfig config = two_branches(false);
   config.nodes.pop_back();
   for (PipeConfig::Section& node : config.nodes)
     for (auto& [key, value] : node.keys)
@@ -174,16 +161,16 @@ TEST_CASE("of several last nodes the result has those that ran, also if it is on
 }
 
 TEST_CASE("a failure after a skip is the outcome, and a skip after a failure is not") {
-  define_steps();
+  define_branches();
   define("TestFails", [](Batch, const Params&) { throw Error(ErrorCode::kRequest, "it failed"); });
-  PipeConfig config = diamond(true);
+  PipeConfig config = two_branches(true);
   config.nodes[2].keys[0].second = Value("TestFails");
   TestPipe pipe(config);
-  CHECK_EQ(outcomes_of(pipe.call_many(requests_of({1, 2, 12, 11}))), "it failed, it failed, 13, skipped");
+  CHECK_EQ(or_skipped(pipe.call_many(requests_of({1, 2, 12, 11}))), "it failed, it failed, 13, skipped");
 }
 
 TEST_CASE("an element that is skipped fails its list") {
-  define_steps();
+  define_branches();
   TestPipe pipe({{"backend", "FanOut[Filter[TestEven,TestAddOne,Skip]]"}});
   CHECK_EQ(pipe.call(make_list({Value(2), Value(4)})).result().as_list().size(), 2u);
   const CallResult made = pipe.call(make_list({Value(2), Value(3)}));
@@ -192,7 +179,7 @@ TEST_CASE("an element that is skipped fails its list") {
 }
 
 TEST_CASE("a long branch is skipped without deep recursion") {
-  define_steps();
+  define_branches();
   std::vector<PipeConfig::Section> nodes;
   constexpr std::size_t kNodes = 3000;
   GraphSpec spec;
@@ -205,7 +192,7 @@ TEST_CASE("a long branch is skipped without deep recursion") {
 }
 
 TEST_CASE("mistakes with otherwise and accept_skipped are found when the pipe is built") {
-  define_steps();
+  define_branches();
   CHECK_EQ(problems_of(graph({{"a", {{"backend", "Identity"}, {"otherwise", "skip"}}}})),
            "node \"a\" has otherwise and no filter\n  in  otherwise = \"skip\"   (node \"a\")\n      ^^^^^^^^^\n"
            "  add  filter = \"…\"\n");

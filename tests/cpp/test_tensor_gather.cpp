@@ -7,7 +7,7 @@ using namespace hami::testing;
 
 namespace {
 
-[[maybe_unused]] const bool kDefined = define_tensor_backends();
+[[maybe_unused]] const bool kGatherDefined = define_tensor_backends();
 
 Keys node(const char* backend) { return {{"backend", text(backend)}, {"max", Value(64)}}; }
 

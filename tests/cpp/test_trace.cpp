@@ -56,12 +56,12 @@ void each_field(std::string_view message, const Use& use) {
   }
 }
 
-struct Counts {
+struct PacketCounts {
   std::size_t packets = 0, begins = 0, ends = 0, instants = 0;
 };
 
-Counts counts_of(std::string_view trace) {
-  Counts counts;
+PacketCounts counts_of(std::string_view trace) {
+  PacketCounts counts;
   each_field(trace, [&](std::uint64_t, std::string_view packet, std::uint64_t) {
     ++counts.packets;
     each_field(packet, [&](std::uint64_t field, std::string_view event, std::uint64_t) {
@@ -123,7 +123,7 @@ TEST_CASE("trace: each event of each thread is in the file or counted as lost, a
     });
   for (std::thread& thread : threads) thread.join();
   const trace::Summary summary = trace::stop();
-  const Counts counts = counts_of(file.read());
+  const PacketCounts counts = counts_of(file.read());
   CHECK(summary.error.empty());
   CHECK(counts.begins == counts.ends);
   CHECK(counts.begins + counts.instants + summary.lost >= kThreads * (2 * kEach + 1));
@@ -155,7 +155,7 @@ TEST_CASE("trace: a slice that ends after its trace is not in the next one") {
   slice.end();
   trace::record(instant("new"));
   trace::stop();
-  const Counts counts = counts_of(file.read());
+  const PacketCounts counts = counts_of(file.read());
   CHECK(counts.begins == 0);
   CHECK(counts.ends == 0);
   CHECK(counts.instants == 1);
@@ -169,7 +169,7 @@ TEST_CASE("trace: a request of a pipe has its submission, its queue, its batch, 
   CHECK(pipe.call(Value(1)).good);
   trace::stop();
   CHECK(pipe.call(Value(1)).good);
-  const Counts counts = counts_of(file.read());
+  const PacketCounts counts = counts_of(file.read());
   CHECK(counts.begins >= 3);  // request, batch, backend; and the queue if it did not run inline
   CHECK(counts.begins == counts.ends);
 }
@@ -182,7 +182,7 @@ TEST_CASE("trace: with `last`, the file shows what led to a slow request") {
   run_for_2_ms(pipe, gated);
   const trace::Summary summary = trace::stop();
   CHECK(summary.written == 1);
-  const Counts counts = counts_of(file.read());
+  const PacketCounts counts = counts_of(file.read());
   CHECK(counts.begins >= 3);
   CHECK(counts.instants >= 1);
 }
@@ -211,7 +211,7 @@ TEST_CASE("trace: with `last`, a slow request is in the file also if its steps w
   run_for_2_ms(pipe, gated);
   CHECK(trace::stop().written == 1);
   trace::detail::sampled_requests = trace::kSampledRequests;
-  const Counts counts = counts_of(file.read());
+  const PacketCounts counts = counts_of(file.read());
   CHECK(counts.begins == 1);
   CHECK(counts.ends == 1);
 }

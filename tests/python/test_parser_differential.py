@@ -137,13 +137,13 @@ def tree_of_both(text: str) -> Tree | None:
 
 
 @given(expressions())
-@settings(max_examples=800)
+@settings(max_examples=400)
 def test_valid_text_gives_the_same_tree(text: str) -> None:
     assert tree_of_both(text) is not None
 
 
 @given(mutated())
-@settings(max_examples=1200)
+@settings(max_examples=500)
 def test_both_parsers_agree_on_mutated_text(text: str) -> None:
     tree_of_both(text)
 

@@ -15,12 +15,16 @@ from hami_build.steps import environment, run
 
 def compiler_settings() -> list[str]:
     """Return the settings for cmake: the system's C++ compiler, else that of the wheels; ccache if it is installed."""
-    settings = []
-    if shutil.which("ccache"):
-        settings += [f"-DCMAKE_{language}_COMPILER_LAUNCHER=ccache" for language in ("C", "CXX")]
-    if not has_compiler():
-        settings += [f"-DCMAKE_TOOLCHAIN_FILE={zig.TOOLCHAIN}", f"-DHAMI_ZIG_TARGET={zig.TARGET}"]
-    return settings
+    if has_compiler():
+        return launcher_settings()
+    return [*launcher_settings(), f"-DCMAKE_TOOLCHAIN_FILE={zig.TOOLCHAIN}", f"-DHAMI_ZIG_TARGET={zig.TARGET}"]
+
+
+def launcher_settings() -> list[str]:
+    """Return the settings for cmake with which compilers run by ccache if it is installed."""
+    if not shutil.which("ccache"):
+        return []
+    return [f"-DCMAKE_{language}_COMPILER_LAUNCHER=ccache" for language in ("C", "CXX")]
 
 
 def has_compiler() -> bool:

@@ -32,6 +32,7 @@ class Sanitizer:
         return [
             *("-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1"),
             *(f"-DCMAKE_CXX_COMPILER={self.compiler}", f"-DCMAKE_CXX_FLAGS={self.flags}"),
+            *development.launcher_settings(),
         ]
 
     def variables(self) -> dict[str, str]:
