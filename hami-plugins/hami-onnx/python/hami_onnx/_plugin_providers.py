@@ -60,7 +60,7 @@ def _providers_of(package: metadata.Distribution) -> Iterator[PluginProvider]:
         return
     stems = {}
     for file in sorted(files, key=len, reverse=True):  # libx.so and libx.so.1 are the same library
-        path = Path(os.fspath(package.locate_file(file)))
+        path = Path(str(package.locate_file(file)))
         if _is_provider(path):
             stems[path.name.partition(".so")[0]] = path
     package_name = package.metadata["Name"]

@@ -100,7 +100,10 @@ def choose_providers(provider: str | Sequence[str], options: Sequence[str], back
     plugins = [lines for lines in found if lines is not None]
     if not plugins:
         names = tuple(full_name(name, backend) for name in wanted)
-        given = {"provider": names[0] if len(names) == 1 else list(names), "provider_options": list(options)}
+        given: dict[str, object] = {
+            "provider": names[0] if len(names) == 1 else list(names),
+            "provider_options": list(options),
+        }
         return Chosen(names, (), parsed, names == (CPU,), given)
     if len(plugins) < len(wanted):
         apart = ", ".join(name for name, lines in zip(wanted, found, strict=True) if lines is None)
