@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import os
 import re
 from collections.abc import Iterator
 from functools import cache
