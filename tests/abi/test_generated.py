@@ -55,7 +55,7 @@ def test_the_macro_needs_abi_1_1(toolchain: Toolchain, tmp_path: Path) -> None:
         pytest.skip(toolchain.missing)
     source = tmp_path / "old.cpp"
     source.write_text('#include <hami/backend.hpp>\nHAMI_GENERATE_BACKEND("Both", "S[Identity,Identity]", "");\n')
-    command = [*toolchain.command, "-std=c++17", "-fsyntax-only", f"-I{INCLUDE}", str(source)]
+    command = [*toolchain.command, "-std=c++17", f"-I{INCLUDE}", str(source), "-c", "-o", str(tmp_path / "old.o")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     message = (

@@ -45,8 +45,12 @@ def exported_file(folder: Path) -> Path:
 
 ENGINES = {
     "OnnxTensor": lambda request: {"model": onnx_file(request.getfixturevalue("tmp_path")), "cast": "safe"},
-    "OpenvinoTensor": lambda request: {"model": onnx_file(request.getfixturevalue("tmp_path"))},
-    "TorchModel": lambda request: {"model": exported_file(request.getfixturevalue("tmp_path")), "device": "cpu"},
+    "OpenvinoTensor": lambda request: {"model": onnx_file(request.getfixturevalue("tmp_path")), "cast": "safe"},
+    "TorchModel": lambda request: {
+        "model": exported_file(request.getfixturevalue("tmp_path")),
+        "device": "cpu",
+        "cast": "safe",
+    },
     "TensorrtTensor": lambda request: {"model": request.getfixturevalue("engine")()},
 }
 PACKAGES = {

@@ -138,7 +138,8 @@ def exportable(value: object) -> object:
     """
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.generic):
-        return None if value.dtype.kind in "OSUMm" else numpy.asarray(value)
+        scalar: Any = value
+        return None if scalar.dtype.kind in "OSUMm" else numpy.asarray(scalar)
     if numpy is None or not isinstance(value, numpy.ndarray):
         return None
     array: Any = value

@@ -43,7 +43,7 @@ def seconds(value: Any, name: str, model: str) -> float | None:
     try:
         found = math.nan if isinstance(value, str) else float(value)
     except OverflowError:  # an integer beyond any float
-        found = math.inf if value > 0 else -math.inf
+        found = math.inf if int(value) > 0 else -math.inf
     except (TypeError, ValueError):
         found = math.nan
     if math.isnan(found):

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import hami
 
@@ -123,8 +123,8 @@ class ModelFolder:
         if given is None:
             given = self.object("tokenizer_config.json").get("model_max_length")
         positions = self._positions()
-        limits = [number for number in (given, positions) if _is_number(number) and 0 < number < NO_LIMIT]
-        return int(min(limits)) if limits else None
+        limits = [int(number) for number in (given, positions) if _is_number(number) and 0 < number < NO_LIMIT]
+        return min(limits, default=None)
 
     def _positions(self) -> Any:
         positions = self.config.get("max_position_embeddings")
@@ -219,5 +219,5 @@ def _ends(module: dict[str, Any], name: str) -> bool:
     return str(module.get("type", "")).rpartition(".")[2] == name
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Any) -> TypeGuard[int | float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)

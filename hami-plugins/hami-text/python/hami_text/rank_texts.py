@@ -9,7 +9,7 @@ import hami
 import numpy as np
 
 from hami_text.model_folder import ModelFolder
-from hami_text.scores import activated, logits_of
+from hami_text.scores import Numbers, activated, logits_of
 
 
 class PairTexts(hami.Backend):
@@ -75,7 +75,7 @@ class RankTexts(hami.Backend):
         if others := [len(each) for each in found if len(each) != 1]:
             raise hami.ConfigError(f"RankTexts takes a model with one score for each pair, got {others[0]}")
         # Scores of equal texts differ in their last bits, and the sigmoid of all above 17 is 1.
-        logits = np.round(np.array([each[0] for each in found], np.float32), 5)
+        logits: Numbers = np.array([each[0] for each in found], np.float32).round(5)
         scores = activated(logits, activation)
         order = np.argsort(-logits, kind="stable")
         return [{"index": int(i), "score": float(scores[i])} for i in order]

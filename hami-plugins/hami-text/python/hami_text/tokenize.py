@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import hami
@@ -117,6 +118,7 @@ class Tokenize(hami.Backend):
         arrays = {}
         for name in self._inputs:
             dtype = self._dtypes.get(name, "int64")
+            numbers: Sequence[int]
             if name == "input_ids":
                 numbers = encoding.ids
             elif name == "attention_mask":

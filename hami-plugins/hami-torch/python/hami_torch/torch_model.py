@@ -137,7 +137,8 @@ class TorchModel(TensorBackend):
             )
         self._inputs = self._known_inputs(shape, self._program)
         known = self._program.inputs  # with their names
-        self._keys = ModelKeys("TorchModel", known and [spec.name for spec in known], chosen=self.inputs)
+        names = None if known is None else [spec.name for spec in known]
+        self._keys = ModelKeys("TorchModel", names, chosen=self.inputs)
         if shape is not None:
             self._prepare(shape, sizes, self._program)
         self._decide(source, self._program)
@@ -301,7 +302,7 @@ class TorchModel(TensorBackend):
         """Whether a dtype is converted: without loss, or to `dtype`, which says so."""
         if self._cast is False and self._dtype is None:
             return dtype == spec.dtype
-        return casts_safely(dtype, spec.dtype) or (self._dtype is not None and dtype.is_floating_point)
+        return casts_safely(dtype, spec.dtype) or (self._dtype is not None and bool(dtype.is_floating_point))
 
     def _read_request(self, item: Request) -> RequestInput:
         data = self.data_of(item)
