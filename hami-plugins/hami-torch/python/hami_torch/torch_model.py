@@ -301,7 +301,7 @@ class TorchModel(TensorBackend):
     def _accepts(self, dtype: torch.dtype, spec: InputSpec) -> bool:
         """Whether a dtype is converted: without loss, or to `dtype`, which says so."""
         if self._cast is False and self._dtype is None:
-            return dtype == spec.dtype
+            return bool(dtype == spec.dtype)
         return casts_safely(dtype, spec.dtype) or (self._dtype is not None and bool(dtype.is_floating_point))
 
     def _read_request(self, item: Request) -> RequestInput:
