@@ -20,8 +20,8 @@ onnxruntime.set_default_logger_severity(4)
 
 PACKED = ("int4)", "int2)", "float4e2m1)")  # several elements share a byte; NumPy has no such arrays
 RANDOM = "dropout"  # its results differ each time
-PARTS = 8  # the cases are spread over tests, which may run at the same time
-CHOSEN = 1 if "asan" in os.environ.get("LD_PRELOAD", "") else PARTS  # all would take minutes under AddressSanitizer
+# The cases are spread over tests. Under AddressSanitizer all would take many minutes, and some run.
+PARTS, CHOSEN = (64, 1) if "asan" in os.environ.get("LD_PRELOAD", "") else (8, 8)
 
 
 @pytest.fixture(scope="module")
