@@ -26,7 +26,7 @@ const char* kind_of(const Library& library, const OrtEpDevice* device);
 
 // Lets a session use a provider. `choice` has the lines name, path, the provider's own name for its device ("": that of its
 // first device), the kind of the device ("": any), and an option, as key=value, in each further line.
-// hami::Error(HAMI_FAILED_PRECONDITION) if there is no such device.
+// Throws hami::Error(HAMI_FAILED_PRECONDITION) if no device fits.
 void use_provider(const Library& library, OrtSessionOptions* options, const std::string& choice);
 
 }  // namespace hami_onnx

@@ -19,6 +19,11 @@ constexpr std::chrono::milliseconds kPeriod{10};
 // After so many looks without a run the thread waits for one, so that an idle process has no wake-ups.
 constexpr int kLooksBeforeRest = 100;
 
+bool succeeded(const Api& api, OrtStatus* status) noexcept {
+  if (status) api.ReleaseStatus(status);
+  return !status;
+}
+
 class Watcher {
  public:
   std::mutex mutex;  // guards the members, and the idle options of pools
@@ -72,7 +77,7 @@ class Watcher {
 
   static void end_if_left(RunOptions& run) noexcept {
     if (run.is_ended || run.callers->wait(run.callers->group)) return;
-    run.is_ended = !run.library->api().RunOptionsSetTerminate(run.handle);
+    run.is_ended = succeeded(run.library->api(), run.library->api().RunOptionsSetTerminate(run.handle));
   }
 
   std::condition_variable woken_;
@@ -131,8 +136,15 @@ Run::~Run() {
   Watcher& all = *watcher();
   const std::lock_guard lock(all.mutex);
   all.remove(*options_);
-  if (options_->is_ended)
-    options_->is_ended = pool_.library_.api().RunOptionsUnsetTerminate(options_->handle) != nullptr;
+  if (options_->is_ended) {
+    const Api& api = pool_.library_.api();
+    if (!succeeded(api, api.RunOptionsUnsetTerminate(options_->handle))) {
+      api.ReleaseRunOptions(options_->handle);  // they would end the next run too
+      delete options_;
+      return;
+    }
+    options_->is_ended = false;
+  }
   options_->next = pool_.idle_;
   pool_.idle_ = options_;
 }
