@@ -140,4 +140,4 @@ def test_every_case_is_equal_alone_and_beside_other_requests(cases, tmp_path, pa
     print(f"part {part}: {dict(counts)}")
     wrong = {name: what for name, what in outcomes.items() if what.startswith("differs")}
     assert not wrong
-    assert counts["equal"] > 150
+    assert counts["equal"] > len(outcomes) * 0.6
