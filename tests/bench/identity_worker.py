@@ -1,15 +1,17 @@
 """What a request through a worker costs with 64 callers, with and without priorities, deadlines and admission.
 
-python tests/bench/identity_worker.py [--other PYTHON] [--rounds 5] [--seconds 2]
+python tests/bench/identity_worker.py [--other PYTHON] [--rounds 5] [--seconds 2] [--cores 1,2,4]
 
 Each cell is a process of its own. In a round, the cells run one after the other, and ratios are taken within a round.
-`--other` is an interpreter with another build of hami-core, for example of an earlier commit.
+`--other` is an interpreter with another build of hami-core, for example of an earlier commit. With `--cores`, plain
+requests and a Python backend run on so many cores instead, and ratios are to the first number of cores.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import queue
 import statistics
 import subprocess
@@ -65,7 +67,23 @@ def python_queue() -> Callable[[Any], Any]:
     return call
 
 
-CELLS = {"plain": plain, "classes": classes, "queue": python_queue}
+def python_backend() -> Callable[[Any], Any]:
+    """A backend in Python on a thread of its own."""
+    import hami
+
+    @hami.register
+    class BenchSame(hami.Backend):
+        thread = "dedicated"
+
+        def forward(self, batch: list[Any]) -> None:
+            for item in batch:
+                item["result"] = item["data"]
+
+    pipe = hami.pipe({"backend": "BenchSame"})
+    return lambda payload: pipe({"data": payload})["result"]
+
+
+CELLS = {"plain": plain, "classes": classes, "queue": python_queue, "python": python_backend}
 
 
 def cell(name: str, seconds: float) -> dict[str, float]:
@@ -104,8 +122,8 @@ def rejection_times(count: int) -> list[float]:
     return took
 
 
-def measured(python: str, name: str, seconds: float) -> dict[str, float]:
-    command = [python, __file__, "--cell", name, "--seconds", str(seconds)]
+def measured(python: str, name: str, seconds: float, cores: int = 0) -> dict[str, float]:
+    command = [python, __file__, "--cell", name, "--seconds", str(seconds), "--cores", str(cores)]
     found: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return found
 
@@ -115,9 +133,12 @@ def main() -> None:
     parser.add_argument("--other", metavar="PYTHON")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--cores", default="", help="numbers of cores, such as 1,2,4")
     parser.add_argument("--cell", choices=CELLS, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.cell:
+        if cores := int(given.cores or 0):
+            os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
         print(json.dumps(cell(given.cell, given.seconds)))
         return
     rows = {
@@ -127,10 +148,24 @@ def main() -> None:
     }
     if given.other:
         rows["plain requests, other build"] = (given.other, "plain")
+    numbers = [int(number) for number in given.cores.split(",") if number]
+    if numbers:
+        for which, title in (("plain", "plain requests"), ("python", "a Python backend")):
+            show({f"{title}, cores: {cores}": (sys.executable, which, cores) for cores in numbers}, given)
+        return
+    show({name: (*row, 0) for name, row in rows.items()}, given)
+    took = sorted(rejection_times(1000))
+    print(
+        f"impossible deadline rejected: median {took[len(took) // 2]:.1f} us, p99 {took[len(took) * 99 // 100]:.1f} us"
+    )
+
+
+def show(rows: dict[str, tuple[str, str, int]], given: argparse.Namespace) -> None:
+    """Measure rows (interpreter, cell, cores or 0 for all) in turns and print them; ratios are to the first."""
     found: dict[str, list[dict[str, float]]] = {name: [] for name in rows}
     for _ in range(given.rounds):
-        for name, (python, which) in rows.items():
-            found[name].append(measured(python, which, given.seconds))
+        for name, (python, which, cores) in rows.items():
+            found[name].append(measured(python, which, given.seconds, cores))
     base = next(iter(found.values()))
     print("| 64 threads, Identity through a worker | calls/s | ratio (min … max) | CPU µs per call | ratio |")
     print("|---|---|---|---|---|")
@@ -142,10 +177,6 @@ def main() -> None:
         print(f"| {name} | {rate:,.0f} | {ratio} | {cpu:.1f} | {statistics.median(costs):.3f} |")
     others = statistics.median(one["others_cores"] for cells in found.values() for one in cells)
     print(f"\nother programs used {others:.2f} cores")
-    took = sorted(rejection_times(1000))
-    print(
-        f"impossible deadline rejected: median {took[len(took) // 2]:.1f} us, p99 {took[len(took) * 99 // 100]:.1f} us"
-    )
 
 
 if __name__ == "__main__":
