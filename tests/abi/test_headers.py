@@ -81,6 +81,21 @@ def test_a_target_that_the_headers_lack_is_an_error(toolchain: Toolchain, tmp_pa
     assert "HAMI_ABI_TARGET is newer than these headers, which have the plugin ABI up to 1.1" in found
 
 
+def test_sources_of_two_minor_versions_do_not_link_into_one_plugin(toolchain: Toolchain, tmp_path: Path) -> None:
+    """Classes of the SDK differ between minor versions, so such a plugin would crash."""
+    if toolchain.missing:
+        pytest.skip(toolchain.missing)
+    header = "#include <hami/sdk/host.hpp>\n"
+    old, new = tmp_path / "old.cpp", tmp_path / "new.cpp"
+    old.write_text(f"{header}int of_old() {{ return sizeof(hami::host()); }}\n")
+    # As HAMI_PLUGIN does; hami/backend.hpp would take seconds to compile.
+    new.write_text(f'#define HAMI_ABI_USE_MINOR 1\n{header}extern "C" HAMI_SDK_OWN_ const char HAMI_SDK_MARK_ = 0;\n')
+    command = [*toolchain.command, "-std=c++17", "-shared", "-fPIC", f"-I{INCLUDE}", str(old), str(new)]
+    done = subprocess.run([*command, "-o", str(tmp_path / "two.so")], capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "HAMI_PLUGIN_in_a_source_with_HAMI_ABI_USE_MINOR_0" in done.stderr
+
+
 def test_headers_may_be_included_in_any_order(toolchain: Toolchain, tmp_path: Path) -> None:
     source = tmp_path / "two.cpp"
     source.write_text("#include <hami/backend.hpp>\n#include <hami/abi.h>\n#include <hami/sdk/value.hpp>\n")

@@ -311,6 +311,7 @@ HAMI_SDK_OWN_ inline const hami_plugin* enter(hami_fill fill, hami_error** error
 
 // Defines the plugin's entry. Use it once in a plugin, at namespace scope.
 #define HAMI_PLUGIN(name, version)                                                                          \
+  extern "C" HAMI_SDK_OWN_ const char HAMI_SDK_MARK_ = 0;                                                   \
   extern "C" __attribute__((visibility("default"))) const hami_plugin* hami_plugin_v1(hami_fill fill,       \
                                                                                       hami_error** error) { \
     return ::hami::enter(fill, error, name, version);                                                       \

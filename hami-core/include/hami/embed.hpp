@@ -21,6 +21,8 @@
 namespace hami {
 inline namespace sdk {
 
+extern "C" HAMI_SDK_OWN_ inline const char HAMI_SDK_MARK_ = 0;
+
 // Initializes the host table before main(), so that values can be created from then on.
 HAMI_SDK_OWN_ inline const bool has_embedded_host = (host() = *hami_embedded_host(), true);
 

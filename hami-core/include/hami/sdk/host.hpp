@@ -19,6 +19,22 @@ inline namespace sdk {
 // For objects that each plugin has once. Without hidden visibility, the linker would share them between plugins.
 #define HAMI_SDK_OWN_ __attribute__((visibility("hidden")))
 
+// One plugin is compiled for one minor version: classes of the SDK have other members and functions in another. Every source
+// refers to the mark of its version, and HAMI_PLUGIN defines one, so that sources of two versions do not link.
+#define HAMI_SDK_JOIN_(a, b) a##b
+#define HAMI_SDK_MARK_OF_(minor) HAMI_SDK_JOIN_(HAMI_PLUGIN_in_a_source_with_HAMI_ABI_USE_MINOR_, minor)
+#define HAMI_SDK_MARK_ HAMI_SDK_MARK_OF_(HAMI_ABI_USE_MINOR)
+#if defined(__has_attribute) && defined(__linux__)
+#if __has_attribute(retain)  // by --gc-sections
+#define HAMI_SDK_KEEP_ __attribute__((used, retain))
+#endif
+#endif
+#ifndef HAMI_SDK_KEEP_
+#define HAMI_SDK_KEEP_ __attribute__((used))
+#endif
+extern "C" HAMI_SDK_OWN_ const char HAMI_SDK_MARK_;
+HAMI_SDK_KEEP_ static const char* const mark_of_minor = &HAMI_SDK_MARK_;
+
 // Filled by hami_plugin_v1, before any other code of the plugin runs.
 HAMI_SDK_OWN_ inline hami_host& host() noexcept {
   static hami_host table{};
