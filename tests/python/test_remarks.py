@@ -1,4 +1,4 @@
-"""Backend.remark: sentences of backends in explain() and in the error about `max`."""
+"""Backend.remark: sentences of backends in Pipe.remarks() and in the error about `max`."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ class Remarking(hami.Backend):
             item["result"] = item["data"]
 
 
-def test_explain_shows_each_remark_once_although_every_instance_makes_it():
+def test_a_pipe_shows_each_remark_once_although_every_instance_makes_it():
     with hami.pipe({"node": {"backend": "TestRemarking", "instance_num": 3}}) as pipe:
-        assert pipe.explain()[-1] == "node: the model takes one image at a time"
+        assert pipe.remarks()[0] == "node: the model takes one image at a time"
         with ThreadPoolExecutor(4) as threads:
             list(threads.map(lambda number: pipe({"data": number % 2}), range(40)))
-        remarks = [sentence for sentence in pipe.explain() if sentence.startswith("node: seen")]
+        remarks = [sentence for sentence in pipe.remarks() if sentence.startswith("node: seen")]
         assert sorted(remarks) == ["node: seen 0", "node: seen 1"]
 
 
 def test_a_node_keeps_at_most_32_remarks():
     with hami.pipe({"node": {"backend": "TestRemarking"}}) as pipe:
         pipe([{"data": number} for number in range(100)])
-        assert sum(sentence.startswith("node: ") for sentence in pipe.explain()) <= 32 + 2
+        assert sum(sentence.startswith("node: ") for sentence in pipe.remarks()) <= 32
 
 
 def test_an_error_about_max_repeats_what_the_backend_says():

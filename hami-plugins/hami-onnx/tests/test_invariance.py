@@ -35,7 +35,7 @@ def test_a_row_is_as_alone_where_no_other_number_of_rows_gives_the_same_bits(pip
     assert results(pipe(model=path, batched=True, max=4, batching="greedy"), 4) == [[[i + 4, 4 - i]] for i in range(4)]
     alone = pipe(model=path, batched=True, batch_invariant=True)
     assert results(alone, 4) == [[[i + 1, 1 - i]] for i in range(4)]
-    assert any("no other number of rows gives each row the same bits" in sentence for sentence in alone.explain())
+    assert any("no other number of rows gives each row the same bits" in sentence for sentence in alone.remarks())
 
 
 def test_rows_run_alone_or_in_the_largest_batch_with_the_same_bits(pipe, models, monkeypatch):

@@ -255,7 +255,7 @@ def test_a_watched_row_that_differs_ends_the_joining(pipe, tmp_path, caplog, mon
     assert "requests run one by one from now on" in record.getMessage()
     counters = running.stats()["default"].counters
     assert (counters["watched"], counters["watch_differences"]) == (1, 1)
-    assert any("depend on their neighbours" in sentence for sentence in running.explain())
+    assert any("depend on their neighbours" in sentence for sentence in running.remarks())
 
 
 def test_inputs_that_choose_an_axis_are_not_trusted_to_a_test(pipe, tmp_path):

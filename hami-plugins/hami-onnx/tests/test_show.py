@@ -65,7 +65,7 @@ def test_check_says_that_a_test_decides_where_the_proof_knows_too_little(tmp_pat
 def test_explain_says_why_requests_run_one_by_one(pipe, tmp_path):
     running = pipe(model=str(mixing(tmp_path)), instance_num=2)
     running([{"data": np.zeros((1, 2), np.float32)} for _ in range(3)])
-    (sentence,) = [each for each in running.explain() if "OnnxTensor runs requests one by one" in each]
+    (sentence,) = [each for each in running.remarks() if "OnnxTensor runs requests one by one" in each]
     assert sentence.startswith("default: OnnxTensor runs requests one by one: rows influence each other: Softmax")
 
 

@@ -324,6 +324,6 @@ def test_a_value_beyond_32_bits_fails_its_request_alone(pipe, models, dtype, val
 def test_explain_says_that_the_operators_of_an_old_openvino_were_not_checked(pipe, models, monkeypatch):
     sentence = "default: the operators of OpenVINO 2026.2 were not checked; those of 2026.4 were"
     path = str(models.identity(TensorProto.FLOAT))
-    assert sentence not in pipe(model=path).explain()
+    assert sentence not in pipe(model=path).remarks()
     monkeypatch.setattr("hami_openvino._check.openvino_version", lambda: (2026, 2))
-    assert sentence in pipe(model=path).explain()
+    assert sentence in pipe(model=path).remarks()

@@ -73,7 +73,7 @@ def test_rows_that_influence_each_other_are_not_joined_and_the_reason_is_named(p
     assert batches == 40
     for result in results:
         np.testing.assert_allclose(result, 1, rtol=1e-6)
-    (remark,) = [text for text in mixing.explain() if "one by one" in text]
+    (remark,) = [text for text in mixing.remarks() if "one by one" in text]
     assert 'rows influence each other: ReduceMax (opset 18, node "size") ' in remark
     with pytest.raises(hami.ConfigError) as error:
         pipe(model=str(path), max=8)

@@ -222,4 +222,4 @@ def test_explain_says_in_what_a_model_computes(pipe, models):
         ({"precision": "auto"}, "what it considers fastest on the device"),
         ({"properties": ["INFERENCE_PRECISION_HINT=f16"]}, "what INFERENCE_PRECISION_HINT = f16 says"),
     ):
-        assert f"default: OpenVINO computes float32 models in {text}" in pipe(model=path, **config).explain()
+        assert f"default: OpenVINO computes float32 models in {text}" in pipe(model=path, **config).remarks()

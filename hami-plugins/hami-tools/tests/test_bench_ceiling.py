@@ -1,4 +1,4 @@
-"""The ceiling of a pipe, the losses by cause, and the sentences of `Pipe.explain`."""
+"""The ceiling of a pipe, the losses by cause, and the sentences of `hami_tools.explain`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from hami.observe import Histogram, NodeStats
 from hami.observe.machine import cpu_quota, memory_limit
 from running import backend
 
+import hami_tools
 from hami_tools.bench import losses as losses_module
 from hami_tools.bench.ceiling import NodeCeiling, ceiling_settings, measure_ceilings, sizes_up_to
 from hami_tools.bench.load import Load
@@ -179,11 +180,11 @@ def test_a_wrong_estimate_of_batches_alone_is_no_cause_larger_than_the_gap() -> 
 
 
 def explained(node: NodeStats, before: NodeStats | None = None, **keys: Any) -> list[str]:
-    from hami.observe.explanation import explain
+    from hami_tools.explanation import sentences_about
 
     with hami.pipe({"work": {"backend": "S[Add(size=1),Identity]", **keys}}) as pipe:
         description = pipe.describe()
-    return explain(description, {"work": node}, None if before is None else {"work": before})
+    return sentences_about(description, {"work": node}, None if before is None else {"work": before})
 
 
 def test_the_busiest_node_and_its_slow_backend_are_named() -> None:
@@ -221,6 +222,11 @@ def test_the_busiest_node_and_its_slow_backend_are_named() -> None:
             {"batch_items": 800, "counters": {"groups": 310}},
             {"max": 8},
             "work: batches of 8 items run as 3.1 groups each, because the shapes of the requests differ.",
+        ),
+        (
+            {"counters": {"padding_differences": 1}},
+            {},
+            "work: padding changed a result, so requests of unequal length do not share runs any more.",
         ),
         (
             {"batch_items": 200, "closed_timeout": 90},
@@ -280,10 +286,10 @@ def test_only_what_happened_since_a_snapshot_is_explained() -> None:
 
 def test_a_pipe_of_python_backends_explains_that_they_share_the_gil(device: str) -> None:
     with hami.pipe({"work": {"backend": f"S[Identity,{device}]", "max": 1, "instance_num": 4}}) as pipe:
-        assert pipe.explain() == ["No request has run: call the pipe, then explain it."]
+        assert hami_tools.explain(pipe) == ["No request has run: call the pipe, then explain it."]
         before = pipe.stats()
         pipe([{"data": number} for number in range(40)])
-        sentences = pipe.explain(since=before)
+        sentences = hami_tools.explain(pipe, since=before)
     assert any(sentence.startswith("Python backends share the GIL: ") for sentence in sentences)
 
 

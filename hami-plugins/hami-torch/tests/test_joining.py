@@ -305,7 +305,7 @@ def test_a_watched_row_that_differs_ends_the_joining(pipe, wrongly_independent, 
     assert 'depend on their neighbours: output "result" of a row is 0 alone and ' in text
     counters = running.stats()["default"].counters
     assert counters["watched"] == counters["watch_differences"] == 1
-    assert any("depend on their neighbours" in sentence for sentence in running.explain())
+    assert any("depend on their neighbours" in sentence for sentence in running.remarks())
 
 
 @pytest.mark.parametrize("instances", [1, 3])

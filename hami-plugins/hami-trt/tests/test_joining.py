@@ -38,7 +38,7 @@ def test_requests_run_together_after_a_test_of_the_rows(pipe, engine, fake):
     assert tested > 1
     assert together(doubled, rows(1), rows(2), rows(3)) == [[[2, 6]], [[4, 12]], [[6, 18]]]
     assert fake.runs == tested + 1
-    assert not any("one by one" in text for text in doubled._pipe.explain())
+    assert not any("one by one" in text for text in doubled._pipe.remarks())
 
 
 @pytest.mark.parametrize("instances", [1, 3])
@@ -50,7 +50,7 @@ def test_rows_that_influence_each_other_run_one_by_one(pipe, engine, instances):
     with ThreadPoolExecutor(8) as callers:
         results = list(callers.map(lambda value: centered({"data": rows(value)})["result"].tolist(), range(60)))
     assert results == [[[0, 0]]] * 60
-    (sentence,) = {text for text in centered._pipe.explain() if "one by one" in text}
+    (sentence,) = {text for text in centered._pipe.remarks() if "one by one" in text}
     assert "rows influence each other" in sentence
 
 
@@ -92,7 +92,7 @@ def test_the_watch_ends_the_joining_and_repairs_the_batch_that_it_saw(pipe, engi
         assert together(centered, rows(1), rows(4e6)) == [[[1, 3]], [[0, 0]]]
         assert together(centered, rows(1), rows(4e6)) == [[[1, 3]], [[0, 0]]]
     assert len(caplog.messages) == 1
-    assert any("depend on their neighbours" in text for text in centered._pipe.explain())
+    assert any("depend on their neighbours" in text for text in centered._pipe.remarks())
     (stats,) = centered._pipe.stats().values()
     assert stats.counters["watch_differences"] == 1
 
@@ -109,7 +109,7 @@ def test_an_engine_with_a_fixed_batch_is_tested_in_full_batches(pipe, engine):
 def test_types_that_numpy_lacks_are_not_tested(pipe, engine):
     ports = {"x": tensor("INPUT", "BF16"), "y": tensor("OUTPUT", "BF16")}
     opened = pipe("TensorrtTensor", model=engine(tensors=ports))
-    assert any("NumPy has no type for the values of x, y" in text for text in opened._pipe.explain())
+    assert any("NumPy has no type for the values of x, y" in text for text in opened._pipe.remarks())
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_a_proof_that_rows_mix_needs_no_test_and_names_the_operator(from_onnx, f
     mixing = from_onnx(helper.make_node("Softmax", ["x"], ["y"], axis=0, name="over_rows"), "centered")
     assert fake.runs == 0
     assert together(mixing, rows(1), rows(2)) == [[[0, 0]], [[0, 0]]]
-    assert any('Softmax (opset 17, node "over_rows")' in text for text in mixing._pipe.explain())
+    assert any('Softmax (opset 17, node "over_rows")' in text for text in mixing._pipe.remarks())
 
 
 def test_an_operator_without_a_rule_is_tested(from_onnx, fake):

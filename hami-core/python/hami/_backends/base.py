@@ -169,7 +169,7 @@ class Backend:
         self._of_pipe("count").count(name, by)
 
     def remark(self, text: str) -> None:
-        """Add a sentence about the node, which `pipe.explain()` shows and an error about its `max` repeats.
+        """Add a sentence about the node, which `pipe.remarks()` shows and an error about its `max` repeats.
 
         >>> @hami.register
         ... class OneByOne(hami.Backend):

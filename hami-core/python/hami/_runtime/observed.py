@@ -7,7 +7,6 @@ from hami._errors import PipeClosed
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
 
     from hami._core import Pipe, Queue, RequestStore
     from hami.observe.description import PipeDescription
@@ -44,22 +43,17 @@ class Observed:
 
         return {name: NodeStats(values) for name, values in self._core.stats().items()}
 
-    def explain(self, since: Mapping[str, NodeStats] | None = None) -> list[str]:
-        """Return sentences that name what limits the throughput, and what to change.
+    def remarks(self) -> list[str]:
+        """Return what backends remarked about their nodes, such as why requests run one by one.
 
         >>> with hami.pipe("Identity") as pipe:
-        ...     pipe.explain()
-        ['No request has run: call the pipe, then explain it.']
+        ...     pipe.remarks()
+        []
 
-        Args:
-            since: What `stats` returned before the requests to explain; None: all requests since the pipe was built.
+        Each is one sentence that begins with the name of its node. `hami_tools.explain` adds what limits the
+        throughput.
         """
-        from hami.observe.explanation import explain
-
-        return [
-            *explain(self.describe(), self.stats(), since),
-            *(f"{node}: {remark}" for node, remarks in self._core.remarks().items() for remark in remarks),
-        ]
+        return [f"{node}: {remark}" for node, remarks in self._core.remarks().items() for remark in remarks]
 
     def trace(self, path: str | os.PathLike[str], *, last: float | None = None, slow: float | None = None) -> Trace:
         """Record a timeline into a file that [Perfetto](https://ui.perfetto.dev) shows, until the trace is stopped.

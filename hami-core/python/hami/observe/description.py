@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from hami._backends.registration import PYTHON_CLASSES
 from hami.observe.machine import cpus
 
 if TYPE_CHECKING:
@@ -71,3 +72,8 @@ def instances_of(batching: Mapping[str, Any], stats: NodeStats | None = None) ->
     if number == AUTO:
         return (stats.instances_in_use if stats else None) or math.ceil(cpus())
     return int(number)
+
+
+def uses_python(backend: BackendDescription) -> bool:
+    """Return whether a backend, or one in its brackets, is in Python."""
+    return backend["class"] in PYTHON_CLASSES or any(map(uses_python, backend["children"]))

@@ -335,7 +335,7 @@ def _load_error(path: str, reason: str, backend: str) -> str:
     if _NO_FALLBACK in reason:
         return (
             f'{backend}: an operator of "{path}" is not taken by the execution provider, and cpu_fallback = false; '
-            "remove cpu_fallback to let the CPU run it: pipe.explain() then names such operators"
+            "remove cpu_fallback to let the CPU run it: pipe.remarks() then names such operators"
         )
     if missing := _NO_KERNEL.search(reason):
         return f'{backend}: "{path}": {_no_kernel(missing["operator"], int(missing["since"]), missing["node"])}'

@@ -1,4 +1,4 @@
-"""Measurements and pictures of pipes of HAMi, and the commands of this package.
+"""Measurements, explanations and pictures of pipes of HAMi, and the commands of this package.
 
 >>> import hami
 >>> import hami_tools
@@ -8,8 +8,9 @@ default: S[Identity,Identity]
 
 from __future__ import annotations
 
+from hami_tools.explanation import explain
 from hami_tools.graph import Graph
 from hami_tools.throughput import ThroughputBenchmark, ThroughputResult
 from hami_tools.user_code import inspector, timer, timers
 
-__all__ = ["Graph", "ThroughputBenchmark", "ThroughputResult", "inspector", "timer", "timers"]
+__all__ = ["Graph", "ThroughputBenchmark", "ThroughputResult", "explain", "inspector", "timer", "timers"]

@@ -11,7 +11,7 @@ from typing import Any
 import hami.config
 from hami import ConfigError, Pipe
 from hami.cli import Input, describe_exception, json_of, printable, traced
-from hami.observe.explanation import explain, uses_python
+from hami.observe.description import uses_python
 from hami.progress import Progress
 
 from hami_tools.bench.ceiling import NodeCeiling, ceiling_settings, measure_ceilings
@@ -21,6 +21,7 @@ from hami_tools.bench.losses import losses
 from hami_tools.bench.point import Point, measure, measure_until_stable
 from hami_tools.bench.report import print_result, regressions
 from hami_tools.bench.scenarios import run_scenario
+from hami_tools.explanation import sentences_about
 from hami_tools.measured import Request, built, check_outputs, check_some_input_runs, config_of, readable_inputs
 
 MAX_FAILING_INPUTS = 3  # that are named
@@ -69,7 +70,7 @@ def _add_findings(found: dict[str, Any], points: Sequence[Point], ceilings: Sequ
         ]
     best = max(points, key=lambda point: point.throughput)
     alternating = "ratios" in found  # the statistics include the time in which the other pipe ran
-    found["explanation"] = [] if alternating else explain(description, best.after, best.before)
+    found["explanation"] = [] if alternating else sentences_about(description, best.after, best.before)
     found["description"] = description
     found["stats"] = {name: node.as_dict() for name, node in pipe.stats().items()}
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from hami.observe.figures import figure
-
 from hami_tools.bench.tables import Rows, causes_of, ceiling_rows, comparison_lines, point_rows, scenario_lines
+from hami_tools.figures import figure
 from hami_tools.graph.graph import Graph
 from hami_tools.graph.html import POLICY, STYLE
 from hami_tools.graph.svg import escaped

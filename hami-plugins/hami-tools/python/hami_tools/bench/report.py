@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hami.cli import print_lines, print_table, printable
-from hami.observe.figures import figure
 
 from hami_tools.bench.tables import ceiling_rows, comparison_lines, loss_lines, point_rows, scenario_lines
+from hami_tools.figures import figure
 
 
 def print_result(found: Mapping[str, Any]) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hami.cli import printable
-from hami.observe.figures import figure
 
 from hami_tools.bench.losses import CAUSES
+from hami_tools.figures import figure
 
 SMALL_LOSS = 0.005  # of the ceiling
 FASTER = "gained: batches ran faster than alone"

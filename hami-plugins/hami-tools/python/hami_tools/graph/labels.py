@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hami.cli import printable
-from hami.observe.figures import figure
+
+from hami_tools.figures import figure
 
 if TYPE_CHECKING:
     from hami.observe.description import BackendDescription, NodeDescription

@@ -13,10 +13,10 @@ import hami.config
 from hami import ConfigError, Pipe
 from hami.cli import json_of, print_lines, print_table, printable
 from hami.config import is_pipeline
-from hami.observe.figures import figure
 from hami.progress import Progress
 
 from hami_tools.bench.load import Load
+from hami_tools.figures import figure
 from hami_tools.measured import built, check_outputs, check_some_input_runs, config_of, readable_inputs
 from hami_tools.tune.parameters import Settings, as_text, parameters_of
 from hami_tools.tune.search import Step, Trial, Tuning, search, seconds_of_a_measurement

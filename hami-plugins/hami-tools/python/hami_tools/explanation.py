@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from hami._backends.registration import PYTHON_CLASSES
-from hami.observe.description import instances_of
-from hami.observe.figures import figure
+from hami.observe.description import instances_of, uses_python
+
+from hami_tools.figures import figure
 
 if TYPE_CHECKING:
-    from hami.observe.description import BackendDescription, NodeDescription, PipeDescription
-    from hami.observe.node_stats import NodeStats
+    from hami import Pipe
+    from hami.observe import NodeDescription, NodeStats, PipeDescription
 
 LIMITING = 0.85  # busy share of a node from which on it limits the pipe
 IDLE = 0.5  # busy share below which a node waits for requests
@@ -23,7 +23,25 @@ SPLIT = 1.5  # groups of a batch from which on they are worth a sentence
 AT_A_TIME = 1.3  # Python backends that run at a time, from which on the GIL may limit
 
 
-def explain(
+def explain(pipe: Pipe, since: Mapping[str, NodeStats] | None = None) -> list[str]:
+    """Return sentences that name what limits the throughput of a pipe, and what to change.
+
+    >>> import hami
+    >>> import hami_tools
+    >>> with hami.pipe("Identity") as pipe:
+    ...     hami_tools.explain(pipe)
+    ['No request has run: call the pipe, then explain it.']
+
+    The last sentences are the remarks of the backends.
+
+    Args:
+        pipe: The pipe.
+        since: What `pipe.stats` returned before the requests to explain; None: all requests since the pipe was built.
+    """
+    return [*sentences_about(pipe.describe(), pipe.stats(), since), *pipe.remarks()]
+
+
+def sentences_about(
     description: PipeDescription, after: Mapping[str, NodeStats], before: Mapping[str, NodeStats] | None = None
 ) -> list[str]:
     """Return sentences about the requests between two snapshots of statistics.
@@ -98,11 +116,6 @@ class NodeView:
     def mean_batch(self) -> float:
         """Return the mean number of items of a batch."""
         return self.grew("batch_items") / self.batches if self.batches else 0.0
-
-
-def uses_python(backend: BackendDescription) -> bool:
-    """Return whether a backend, or one in its brackets, is in Python."""
-    return backend["class"] in PYTHON_CLASSES or any(map(uses_python, backend["children"]))
 
 
 def _stuck(node: NodeView) -> Iterator[str]:
