@@ -102,6 +102,18 @@ def test_classes_of_one_row_of_integers_and_of_nan():
     assert classified("y", np.zeros((0, 3), np.float32), 2, []).shape == (0, 2)
 
 
+@pytest.mark.parametrize("shape", [(3000, 3), (2, 5000)])
+def test_classes_of_many_rows_are_those_of_each_row(monkeypatch, shape):
+    pauses = []
+    monkeypatch.setattr("hami_serve.classification.pause", lambda: pauses.append(1))
+    rows = np.random.default_rng(0).integers(-9, 9, shape).astype(np.float32)
+    found = classified("y", rows, shape[1], ["a"])
+    assert len(pauses) > 2
+    for row, texts in list(zip(rows, found, strict=True))[::500]:
+        order = sorted(range(len(row)), key=lambda index: -row[index])
+        assert texts.tolist() == [f"{row[index]:f}:{index}{'' if index else ':a'}" for index in order]
+
+
 def test_more_classes_than_an_answer_has_are_an_error():
     """Each is a text of many more bytes than its score."""
     with pytest.raises(BadRequest, match='output "y" has 1048577 rows with 1 classes each; an answer has at most'):

@@ -92,6 +92,22 @@ def test_extensions_of_a_chunk_are_bounded(limited):
     assert limited.memory() - before < BOUND
 
 
+@pytest.mark.parametrize("step", [1, 7, 1 << 16])
+@pytest.mark.parametrize("size", [4096, 4097])
+def test_the_line_before_a_chunk_is_bounded(start, size, step):
+    """Also behind other chunks of the same packet."""
+    server = start({"any": "Identity"})
+    head, rest = b"%x;a=b\r\n%b\r\n0003;" % (len(REQUEST) - 3, REQUEST[:-3]), b"\r\n%b\r\n0\r\n\r\n" % REQUEST[-3:]
+    data = CHUNKED.replace(b"Identity", b"any") + b"\r\n" + head + b"x" * (size - 7) + rest
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for at in range(0, len(data), step):
+            client.send(data[at : at + step])
+        answer = http.client.HTTPResponse(client)
+        answer.begin()
+        assert answer.status == (200 if size == 4096 else 431), answer.read()
+
+
 def test_pipelined_requests_wait_unread(limited):
     before = limited.memory()
     flood(limited, b"", LIVE * 1500, 200)

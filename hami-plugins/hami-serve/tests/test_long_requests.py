@@ -139,9 +139,13 @@ def test_others_are_answered_during_a_long_step(start, monkeypatch, step, path, 
 
 @pytest.mark.parametrize(
     ("step", "method"),
-    [("parse_request", "ModelInfer"), ("bytes_of_array", "ModelInfer"), ("bytes_of_array", "ModelStreamInfer")],
+    [
+        *(("merge", each) for each in ("ModelInfer", "ModelStreamInfer")),
+        *(("bytes_of_array", each) for each in ("ModelInfer", "ModelStreamInfer")),
+        ("parse_request", "ModelInfer"),
+    ],
 )
-def test_others_are_answered_while_strings_of_grpc_are_converted(monkeypatch, step, method):
+def test_others_are_answered_while_a_long_request_of_grpc_is_converted(monkeypatch, step, method):
     grpc = pytest.importorskip("grpc")
     pytest.importorskip("grpc_health", reason="needs hami-serve[grpc]")
     from conftest import RunningGrpc
@@ -158,6 +162,9 @@ def test_others_are_answered_while_strings_of_grpc_are_converted(monkeypatch, st
     data = b"\x01\0\0\0a" * COUNT
     shape = {"name": "x", "datatype": "BYTES", "shape": [COUNT]}
     request = grpc_tensors.Request(model_name="any", inputs=[shape], raw_input_contents=[data])
+    if step == "merge":
+        typed = {**shape, "contents": {"bytes_contents": [b"a"] * COUNT}}
+        request = grpc_tensors.Request(model_name="any", inputs=[typed])
     answers = []
     try:
         with grpc.insecure_channel(server.url) as channel:
@@ -186,7 +193,122 @@ def test_others_are_answered_while_strings_of_grpc_are_converted(monkeypatch, st
         found = grpc_messages.message("ModelStreamInferResponse").FromString(answer).infer_response
     else:
         found = grpc_tensors.Response.FromString(answer)
-    assert found.raw_output_contents[0] == data
+    if step == "merge":
+        assert found.outputs[0].contents.bytes_contents == [b"a"] * COUNT
+    else:
+        assert found.raw_output_contents[0] == data
+
+
+def some_request(source: random.Random) -> bytes:
+    from hami_serve.grpc_tensors import Request
+
+    number = lambda: source.choice([0, 1, 127, 128, -1, 2**31 - 1])  # noqa: E731
+    text = lambda: "é" * source.choice([0, 1, 63, 64, 200])  # noqa: E731
+    many = lambda make: [make() for _ in range(source.choice([0, 0, 1, 30]))]  # noqa: E731
+    tensors = [
+        {
+            "name": text(),
+            "shape": many(number),
+            "parameters": {text(): {"string_param": text()}},
+            "contents": {
+                "bool_contents": many(lambda: True),
+                "int_contents": many(number),
+                "uint64_contents": many(lambda: 2**64 - 1),
+                "fp32_contents": many(lambda: 1.5),
+                "fp64_contents": many(lambda: 1.5),
+                "bytes_contents": many(lambda: text().encode()),
+            },
+        }
+        for _ in range(source.randrange(4))
+    ]
+    outputs = [{"name": text()} for _ in range(source.randrange(3))]
+    return Request(id=text(), inputs=tensors, outputs=outputs, parameters={text(): {}}).SerializeToString()
+
+
+def test_requests_of_grpc_in_steps_are_the_same_as_at_once(monkeypatch):
+    pytest.importorskip("grpc")
+    from google.protobuf.message import DecodeError
+
+    from hami_serve import grpc_steps
+    from hami_serve.grpc_tensors import Request
+
+    monkeypatch.setattr(grpc_steps, "STEP", 32)
+    source = random.Random(1)
+
+    def read(data: bytes) -> object:
+        message = Request()
+        try:
+            grpc_steps.merge(message, memoryview(data))
+        except DecodeError:
+            return None
+        return message
+
+    def at_once(data: bytes) -> object:
+        try:
+            return Request.FromString(data)
+        except DecodeError:
+            return None
+
+    for _ in range(40):
+        data = some_request(source)
+        place = source.randrange(len(data))
+        damaged = data[:place] + source.randbytes(1) + data[place + 1 :]
+        assert str(read(data)) == str(at_once(data))
+        found = read(damaged)
+        assert found is None or str(found) == str(at_once(damaged)), damaged
+
+
+def test_elements_of_grpc_that_are_fields_of_their_own_are_read(monkeypatch):
+    pytest.importorskip("grpc")
+    from hami_serve.grpc_steps import encoded
+    from hami_serve.grpc_tensors import Received, Request
+
+    contents = b"\x10\x07" * COUNT + b"\x35\0\0\xc0\x3f" * COUNT + b"\x42\x81\x01" + b"a" * 129
+    tensor = encoded(42, len(contents)) + contents
+    received = Received(Request(model_name="any").SerializeToString() + encoded(42, len(tensor)) + tensor, None)
+    assert received.message.model_name == "any"
+    assert not received.message.inputs
+    received.read()
+    (found,) = received.message.inputs
+    assert found.contents.int_contents == [7] * COUNT
+    assert found.contents.fp32_contents == [1.5] * COUNT
+    assert found.contents.bytes_contents == [b"a" * 129]
+
+
+FEW = "a message has more than 8192 fields; send the tensors as raw contents"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"\x2a\0" * 100_000, b"\x22\0" * 100_000, b"\x3a\0" * 100_000, b"\x2a\xc0\x9a\x0c" + b"\x22\0" * 100_000],
+    ids=["inputs", "parameters", "raw contents", "parameters of an input"],
+)
+def test_a_request_of_grpc_with_very_many_fields_is_rejected_before_it_is_read(data):
+    """Protobuf makes 67 bytes of the two bytes of an empty input."""
+    grpc = pytest.importorskip("grpc")
+    pytest.importorskip("grpc_health", reason="needs hami-serve[grpc]")
+    from conftest import RunningGrpc
+
+    server = RunningGrpc({"any": "Identity"})
+    try:
+        with grpc.insecure_channel(server.url) as channel:
+            infer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+            call = infer.future(data, timeout=60)
+            assert (call.code(), call.details()) == (grpc.StatusCode.INVALID_ARGUMENT, FEW)
+            load = channel.unary_unary("/inference.GRPCInferenceService/RepositoryModelLoad")
+            call = load.future(data, timeout=60)
+            assert call.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert call.details() == f"a RepositoryModelLoadRequest has at most 65536 bytes, got {len(data)}"
+    finally:
+        server.close()
+
+
+def test_a_long_text_is_read_in_steps(monkeypatch):
+    pauses = []
+    monkeypatch.setattr(json_steps, "pause", lambda: pauses.append(1))
+    text = "\x01\U0001f600" * 50_000
+    assert decode(json.dumps({"x": text})) == {"x": text}
+    assert len(pauses) > 50_000 * 18 // json_steps.STEP
 
 
 def some_value(source: random.Random, depth: int = 0) -> object:
@@ -197,6 +319,7 @@ def some_value(source: random.Random, depth: int = 0) -> object:
         keys = (source.choice('ab"]}{[\\é') * source.randrange(3) + str(index) for index in range(source.randrange(6)))
         return {key: some_value(source, depth + 1) for key in keys}
     values = [1, 2.5, -3e10, None, True, "x" * 50, '"]},[{', [1] * 20, list(range(40)), [], {}, ""]
+    values += ['é"\\\\u\x01' * 20, "\ud83d\U0001f600" * 9]
     return source.choice(values)
 
 
@@ -210,7 +333,7 @@ def outcome(read, text: str) -> str:
 def test_json_in_steps_is_the_same_as_at_once(monkeypatch):
     monkeypatch.setattr(json_steps, "STEP", 32)
     source = random.Random(1)
-    for _ in range(3000):
+    for _ in range(300):
         text = json.dumps(some_value(source), indent=source.choice([None, 1]), ensure_ascii=source.random() < 0.5)
         place = source.randrange(len(text))
         damaged = text[:place] + source.choice(',[]{}":1 \\xtn') + text[place + source.randrange(2) :]

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hami_serve.datatypes import Array
+from hami_serve.datatypes import STEP, Array
 from hami_serve.errors import BadRequest, short
+from hami_serve.json_steps import pause
 
 MAX_CLASSES = 1 << 20  # texts of an output: each needs some 60 bytes, also for a score of one byte
 
@@ -39,19 +40,34 @@ def classified(name: str, array: Array, count: int, labels: Sequence[str]) -> Ar
             f"{MAX_CLASSES} classes"
         )
     texts = np.empty((len(rows), count), object)
-    for at, row in enumerate(rows):
-        for rank, index in enumerate(_largest_first(row, count)):
-            score = f"{row[index]:f}" if row.dtype.kind == "f" else str(row[index])
-            label = f":{labels[index]}" if index < len(labels) else ""
-            texts[at, rank] = f"{score}:{index}{label}"
+    step = max(1, STEP // max(1, rows.shape[1]))
+    for start in range(0, len(rows), step):
+        part = rows[start : start + step]
+        indices = _largest_first(part)[:, :count]
+        values = np.take_along_axis(part, indices, 1)
+        for column in range(0, count, STEP):
+            here = slice(column, column + STEP)
+            texts[start : start + step, here] = _texts(values[:, here], indices[:, here], labels)
+            pause()
     return texts if array.ndim > 1 else texts[0]
 
 
-def _largest_first(row: Array, count: int) -> list[int]:
-    """Return the indices of the `count` largest values."""
-    if row.dtype.kind == "f":
-        found = np.argsort(-row, kind="stable")
+def _texts(values: Array, indices: Array, labels: Sequence[str]) -> Array:
+    form = "%f:%d" if values.dtype.kind == "f" else "%d:%d"
+    found = [form % each for each in zip(values.ravel().tolist(), indices.ravel().tolist(), strict=True)]
+    if labels:
+        at = indices.ravel().tolist()
+        found = [
+            f"{text}:{labels[index]}" if index < len(labels) else text for text, index in zip(found, at, strict=True)
+        ]
+    texts: Array = np.array(found, object).reshape(values.shape)
+    return texts
+
+
+def _largest_first(rows: Array) -> Array:
+    """Return the indices of each row by its values."""
+    if rows.dtype.kind == "f":
+        order: Array = np.argsort(-rows, axis=1, kind="stable")
     else:
-        found = len(row) - 1 - np.argsort(row[::-1], kind="stable")[::-1]  # -row could overflow
-    indices: list[int] = found[:count].tolist()
-    return indices
+        order = rows.shape[1] - 1 - np.argsort(rows[:, ::-1], axis=1, kind="stable")[:, ::-1]  # -rows could overflow
+    return order

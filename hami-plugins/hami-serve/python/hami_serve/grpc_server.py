@@ -26,11 +26,14 @@ from hami_serve.grpc_tensors import (
     FINAL,
     LARGE,
     WITH_EMPTY_FINAL,
+    Received,
+    Request,
     call_of_message,
     is_long,
     joined,
+    receive,
     render_answer,
-    split,
+    unreadable,
 )
 from hami_serve.http_body import off_loop
 from hami_serve.inference import Call, Output, run, stream
@@ -48,6 +51,7 @@ QUIET_S = 0.3  # without a new call: all have come
 GOAWAY_S = 0.02  # for this message to be written before the answers
 GRPC_LOG = "grpc._cython.cygrpc"  # the logger of its asyncio servers
 INFER = f"/{SERVICE}/ModelInfer"
+TYPED_COST = 16  # bytes for a byte of typed contents while they are converted: a small int64 has 8 in two places
 WAIT_S = 1.0  # for the memory of a call, before it is rejected
 PROBES = {"ServerLive", "ServerReady", "ModelReady", "ServerMetadata"}  # answered also while models load
 MAX_RUNNING = 256  # requests of decoupled models of one stream
@@ -111,11 +115,8 @@ class Service:
         return {}
 
     async def ModelInfer(self, request: Any, context: Any) -> Any:
-        given, raw, size = request
-        if given is None:
-            raise BadRequest("the message is not a ModelInferRequest, or it is not complete")
-        model, outputs = await run(self._rounder, await _call(given, context, raw, size))
-        return await _rendered(model, given.id, outputs, bool(raw))
+        model, outputs = await run(self._rounder, await _call(request, context))
+        return await _rendered(model, request.message.id, outputs, bool(request.raw))
 
     async def ModelStreamInfer(self, requests: AsyncIterator[Any], context: Any) -> None:
         """Answer the requests of a stream; one that fails does not end the stream.
@@ -133,19 +134,28 @@ class Service:
         finally:
             await stream.cancel()
 
-    def _is_decoupled(self, request: Any) -> bool:
+    def _is_decoupled(self, request: Received | BadRequest) -> bool:
         try:
-            model = self._rounder.registry.find(request.model_name, request.model_version or None)
+            message = _readable(request).message
+            model = self._rounder.registry.find(message.model_name, message.model_version or None)
         except Exception:  # the answer says why
             return False
         return model.version.decoupled
 
 
-async def _call(request: Any, context: Any, raw: Sequence[bytes | memoryview], size: int) -> Call:
-    """Return the call for a message of `size` bytes; the loop does not wait for a long conversion."""
-    if size > LARGE and (not raw or any(entry.datatype == "BYTES" for entry in request.inputs)):
-        return await off_loop(call_of_message, request, context, raw)
-    return call_of_message(request, context, raw)
+async def _call(request: Received, context: Any) -> Call:
+    """Return the call for a message; the loop does not wait for a long conversion."""
+    if request.is_long:
+        lease = request.lease
+        assert lease is not None
+        lease.add(TYPED_COST * request.size)
+        call = await off_loop(call_of_message, request, context)
+        lease.resize(request.size + sum(array.nbytes for array in call.inference.inputs.values()))
+        return call
+    has_texts = any(entry.datatype == "BYTES" for entry in request.message.inputs)
+    if request.size > LARGE and (not request.raw or has_texts):
+        return await off_loop(call_of_message, request, context)
+    return call_of_message(request, context)
 
 
 async def _rendered(model: Model, id: str, outputs: Sequence[Output], raw: bool) -> Any:
@@ -192,30 +202,28 @@ class Stream:
         """Run a request, and write its responses."""
         lease = self._serving.budget.lease()
         try:
-            _require_readable(request)
-            size = request.ByteSize()
-            lease.add(size)
-            await self._answer_in_parts(request, size)
+            lease.add(_readable(request).size)
+            request.lease = lease
+            await self._answer_in_parts(request)
         except (asyncio.CancelledError, GeneratorExit):
             raise
         except BaseException as error:
             failure = _report(error, request)
             answers.count("gRPC", failure.status.grpc)
             failed = StreamResponse(error_message=failure.text)
-            failed.infer_response.id = getattr(request, "id", "")
+            failed.infer_response.id = getattr(_message(request), "id", "")
             failed.infer_response.parameters[FINAL].bool_param = True
             await self._write(failed)
         finally:
             lease.close()
 
-    async def _answer_in_parts(self, request: Any, size: int) -> None:
-        raw = request.raw_input_contents
-        call = await _call(request, self._context, raw, size)
+    async def _answer_in_parts(self, request: Received) -> None:
+        call = await _call(request, self._context)
         with_empty = call.inference.parameters.get(WITH_EMPTY_FINAL) is True
         async with aclosing(stream(self._serving.rounder, call)) as parts:
             async for part in parts:
                 if part.outputs or with_empty:
-                    answer, contents = await _rendered(part.model, request.id, part.outputs, bool(raw))
+                    answer, contents = await _rendered(part.model, call.inference.id, part.outputs, bool(request.raw))
                     answer.raw_output_contents.extend(map(bytes, contents))
                     answer.parameters[FINAL].bool_param = part.final
                     await self._write(StreamResponse(infer_response=answer))
@@ -273,13 +281,12 @@ def _unary(method: Method, answer: Any, last: LastCalls) -> Method:
         last.begin()
         failure, value = None, None
         try:
-            _require_readable(request)
-            value = await method(request, context)
+            value = await method(_readable(request), context)
             value = json_format.ParseDict(value, answer()) if isinstance(value, dict) else value
         except (asyncio.CancelledError, GeneratorExit):
             raise
         except BaseException as error:
-            failure = _report(error, request[0] if isinstance(request, tuple) else request)
+            failure = _report(error, request)
         answers.count("gRPC", failure.status.grpc if failure else "OK")
         await last.before_answer()
         if failure is None:
@@ -289,7 +296,12 @@ def _unary(method: Method, answer: Any, last: LastCalls) -> Method:
     return call
 
 
+def _message(request: Any) -> Any:
+    return request.message if isinstance(request, Received) else request
+
+
 def _report(error: BaseException, request: Any) -> Failure:
+    request = _message(request)
     name = getattr(request, "model_name", "") or getattr(request, "name", "")
     what = f'model "{short(name)}"' if name else "a request"
     return report(error, "gRPC", what, getattr(request, "id", ""))
@@ -311,9 +323,9 @@ class InferHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
             return None
         lease = self._budget.lease()
 
-        def read(data: bytes) -> Any:
+        def read(data: bytes) -> Received | BadRequest:
             lease.resize(len(data))  # which is less
-            return *split(data), len(data)
+            return receive(data, lease)
 
         task = asyncio.current_task()
         assert task is not None  # that of the call
@@ -341,19 +353,24 @@ class InferHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
 
 def _reader(kind: Any) -> Callable[[bytes], Any]:
     """Return a function that reads a message, or returns why it cannot: grpcio would answer with the status UNKNOWN."""
+    if kind is Request:
+        return receive
 
     def read(data: bytes) -> Any:
+        if len(data) > LARGE:
+            return BadRequest(f"a {kind.DESCRIPTOR.name} has at most {LARGE} bytes, got {len(data)}")
         try:
             return kind.FromString(data)
         except DecodeError:
-            return BadRequest(f"the message is not a {kind.DESCRIPTOR.name}, or it is not complete")
+            return unreadable(kind)
 
     return read
 
 
-def _require_readable(request: Any) -> None:
+def _readable(request: Any) -> Any:
     if isinstance(request, BadRequest):
         raise request
+    return request
 
 
 def _after_start(serving: Serving, method: Method) -> Method:

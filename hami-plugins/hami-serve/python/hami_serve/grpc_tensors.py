@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import DecodeError
 
+from hami_serve.budget import Lease
 from hami_serve.classification import checked_class_count
 from hami_serve.datatypes import (
     DATATYPES,
+    MAX_RANK,
     STEP,
     Array,
     array_of_bytes,
@@ -23,6 +25,7 @@ from hami_serve.datatypes import (
 )
 from hami_serve.errors import BadRequest, short
 from hami_serve.grpc_messages import message
+from hami_serve.grpc_steps import LENGTH_DELIMITED, encoded, fields, merge
 from hami_serve.inference import MAX_TENSORS, Call, Inference, Output, call_of
 from hami_serve.json_steps import pause
 from hami_serve.model import Model
@@ -48,15 +51,19 @@ FINAL = "triton_final_response"  # a parameter of each response of a stream: whe
 WITH_EMPTY_FINAL = "triton_enable_empty_final_response"  # the client also wants a last response without outputs
 LARGE = 1 << 16  # bytes of a message
 MANY = 1 << 12  # elements of an output
-MAX_FIELDS = 4 * MAX_TENSORS
-LENGTH_DELIMITED = 2  # a wire type of protobuf
 RAW_INPUT = Request.DESCRIPTOR.fields_by_name["raw_input_contents"].number << 3 | LENGTH_DELIMITED
+NAMES = {  # keys of fields
+    Request.DESCRIPTOR.fields_by_name[name].number << 3 | LENGTH_DELIMITED
+    for name in ("model_name", "model_version", "id")
+}
 RAW_OUTPUT = Response.DESCRIPTOR.fields_by_name["raw_output_contents"].number << 3 | LENGTH_DELIMITED
 
 
-def call_of_message(request: Any, context: Any, raw: Sequence[bytes | memoryview]) -> Call:
+def call_of_message(received: Received, context: Any) -> Call:
     """Return the call for a message. The deadline of the client is a timeout too."""
-    call = call_of(parse_request(request, raw), request.model_name, request.model_version or None)
+    received.read()
+    request = received.message
+    call = call_of(parse_request(request, received.raw), request.model_name, request.model_version or None)
     remaining = context.time_remaining()
     if remaining is not None:
         call.timeout = min(call.timeout, remaining) if call.timeout else remaining
@@ -92,7 +99,7 @@ def tensors_of(entries: Sequence[Any], raw: Sequence[bytes | memoryview], kind: 
             raise BadRequest(named)
         what = f'{kind} "{short(entry.name)}"'
         datatype = checked_datatype(what, entry.datatype)
-        shape = checked_shape(what, list(entry.shape))
+        shape = checked_shape(what, entry.shape[: MAX_RANK + 1])
         if "shared_memory_region" in entry.parameters:
             raise BadRequest("this server has no shared memory; send the tensor in the request")
         found[entry.name] = (
@@ -158,54 +165,78 @@ def render_answer(model: Model, id: str, outputs: Sequence[Output], raw: bool) -
 # ---- large messages: protobuf copies raw contents twice in each direction, so it does not see them ----
 
 
-def split(data: bytes) -> tuple[Any, Sequence[bytes | memoryview]]:
-    """Return a request, None if `data` cannot be read as one, and its raw contents.
+class Received:
+    """A request as it has come.
 
-    Those of a large message are views of `data`, and the request has none.
+    Attributes:
+        message: It, without what is long until `read` has ended. The name and version of its model are there.
+        raw: Its raw contents. Those of a large request are views of what has come, and `message` has none.
+        size: Its bytes.
+        lease: What it has of the memory of open requests.
     """
+
+    __slots__ = ("_rest", "lease", "message", "raw", "size")
+
+    def __init__(self, data: bytes, lease: Lease | None) -> None:
+        self.size = len(data)
+        self.lease = lease
+        self._rest = b""
+        if len(data) <= LARGE:
+            self.message = Request.FromString(data)
+            self.raw: Sequence[bytes | memoryview] = self.message.raw_input_contents
+            return
+        names, rest, self.raw = _without_raw(data)
+        self.message = Request.FromString(names)
+        if len(rest) <= LARGE:
+            self.message.MergeFromString(rest)
+        else:
+            self._rest = rest
+
+    @property
+    def is_long(self) -> bool:
+        """Whether `read` is to be called, on another thread."""
+        return bool(self._rest)
+
+    def read(self) -> None:
+        """Read the rest in steps.
+
+        Raises:
+            BadRequest: It is not a request, or it has too many fields.
+        """
+        try:
+            rest, self._rest = self._rest, b""
+            merge(self.message, memoryview(rest))
+        except DecodeError:
+            raise unreadable(Request) from None
+
+
+def unreadable(kind: Any) -> BadRequest:
+    """Return the error for bytes that are not a message of this kind."""
+    return BadRequest(f"the message is not a {kind.DESCRIPTOR.name}, or it is not complete")
+
+
+def receive(data: bytes, lease: Lease | None = None) -> Received | BadRequest:
+    """Return a request, or why it cannot be read: for an exception, grpcio would answer with the status UNKNOWN."""
     try:
-        if len(data) > LARGE and (found := _without_raw(data)) is not None:
-            rest, raw = found
-            return Request.FromString(rest), raw
-        request = Request.FromString(data)
-    except DecodeError:  # grpcio would log it, and answer with the status UNKNOWN
-        return None, ()
-    return request, request.raw_input_contents
+        return Received(data, lease)
+    except DecodeError:
+        return unreadable(Request)
+    except BadRequest as error:
+        return error
 
 
-def _without_raw(data: bytes) -> tuple[bytes, list[memoryview]] | None:
-    """Return the fields of a message except its raw contents, and these; None if protobuf should see all of it."""
+def _without_raw(data: bytes) -> tuple[bytes, bytes, list[memoryview]]:
+    """Return the fields of a message that are texts, the others, and its raw contents."""
     view = memoryview(data)
+    names: list[memoryview] = []
     rest: list[memoryview] = []
     raw: list[memoryview] = []
-    position = 0
-    while position < len(data):
-        if len(rest) + len(raw) > MAX_FIELDS:
-            return None
-        start = position
-        key, position = _varint(data, position)
-        if key & 7 != LENGTH_DELIMITED:  # the messages of the protocol have no others
-            return None
-        size, position = _varint(data, position)
-        if not 0 <= size <= len(data) - position:
-            return None
-        end = position + size
+    for key, start, content, end in fields(data):
         if key == RAW_INPUT:
-            raw.append(view[position:end])
+            raw.append(view[content:end])
         else:
-            rest.append(view[start:end])
-        position = end
-    return b"".join(rest), raw
-
-
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """Return a number, and the position after it; -1 if it is not complete or too long."""
-    value = 0
-    for shift, byte in enumerate(data[position : position + 5]):
-        value |= (byte & 0x7F) << 7 * shift
-        if byte < 0x80:
-            return value, position + shift + 1
-    return -1, position
+            (names if key in NAMES else rest).append(view[start:end])
+    return b"".join(names), b"".join(rest), raw
 
 
 def joined(answer: tuple[Any, Sequence[bytes | memoryview]]) -> bytes:
@@ -213,14 +244,5 @@ def joined(answer: tuple[Any, Sequence[bytes | memoryview]]) -> bytes:
     response, raw = answer
     parts: list[bytes | memoryview] = [response.SerializeToString()]
     for data in raw:
-        parts += (_field(RAW_OUTPUT, len(data)), data)
+        parts += (encoded(RAW_OUTPUT, len(data)), data)
     return b"".join(parts)
-
-
-def _field(key: int, size: int) -> bytes:
-    found = bytearray([key])
-    while size > 0x7F:
-        found.append(size & 0x7F | 0x80)
-        size >>= 7
-    found.append(size)
-    return bytes(found)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import threading
 import urllib.parse
 from enum import Enum
@@ -38,7 +39,9 @@ LAST_REQUEST_S = 0.5  # for the next request of an idle connection when the serv
 LINGER_S = 5.0  # for the end of a client whose connection is closing
 HALF_CLOSED_S = 1.0  # for an answer to begin after the end of a client: it has left, or takes answers but sends no more
 MIN_TAKEN = 1 << 16  # bytes of an answer that a client must take within WRITE_S
-MAX_HEAD = 1 << 16  # bytes of a head; of a chunk's extensions; of trailers
+MAX_HEAD = 1 << 16  # bytes of a head; of trailers
+MAX_LINE = 1 << 12  # bytes of the line before a chunk: its size and its extensions
+CHUNK_LINE = re.compile(rb"([0-9a-fA-F]+)[^\n]*\n")
 RECEIVED = 1 << 16  # bytes that are read at once, and that are held for the next request
 DIRECT = 32 << 20  # bytes of a body that is read to its place
 ALIGNMENT = 64  # bytes; of the first tensor of a body, as vector instructions want it
@@ -125,7 +128,10 @@ class Protocol(asyncio.BufferedProtocol):
         self._parser: httptools.HttpRequestParser = self._new_parser()
         self._held = b""  # received, and not read yet
         self._last = b""  # bytes before `_held` that the end of a head may begin with
-        self._scanned = 0  # bytes of a head, or of a body in chunks since its last data
+        self._scanned = 0  # bytes of a head, or of trailers
+        self._chunk_left = 0  # bytes of a chunk, and of the end of its line, that have not come yet
+        self._line = b""  # the begin of a line before a chunk
+        self._in_trailers = False  # the last chunk has come
         self._deadline: float | None = self.loop.time() + IDLE_S  # for the client to send more; None: it may be idle
         self._paused = False  # reading
         self._ended = False  # the client sends no more
@@ -295,18 +301,21 @@ class Protocol(asyncio.BufferedProtocol):
             elif self._stage is Stage.REST and self.body_left != UNTIL_END:
                 self._drop()
                 continue
-            piece = self._piece()
-            if self._stage is Stage.HEAD and self._scanned > MAX_HEAD:
-                self._reject(431, f"the head of the request has more than {MAX_HEAD} bytes")
-                return
             try:
+                piece = self._piece()
+                if self._stage is Stage.HEAD and self._scanned > MAX_HEAD:
+                    self._reject(431, f"the head of the request has more than {MAX_HEAD} bytes")
+                    return
+                if len(self._line) > MAX_LINE:
+                    self._reject(431, f"the line before a chunk has more than {MAX_LINE} bytes; send no extensions")
+                    return
                 self._parse(piece)
             except httptools.HttpParserError as error:
                 logging.getLogger("hami.serve").debug("a client sent what is not HTTP: %s", error)
                 self._reject(400, "the request is not valid HTTP/1.1")
                 return
             if self._scanned > MAX_HEAD:
-                self._reject(431, f"the body has more than {MAX_HEAD} bytes of trailers, or of extensions of a chunk")
+                self._reject(431, f"the body has more than {MAX_HEAD} bytes of trailers")
                 return
         if self._ended and self._stage is not Stage.ANSWER and not self._held:
             self._close()  # what the client has begun does not go on
@@ -338,17 +347,46 @@ class Protocol(asyncio.BufferedProtocol):
 
     def _piece(self) -> bytes:
         """Take the next bytes for the parser: they end where a request may end."""
-        is_counted = self._stage is Stage.HEAD or self.body_left == UNTIL_END
-        if not is_counted:
-            end = self.body_left
-        else:
+        is_counted = self._stage is Stage.HEAD or self._in_trailers
+        if is_counted:
             found = (self._last + self._held).find(END)
             end = len(self._held) if found < 0 else found + len(END) - len(self._last)
+        elif self.body_left == UNTIL_END:
+            end = self._chunks()
+        else:
+            end = self.body_left
         piece, self._held = self._held[:end], self._held[end:]
         if is_counted:
             self._scanned += len(piece)
             self._last = (self._last + piece)[1 - len(END) :]
         return piece
+
+    def _chunks(self) -> int:
+        """Return the bytes of what is held that are chunks and the lines before them, without trailers.
+
+        Raises:
+            httptools.HttpParserError: A line does not begin with a size.
+        """
+        position = min(self._chunk_left, len(self._held))
+        self._chunk_left -= position
+        while position < len(self._held):
+            begun = len(self._line)
+            self._line += self._held[position : position + 1 + MAX_LINE - begun]
+            found = CHUNK_LINE.match(self._line)
+            if found is None and b"\n" in self._line:
+                raise httptools.HttpParserError("a chunk without a size")
+            if found is None or found.end() > MAX_LINE:
+                return len(self._held)
+            self._line = b""
+            position += found.end() - begun
+            size = int(found[1], 16)
+            if not size:
+                self._in_trailers, self._scanned, self._last = True, 0, b"\n"
+                return position
+            left = len(self._held) - position
+            self._chunk_left = max(0, size + len(b"\r\n") - left)
+            position += min(size + len(b"\r\n"), left)
+        return position
 
     def _pause(self) -> None:
         if not self._paused and not self._ended:
@@ -435,6 +473,7 @@ class Protocol(asyncio.BufferedProtocol):
         length = headers.get(b"content-length", b"0").lstrip(b"0") or b"0"  # a number, which the parser has checked
         self.body_left = UNTIL_END if is_chunked else int(length)
         self._stage, self._wanted, self._scanned, self._last = Stage.BODY, False, 0, b""
+        self._chunk_left, self._line, self._in_trailers = 0, b"", False
         self._body_size, self._full = 0, False
         self._deadline = self.loop.time() + BODY_S
         self._exchange = Exchange(

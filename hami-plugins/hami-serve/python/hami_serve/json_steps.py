@@ -12,6 +12,8 @@ STEP = 1 << 14  # characters of a step, which takes less than a millisecond
 CONSTANTS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": -float("inf")}  # what Python writes for JSON
 MOST_BRACKETS = 1 << 20  # "[" and "{" of a text: `{},` has 3 bytes, and about 70 as a value, and takes a step of Python
 BRACKETS = re.compile(r'[\[\]{}"]')
+CHARACTERS = re.compile(r'(?:[^"\\\x00-\x1f]+|\\u[0-9a-fA-F]{4}|\\["\\/bfnrt])*')  # of a text
+ESCAPE = 6  # characters of "\\u1234"
 SPACE = re.compile(r"[ \t\n\r]*")
 DECODER = json.JSONDecoder(parse_constant=CONSTANTS.__getitem__)  # so that Infinity differs from a number out of range
 encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -92,16 +94,43 @@ class _Reader:
                 return self._list()
             if self._skip("{"):
                 return self._dict()
+            return self._long_text()
         value, self._position = DECODER.raw_decode(self._text, self._position)
         return value
 
     def _is_short(self) -> bool:
-        """Return whether the value is one step: it is neither a list nor an object, or one that ends soon."""
+        """Return whether the value is one step: it is neither a list, an object nor a text, or one that ends soon."""
         position = self._position
-        if self._text[position : position + 1] not in ("[", "{") or len(self._text) - position <= STEP:
+        first = self._text[position : position + 1]
+        if first not in ("[", "{", '"') or len(self._text) - position <= STEP:
             return True
+        if first == '"':
+            end = self._text.find('"', position + 1, position + STEP)
+            if end > 0 and self._text[end - 1] != "\\":
+                return True
+            end = CHARACTERS.match(self._text, position + 1, position + STEP).end()  # type: ignore[union-attr]
+            return self._text[end] == '"'
         found = BRACKETS.search(self._text, position + 1, position + STEP)
         return found is not None and found[0] in "]}"
+
+    def _long_text(self) -> str:
+        parts: list[str] = []
+        start = self._position + 1
+        while (end := CHARACTERS.match(self._text, start, start + STEP).end()) > start:  # type: ignore[union-attr]
+            part: str = DECODER.decode(f'"{self._text[start:end]}"')
+            if "\ud800" <= part[-1] <= "\udbff" and self._text[end - 1] != part[-1] and len(part) > 1:
+                part, end = part[:-1], end - ESCAPE  # its other half follows
+            parts.append(part)
+            pause()
+            start = end
+        if not self._text.startswith('"', start):
+            try:
+                DECODER.raw_decode('"' + self._text[start : start + STEP])
+            except json.JSONDecodeError as error:
+                is_open = error.msg.startswith("Unterminated")
+                raise self._error(error.msg, self._position if is_open else start - 1 + error.pos) from None
+        self._position = start + 1
+        return "".join(parts)
 
     def _list(self) -> list[Any]:
         values: list[Any] = []
