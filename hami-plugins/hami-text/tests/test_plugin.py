@@ -23,11 +23,11 @@ def test_the_pipelines_are_packaged_and_their_backends_are_installed():
     from importlib.resources import files
 
     points = [point for point in entry_points(group="hami.pipelines") if point.value.startswith("hami_text:")]
-    assert {point.name for point in points} == {"classify-text", "embed", "rerank"}
+    assert {point.name for point in points} == {"classify-text", "embed", "entities", "rerank"}
     text = ""
     for point in points:
         package, _, name = point.value.partition(":")
         text += files(package).joinpath(name).read_text()
-    for backend in ("Tokenize", "Pad", "OnnxTensor", "Pool", "TopLabels", "PairTexts", "RankTexts"):
+    for backend in ("Tokenize", "Pad", "OnnxTensor", "Pool", "TopLabels", "NameEntities", "RankTexts"):
         assert backend in text
         assert [owner.name for owner in entry_points(group="hami.backends", name=backend)] == [backend]

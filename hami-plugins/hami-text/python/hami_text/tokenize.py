@@ -24,6 +24,8 @@ class Tokenize(hami.Backend):
     result: dict of integer arrays [1, tokens]: input_ids, attention_mask, and what else the engine takes
     tokens: key that is set, the number of tokens with special tokens, after the cut
     truncated: key that is set, whether the text was cut
+    offsets, words, text: keys that are set with `stride`; of each window, where each token is in the text, an array
+        [tokens, 2] of characters, and the number of its word, [tokens], -1 for special tokens; and the text
     truncate: key of the request, instead of the parameter
     prompt: key of the request, the name of a prompt of the model, such as "query"; by default its default prompt
 
@@ -37,6 +39,9 @@ class Tokenize(hami.Backend):
     max_tokens: Annotated[int | None, "longest result, with special tokens; default: what the model takes"] = None
     truncate: Annotated[bool, "cut longer texts; false: refuse them"] = True
     pair: Annotated[bool, "each request has two texts"] = False
+    stride: Annotated[
+        int | None, "read a longer text in windows that share so many tokens: result is a list; default: cut it"
+    ] = None
     special_tokens: Annotated[bool, 'read texts such as "[SEP]" as the special tokens that they name'] = True
 
     def init(self, options: Any) -> None:
@@ -47,7 +52,7 @@ class Tokenize(hami.Backend):
         self._limit = self._checked_limit()
         self._inputs, self._dtypes = self._read_engine(options)
         if self._limit is not None:
-            self._tokenizer.enable_truncation(self._limit)
+            self._tokenizer.enable_truncation(self._limit, stride=self.stride or 0)
             longest = max(map(len, self._tokenizer.get_vocab()), default=1)
             self._max_characters = self._limit * max(MAX_CHARACTERS_PER_TOKEN, longest)
 
@@ -57,9 +62,28 @@ class Tokenize(hami.Backend):
         special = self._tokenizer.num_special_tokens_to_add(self.pair)
         if limit is not None and limit <= special:
             raise hami.ConfigError(f"Tokenize: max_tokens must be above the {special} special tokens, got {limit}")
+        if self.pair and limit is not None and limit < special + 2:
+            raise hami.ConfigError(
+                f"Tokenize: max_tokens must be at least {special + 2} for two texts and {special} special tokens, "
+                f"got {limit}"
+            )
+        self._check_stride(limit, special)
         if takes is not None and limit is not None and limit > takes:
             raise hami.ConfigError(f"Tokenize: the model takes at most {takes} tokens, got max_tokens = {limit}")
         return limit
+
+    def _check_stride(self, limit: int | None, special: int) -> None:
+        if self.stride is None:
+            return
+        if self.pair:
+            raise hami.ConfigError("Tokenize: stride has no meaning with pair = true; remove one of them")
+        if limit is None:
+            raise hami.ConfigError("Tokenize: stride needs max_tokens, because no file of the model says it")
+        if not 0 <= self.stride < limit - special:  # the library would panic
+            raise hami.ConfigError(
+                f"Tokenize: stride must be from 0 to {limit - special - 1}, below max_tokens = {limit} less {special} "
+                f"special tokens, got {self.stride}"
+            )
 
     def _read_engine(self, options: Any) -> tuple[list[str], dict[str, str]]:
         """Return the names of the inputs of the engine of this instance, and their types."""
@@ -79,6 +103,9 @@ class Tokenize(hami.Backend):
             except hami.Error as error:
                 item.fail(error)
         for (item, prompt), encoding in zip(items, self._encode(texts), strict=True):
+            if self.stride is not None:
+                self._set_windows(item, [encoding, *encoding.overflowing], len(prompt))
+                continue
             truncated = bool(encoding.overflowing)
             if truncated and not item.get("truncate", self.truncate):
                 given = "the two texts have" if self.pair else "the text has"
@@ -89,6 +116,17 @@ class Tokenize(hami.Backend):
             item["truncated"] = truncated
             if prompt:
                 item["prompt_tokens"] = self._prompt_tokens(prompt)
+
+    def _set_windows(self, item: Any, windows: list[Encoding], prompt: int) -> None:
+        """Set the keys of a text that is read in windows. `prompt`: its characters, before the text."""
+        numbers = _numbers_of_words(windows, prompt)
+        offsets = [np.array(window.offsets, np.int64).reshape(-1, 2) - prompt for window in windows]
+        item["words"] = [np.array([numbers.get(place, -1) for place in window.offsets], np.int64) for window in windows]
+        item["offsets"] = [np.maximum(places, 0) for places in offsets]
+        item["text"] = _text(item["data"], "data")
+        item["result"] = [self._arrays(window) for window in windows]
+        item["tokens"] = sum(map(len, windows))
+        item["truncated"] = False
 
     def _read(self, item: Any, prompt: str) -> Text:
         if "data" not in item:
@@ -104,6 +142,8 @@ class Tokenize(hami.Backend):
         """Tokenize texts. Only the calls for batches release the GIL."""
         if not texts:
             return []
+        if self.stride is not None:
+            return self._tokenizer.encode_batch(texts)  # with offsets
         if self._limit is None:
             return self._tokenizer.encode_batch_fast(texts)
         found = self._tokenizer.encode_batch_fast([_cut(text, self._max_characters) for text in texts])
@@ -162,6 +202,24 @@ def open_tokenizer(folder: ModelFolder, backend: str) -> Tokenizer:
             "config.json); the tokenizer belongs to another model"
         )
     return tokenizer
+
+
+def _numbers_of_words(windows: Sequence[Encoding], prompt: int) -> dict[tuple[int, int], int]:
+    """Return the number of the word of each place. A word ends at a gap, and where the tokenizer says so."""
+    places = {
+        (*place, word)
+        for window in windows
+        for place, word in zip(window.offsets, window.word_ids, strict=True)
+        if word is not None and prompt <= place[0] < place[1]
+    }
+    numbers: dict[tuple[int, int], int] = {}
+    number, last, before = -1, -1, None
+    for start, end, word in sorted(places):
+        if start > last or word != before:
+            number += 1
+        numbers[start, end] = number
+        last, before = max(last, end), word
+    return numbers
 
 
 def _text(data: Any, name: str) -> str:
