@@ -241,3 +241,40 @@ def test_the_command(write):
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "result" in json.loads(done.stdout.splitlines()[0])
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "sentence_transformers.base.modules.normalize.Normalize",
+        "sentence_transformers.sentence_transformer.modules.normalize.Normalize",
+    ],
+)
+def test_modules_by_the_names_of_later_releases(write, kind):
+    modules = [*MODULES[:2], {**MODULES[2], "type": kind}]
+    (vector,) = embed(write(modules=modules, pooling=MEAN), ["the cat"])
+    np.testing.assert_allclose(vector, unit(vectors_of("the cat").mean(0)), rtol=1e-5)
+
+
+def test_a_document_has_the_first_of_its_prompts(write):
+    prompts = {"prompts": {"corpus": "long ", "passage": "very "}}
+    model = write(modules=MODULES, pooling=MEAN, config_sentence_transformers=prompts)
+    (vector,) = embed(model, ["cat"], {"prompt": "document"})
+    np.testing.assert_allclose(vector, unit(vectors_of("very cat").mean(0)), rtol=1e-5)
+
+
+def test_a_text_of_special_tokens_alone_has_a_vector(write):
+    (vector,) = embed(write(modules=MODULES, pooling=MEAN), ["[CLS] [SEP]"])
+    np.testing.assert_allclose(vector, unit(VECTORS[[2, 2, 3, 3]].mean(0)), rtol=1e-5)
+
+
+def test_an_activation_beside_modules_wins(write):
+    files = {
+        "modules": MODULES[:1],
+        "config_sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"},
+        "config": {"sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid"}},
+    }
+    with packaged("rerank", write({"output": "logits", "classes": 1}, **files)) as pipe:
+        (found,) = pipe({"data": {"query": "cat", "texts": ["dog"]}})["result"]
+    ids = [*ids_of("cat"), *ids_of("dog")[1:]]
+    assert found["score"] == pytest.approx(VECTORS[ids, 0].sum(), abs=1e-4)
