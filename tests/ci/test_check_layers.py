@@ -57,6 +57,11 @@ def test_dependencies_that_point_down_pass(tmp_path: Path) -> None:
     ("file", "text", "message"),
     [
         (
+            "hami-core/src/base/log.cpp",
+            "#include <sstream>\n",
+            "hami-core/src/base/log.cpp:1: the core includes <sstream>, which makes its wheel larger",
+        ),
+        (
             "hami-core/src/base/up.cpp",
             '// first\n#include "pipe/api.hpp"\n',
             'hami-core/src/base/up.cpp:2: room base includes "pipe/api.hpp"; it may use no other room',

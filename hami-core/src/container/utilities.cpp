@@ -51,9 +51,7 @@ Value value_of(const Arg& arg) {
   const char* end = arg.value.data() + arg.value.size();
   if (const auto read = std::from_chars(arg.value.data(), end, number); read.ec == std::errc() && read.ptr == end)
     return Value(number);
-  char* stop = nullptr;
-  const double real = std::strtod(arg.value.c_str(), &stop);
-  if (*stop == '\0' && !arg.value.empty() && stop != arg.value.c_str()) return Value(real);
+  if (const std::optional<double> real = read_number(arg.value)) return Value(*real);
   return Value(arg.value);
 }
 

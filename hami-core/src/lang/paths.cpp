@@ -3,10 +3,10 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <set>
-#include <sstream>
 #include <system_error>
 
 #include "value/api.hpp"
@@ -105,8 +105,11 @@ class AllowList {
                    []() HAMI_NO_THREAD_SAFETY_ANALYSIS { instance().mutex_.unlock(); });
     MutexLock lock(mutex_);
     const char* variable = std::getenv("HAMI_ALLOWED_LIBRARIES");
-    std::istringstream text(variable ? variable : "");
-    for (std::string path; std::getline(text, path, ':');) insert(path);
+    const std::string text = variable ? variable : "";
+    for (std::size_t begin = 0, end = 0; begin < text.size(); begin = end + 1) {
+      end = std::min(text.find(':', begin), text.size());
+      insert(text.substr(begin, end - begin));
+    }
   }
 
   void insert(const std::string& path) HAMI_REQUIRES(mutex_) {

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstring>
 #include <set>
-#include <sstream>
 #include <utility>
 
 #include "lang/api.hpp"
@@ -85,8 +84,11 @@ ClassPtr name_for_expression(const hami_backend_class& cls, const std::string& w
 std::vector<std::string> absorbs_of(const hami_backend_class& native, const BackendClass& cls,
                                     const std::string& what) {
   std::vector<std::string> names;
-  std::istringstream text(native.absorbs ? native.absorbs : "");
-  for (std::string name; std::getline(text, name, ',');) names.push_back(name);
+  const std::string text = native.absorbs ? native.absorbs : "";
+  for (std::size_t begin = 0, end = 0; begin < text.size(); begin = end + 1) {
+    end = std::min(text.find(',', begin), text.size());
+    names.push_back(text.substr(begin, end - begin));
+  }
   if (names.empty()) return names;
   if (!native.absorb) reject(what + " has absorbs, and no function absorb");
   const auto is_fuse = [](const ParamSpec& spec) { return spec.name == kFuse && spec.type == ParamType::kBool; };
