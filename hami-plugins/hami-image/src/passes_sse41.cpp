@@ -1,19 +1,10 @@
 // The passes for SSE4.1. Compiled with -msse4.1: nothing else may be in this file, nor inline functions of other headers.
-#include <smmintrin.h>
-
-#include "passes.hpp"
+#include "passes_x86.hpp"
 
 namespace hami_image {
 namespace {
 
 constexpr std::size_t kPixels = 4;
-
-// Bytes of four pixels, channel after channel.
-__m128i order_of(std::size_t step) {
-  if (step == 1) return _mm_setr_epi8(0, 1, 2, 3, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
-  if (step == 3) return _mm_setr_epi8(0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11, -1, -1, -1, -1);
-  return _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-}
 
 template <int kChannels>
 void split_channels(const std::uint8_t* row, std::size_t step, std::size_t width, const float* factors,
@@ -29,16 +20,7 @@ void split_channels(const std::uint8_t* row, std::size_t step, std::size_t width
       bytes = _mm_srli_si128(bytes, kPixels);
     }
   }
-  for (; x < width; ++x)
-    for (int channel = 0; channel < kChannels; ++channel)
-      planes[channel][x] = static_cast<float>(row[x * step + channel]) * factors[channel] + offsets[channel];
-}
-
-void split(const std::uint8_t* row, std::size_t step, int channels, std::size_t width, const float* factors,
-           const float* offsets, float* const* planes) {
-  if (channels == 1) return split_channels<1>(row, step, width, factors, offsets, planes);
-  if (channels == 3) return split_channels<3>(row, step, width, factors, offsets, planes);
-  split_channels<4>(row, step, width, factors, offsets, planes);
+  split_rest<kChannels>(row, step, x, width, factors, offsets, planes);
 }
 
 // The sums of a pixel, as four 32-bit integers.
@@ -50,10 +32,7 @@ __m128i sums(const std::uint8_t* row, const Column& column, __m128i pairs) {
 
 void across(const std::uint8_t* row, int channels, const Column* columns, std::size_t whole, std::size_t width,
             std::int16_t* to) {
-  // Bytes of two pixels as pairs of 16-bit integers, channel after channel.
-  const __m128i pairs = channels == 1   ? _mm_setr_epi8(0, -1, 1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1)
-                        : channels == 3 ? _mm_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1)
-                                        : _mm_setr_epi8(0, -1, 4, -1, 1, -1, 5, -1, 2, -1, 6, -1, 3, -1, 7, -1);
+  const __m128i pairs = pairs_of(channels);
   std::size_t x = 0;
   for (; x + 2 <= whole; x += 2)
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to + x * kLanes),
