@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from fake_site import install
+from hami._plugins import policy
 from hami._plugins.manager import PluginManager
 
 
@@ -62,3 +63,18 @@ def hami_command(tmp_path: Path) -> Run:
         )
 
     return run
+
+
+@pytest.fixture
+def write_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """Write a policy file in a folder that only this user may change."""
+    folder = tmp_path / "etc"
+    folder.mkdir(mode=0o755)
+    monkeypatch.setattr(policy, "PATH", folder / "policy.toml")
+
+    def write(text: str) -> Path:
+        policy.PATH.write_text(text)
+        policy.PATH.chmod(0o644)
+        return policy.PATH
+
+    return write

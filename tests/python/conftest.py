@@ -12,6 +12,7 @@ from sites import Run as Run
 from sites import Site as Site
 from sites import hami_command as hami_command
 from sites import site as site
+from sites import write_policy as write_policy
 
 # A background job of a shell ignores SIGINT, and its child processes inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -17,21 +17,6 @@ KEY = "MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE="  # of RFC 8
 ROOT_ONLY = pytest.mark.skipif(os.getuid() != 0, reason="a policy file belongs to root")
 
 
-@pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Write a policy file in a folder that only this user may change."""
-    folder = tmp_path / "etc"
-    folder.mkdir(mode=0o755)
-    monkeypatch.setattr(policy, "PATH", folder / "policy.toml")
-
-    def write(text: str) -> Path:
-        policy.PATH.write_text(text)
-        policy.PATH.chmod(0o644)
-        return policy.PATH
-
-    return write
-
-
 def test_without_a_file_every_plugin_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policy, "PATH", tmp_path / "none.toml")
     assert policy.read() == Policy()
@@ -39,8 +24,8 @@ def test_without_a_file_every_plugin_is_allowed(tmp_path: Path, monkeypatch: pyt
 
 
 @ROOT_ONLY
-def test_a_blocked_plugin_is_disabled_also_if_the_environment_enables_it(site: Site, write: Any) -> None:
-    path = write('block = ["Acme_CV", "acme-read"]')
+def test_a_blocked_plugin_is_disabled_also_if_the_environment_enables_it(site: Site, write_policy: Any) -> None:
+    path = write_policy('block = ["Acme_CV", "acme-read"]')
     write_plugin(site.folder, "acme-cv", "1.0", "AcmeResize")
     write_plugin(site.folder, "acme-one", "1.0", "AcmeOne")
     write_metadata(site.folder, "acme-read", "1.0", {"hami.pipelines": {"read": "acme_read:read.toml"}})
@@ -57,8 +42,8 @@ def test_a_blocked_plugin_is_disabled_also_if_the_environment_enables_it(site: S
 
 
 @ROOT_ONLY
-def test_only_allowed_plugins_are_used(site: Site, write: Any) -> None:
-    path = write('allow = ["acme-one"]')
+def test_only_allowed_plugins_are_used(site: Site, write_policy: Any) -> None:
+    path = write_policy('allow = ["acme-one"]')
     write_plugin(site.folder, "acme-two", "1.0", "AcmeTwo")
     with pytest.raises(hami.PluginError, match="does not allow acme-two"):
         site.plugins().find("AcmeTwo")
@@ -72,9 +57,9 @@ def test_only_allowed_plugins_are_used(site: Site, write: Any) -> None:
 
 
 @ROOT_ONLY
-def test_the_example_of_the_guide_is_a_policy(write: Any) -> None:
+def test_the_example_of_the_guide_is_a_policy(write_policy: Any) -> None:
     guide = Path(__file__).parents[2] / "hami-core" / "docs" / "howto" / "install-plugins.md"
-    write(guide.read_text("utf-8").partition("```toml\n")[2].partition("```")[0])
+    write_policy(guide.read_text("utf-8").partition("```toml\n")[2].partition("```")[0])
     assert policy.read() == Policy(
         allow=frozenset({"hami-onnx", "acme-words"}),
         block=frozenset({"acme-old"}),
@@ -104,8 +89,8 @@ def test_the_example_of_the_guide_is_a_policy(write: Any) -> None:
         ('require_attestation = "acme"', "has neither true nor a list of repositories in require_attestation"),
     ],
 )
-def test_a_wrong_policy_disables_every_plugin(site: Site, write: Any, text: str, problem: str) -> None:
-    write(text)
+def test_a_wrong_policy_disables_every_plugin(site: Site, write_policy: Any, text: str, problem: str) -> None:
+    write_policy(text)
     write_plugin(site.folder, "acme-one", "1.0", "AcmeOne")
     with pytest.raises(hami.PluginError) as caught:
         site.plugins().find("AcmeOne")
@@ -115,8 +100,8 @@ def test_a_wrong_policy_disables_every_plugin(site: Site, write: Any, text: str,
 
 @ROOT_ONLY
 @pytest.mark.parametrize(("which", "mode"), [("file", 0o664), ("file", 0o646), ("folder", 0o777)])
-def test_a_policy_that_users_may_change_is_refused(write: Any, which: str, mode: int) -> None:
-    path = write('allow = ["acme-one"]')
+def test_a_policy_that_users_may_change_is_refused(write_policy: Any, which: str, mode: int) -> None:
+    path = write_policy('allow = ["acme-one"]')
     weak = path if which == "file" else path.parent
     weak.chmod(mode)
     assert policy.read().reason_against("acme-one") == (
@@ -124,8 +109,8 @@ def test_a_policy_that_users_may_change_is_refused(write: Any, which: str, mode:
     )
 
 
-def test_a_policy_of_another_user_is_refused(write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write("")
+def test_a_policy_of_another_user_is_refused(write_policy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_policy("")
     if os.getuid() == 0:
         os.chown(path, 12345, -1)
     assert "which users may change: chown root" in policy.read().problem

@@ -13,6 +13,7 @@ from sites import Run as Run  # noqa: E402
 from sites import Site as Site  # noqa: E402
 from sites import hami_command as hami_command  # noqa: E402
 from sites import site as site  # noqa: E402
+from sites import write_policy as write_policy  # noqa: E402
 
 # A background job of a shell ignores SIGINT, and its child processes inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)

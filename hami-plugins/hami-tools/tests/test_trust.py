@@ -20,21 +20,6 @@ ROOT_ONLY = pytest.mark.skipif(os.getuid() != 0, reason="a policy file belongs t
 
 
 @pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Write a policy file in a folder that only this user may change."""
-    folder = tmp_path / "etc"
-    folder.mkdir(mode=0o755)
-    monkeypatch.setattr(policy, "PATH", folder / "policy.toml")
-
-    def write(text: str) -> Path:
-        policy.PATH.write_text(text)
-        policy.PATH.chmod(0o644)
-        return policy.PATH
-
-    return write
-
-
-@pytest.fixture
 def graded(tmp_path: Path) -> Path:
     """Return a catalogue with plugins of several grades."""
     grades = {"acme-gold": "gold", "acme-bronze": "bronze", "acme-failed": "none"}
@@ -58,9 +43,9 @@ def graded(tmp_path: Path) -> Path:
     ],
 )
 def test_a_plugin_of_a_low_grade_is_not_installed(
-    write: Any, graded: Path, wanted: list[str], changed: list[str], refused: str
+    write_policy: Any, graded: Path, wanted: list[str], changed: list[str], refused: str
 ) -> None:
-    path = write(f'catalog = "{graded}"\nrequire_grade = "silver"')
+    path = write_policy(f'catalog = "{graded}"\nrequire_grade = "silver"')
     assert policy.fact() == {"policy": f"{path}; catalog {graded}; require_grade silver"}
     if not refused:
         return catalog.require_grades(wanted, changed)
@@ -71,8 +56,8 @@ def test_a_plugin_of_a_low_grade_is_not_installed(
 
 
 @ROOT_ONLY
-def test_users_cannot_choose_another_catalogue_than_that_of_the_policy(write: Any, graded: Path) -> None:
-    path = write(f'catalog = "{graded}"')
+def test_users_cannot_choose_another_catalogue_than_that_of_the_policy(write_policy: Any, graded: Path) -> None:
+    path = write_policy(f'catalog = "{graded}"')
     other = {"HAMI_CATALOG": "/elsewhere.json"}
     assert catalog.load(None, other).source == catalog.load(str(graded), other).source == str(graded)
     assert load_local(other).source == str(graded)
