@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from typing import Any
@@ -126,6 +127,29 @@ def test_unaligned_elements_are_read() -> None:
     array = np.frombuffer(bytearray(b"\0" + np.array([1.0, 3.0, 2.0], np.float32).tobytes()), np.float32, 3, 1)
     assert address(array) % 4 != 0
     assert hami.to_numpy(through("ArgMaxTensor", array)) == 1
+
+
+def test_arrays_of_later_requests_are_read_like_those_of_the_first() -> None:
+    arrays = [np.array(2.5), np.zeros((0, 3)), np.arange(6)[::-2], np.array([1 + 2j, True]), np.ones(3, ">i4")]
+    with hami.pipe("ContiguousTensor") as pipe, hami.pipe("Identity") as unread:
+        for array in arrays * 3:
+            request = {"data": {"x": array}, "a": array}
+            unread(request)
+            assert request["a"] is array
+            assert request["result"]["x"] is array
+            result = hami.to_numpy(pipe({"data": array})["result"])
+            assert (result.dtype, result.shape) == (array.dtype.newbyteorder("="), array.shape)
+            assert np.array_equal(result, array)
+
+
+def test_an_array_is_freed_after_its_request() -> None:
+    with hami.pipe("ContiguousTensor") as pipe:
+        for _ in range(3):
+            array = np.arange(6)
+            freed = weakref.ref(array)
+            pipe({"data": array})
+            del array
+            assert freed() is None
 
 
 def test_data_that_no_backend_converts_keeps_its_type() -> None:

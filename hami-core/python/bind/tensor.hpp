@@ -14,6 +14,12 @@ namespace hami::bind {
 // is to be ordered. Requires the GIL. The tensor may be destroyed on any thread.
 Value tensor_from(py::handle object, std::optional<std::int64_t> stream = std::nullopt);
 
+// Whether an object is an array of NumPy and not of a subclass.
+bool is_array(py::handle object) noexcept;
+
+// The same for such an array through its buffer, in a fraction of the time; None for the few dtypes that need more.
+Value array_as_tensor(py::handle array);
+
 // Where the memory of an object lies; CPU memory if it does not say so. Takes the GIL.
 DLDevice device_of_tensor(py::handle object);
 

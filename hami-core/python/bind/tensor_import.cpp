@@ -1,6 +1,7 @@
-// Imports objects with __dlpack__ as tensors of the core.
+// Imports NumPy's arrays, and other objects with __dlpack__, as tensors of the core.
 
 #include <cstring>
+#include <vector>
 
 #include "errors.hpp"
 #include "tensor.hpp"
@@ -15,6 +16,40 @@ struct ImportedCapsule {
   DLManagedTensorVersioned managed{};
   PyRef capsule;
 };
+
+// Keeps the array and not its buffer, whose release needs the GIL. As with DLPack, the reference keeps the memory.
+struct ImportedArray {
+  DLManagedTensorVersioned managed{};
+  std::vector<std::int64_t> shape_and_strides;
+  PyRef array;
+};
+
+// The dtype of a format of the buffer protocol; nothing for a format that is not one native number.
+std::optional<DLDataType> dtype_of(const char* format, Py_ssize_t item_size) noexcept {
+  if (!format || !format[0]) return std::nullopt;
+  const bool is_complex = format[0] == 'Z';
+  if (format[is_complex ? 2 : 1] != 0) return std::nullopt;
+  const auto of_kind = [&](DLDataTypeCode code) {
+    return DLDataType{static_cast<std::uint8_t>(code), static_cast<std::uint8_t>(8 * item_size), 1};
+  };
+  switch (format[is_complex ? 1 : 0]) {
+    case 'f':
+    case 'd': return of_kind(is_complex ? kDLComplex : kDLFloat);
+    case 'e': return is_complex ? std::nullopt : std::optional(of_kind(kDLFloat));
+    case '?': return of_kind(kDLBool);
+    case 'b':
+    case 'h':
+    case 'i':
+    case 'l':
+    case 'q': return of_kind(kDLInt);
+    case 'B':
+    case 'H':
+    case 'I':
+    case 'L':
+    case 'Q': return of_kind(kDLUInt);
+    default: return std::nullopt;
+  }
+}
 
 [[noreturn]] void throw_import_error(py::handle object, const std::string& reason) {
   throw Error(ErrorCode::kDataType, "the " + python_type_name(object) + " " + reason);
@@ -64,8 +99,43 @@ py::object exportable(py::handle object) {
 
 }  // namespace
 
+bool is_array(py::handle object) noexcept { return std::strcmp(Py_TYPE(object.ptr())->tp_name, "numpy.ndarray") == 0; }
+
+Value array_as_tensor(py::handle array) {
+  HAMI_ASSERT(has_gil());
+  Py_buffer view;
+  if (PyObject_GetBuffer(array.ptr(), &view, PyBUF_FORMAT | PyBUF_STRIDES) != 0) {
+    PyErr_Clear();
+    return {};
+  }
+  struct Release {
+    ~Release() { PyBuffer_Release(&view); }
+    Py_buffer& view;
+  } const release{view};
+  const std::optional<DLDataType> dtype = dtype_of(view.format, view.itemsize);
+  if (!dtype) return {};
+  auto imported = std::make_unique<ImportedArray>();
+  std::vector<std::int64_t>& sizes = imported->shape_and_strides;
+  sizes.assign(view.shape, view.shape + view.ndim);
+  for (int axis = 0; axis < view.ndim; ++axis) {
+    if (view.strides[axis] % view.itemsize != 0) return {};
+    sizes.push_back(view.strides[axis] / view.itemsize);
+  }
+  DLManagedTensorVersioned& managed = imported->managed;
+  managed.version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION};
+  managed.flags = view.readonly ? DLPACK_FLAG_BITMASK_READ_ONLY : 0;
+  std::int64_t* const shape = sizes.data();
+  managed.dl_tensor = {view.buf, {kDLCPU, 0}, view.ndim, *dtype, shape, shape + view.ndim, 0};
+  managed.manager_ctx = imported.get();
+  managed.deleter = [](DLManagedTensorVersioned* self) { delete static_cast<ImportedArray*>(self->manager_ctx); };
+  imported->array = PyRef(py::reinterpret_borrow<py::object>(array));
+  return to_value(TensorObject::adopt(&imported.release()->managed));
+}
+
 Value tensor_from(py::handle object, std::optional<std::int64_t> stream) {
   HAMI_ASSERT(has_gil());
+  if (!stream && is_array(object))
+    if (Value tensor = array_as_tensor(object); tensor.kind() != Kind::kNone) return tensor;
   if (!py::hasattr(object, "__dlpack__")) {
     const py::object same = exportable(object);
     return same.is_none() ? Value() : tensor_from(same, stream);
@@ -94,8 +164,7 @@ Value tensor_from(py::handle object, std::optional<std::int64_t> stream) {
 }
 
 DLDevice device_of_tensor(py::handle object) {
-  if (std::strcmp(Py_TYPE(object.ptr())->tp_name, "numpy.ndarray") == 0)
-    return {kDLCPU, 0};  // the most frequent, without the GIL
+  if (is_array(object)) return {kDLCPU, 0};  // the most frequent, without the GIL
   const HoldGil gil;
   try {
     return device_of(object);

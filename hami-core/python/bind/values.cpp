@@ -3,6 +3,7 @@
 
 #include <pybind11/critical_section.h>
 
+#include <atomic>
 #include <optional>
 
 #include "core_objects.hpp"
@@ -28,13 +29,29 @@ class PythonText final : public TextObject {
 class PythonOpaque final : public OpaqueObject {
  public:
   explicit PythonOpaque(py::object object) : OpaqueObject("python.object"), object_(std::move(object)) {}
+  // If backends read the arrays of requests, the tensor is made at once, while the GIL is held.
+  static Value of_request(py::object object) {
+    auto* const made = new PythonOpaque(std::move(object));
+    Value value = Value::adopt(made);
+    if (arrays_are_read_.load(std::memory_order_relaxed)) made->tensor_ = array_as_tensor(made->object_.get());
+    return value;
+  }
+  ~PythonOpaque() override {
+    if (tensor_.kind() != Kind::kNone && !was_read_.load(std::memory_order_relaxed))
+      arrays_are_read_.store(false, std::memory_order_relaxed);
+  }
   void* foreign() const noexcept override { return object_.get().ptr(); }
   std::string type_name() const override {
     const HoldGil gil;
     return python_type_name(object_.get());
   }
   Value to_tensor() const override {
+    if (tensor_.kind() != Kind::kNone) {
+      was_read_.store(true, std::memory_order_relaxed);
+      return tensor_;
+    }
     const HoldGil gil;
+    if (is_array(object_.get())) arrays_are_read_.store(true, std::memory_order_relaxed);
     return tensor_from(object_.get());
   }
   DLDevice device() const override { return device_of_tensor(object_.get()); }
@@ -44,8 +61,19 @@ class PythonOpaque final : public OpaqueObject {
   }
 
  private:
+  // A guess for the next request: whether a backend has read the array of the last ones as a tensor.
+  static inline std::atomic<bool> arrays_are_read_{false};
+
   PyRef object_;
+  Value tensor_;  // never changed after construction
+  mutable std::atomic<bool> was_read_{false};
 };
+
+// The same as to_value, for what a request holds.
+Value request_value(py::handle object, std::size_t nesting) {
+  return is_array(object) ? PythonOpaque::of_request(py::reinterpret_borrow<py::object>(object))
+                          : to_value(object, nesting);
+}
 
 // The items of a Python container, read when the core first accesses them. Reading runs user code, which may release
 // the GIL, so no mutex is held meanwhile. If two threads read concurrently, the first result is kept.
@@ -91,7 +119,7 @@ class PythonList final : public ListObject {
   const std::vector<Value>& items() const {
     return snapshot_.items([this] {
       std::vector<Value> found;
-      for (py::handle item : object_.get()) found.push_back(to_value(item, nesting_ + 1));
+      for (py::handle item : object_.get()) found.push_back(request_value(item, nesting_ + 1));
       return found;
     });
   }
@@ -112,7 +140,7 @@ void read_dict(const py::dict& dict, const char* what, std::size_t nesting, Visi
   while (PyDict_Next(dict.ptr(), &position, &key, &item)) {
     const auto held_key = py::reinterpret_borrow<py::object>(key);
     const auto held_item = py::reinterpret_borrow<py::object>(item);
-    visit(key_of(held_key, what), to_value(held_item, nesting));
+    visit(key_of(held_key, what), request_value(held_item, nesting));
   }
 }
 
