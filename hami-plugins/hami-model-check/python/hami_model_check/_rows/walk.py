@@ -55,6 +55,16 @@ class Frame(NamedTuple):
     attributes: Mapping[str, object] | None  # of the call; None: the body is not that of a function
 
 
+class Step(NamedTuple):
+    """One node that runs subgraphs, with what it sees."""
+
+    inputs: Sequence[Known | None]
+    attributes: Mapping[str, object]
+    scope: _Scope
+    frame: Frame
+    opset: int
+
+
 class Walk:
     """Follows values through a model.
 
@@ -149,7 +159,7 @@ class Walk:
             return [_constant(attributes)]
         inputs = [_get(scope, name) for name in node.inputs]
         if control is not None:
-            return control(self, node, inputs, attributes, scope, frame, opset)
+            return control(self, Step(inputs, attributes, scope, frame, opset))
         if entry is None:
             _raise_lost(inputs)
             raise Unknown("is not an operator that the rules describe")
@@ -192,53 +202,37 @@ class Walk:
                 scope[declared.name] = value
         return self._graph(function.graph, scope, Frame(function.imports, {**function.defaults, **attributes}))
 
-    def _inside(self, graph: object, scope: _Scope, frame: Frame, given: Sequence[Known]) -> list[Known]:
+    def _inside(self, graph: object, step: Step, given: Sequence[Known]) -> list[Known]:
         """Return the outputs of a subgraph for its inputs."""
         if not isinstance(graph, Graph) or len(graph.inputs) != len(given):
             raise Unknown("has no valid body")
         own: dict[str, Known] = {item.name: value for item, value in zip(graph.inputs, given, strict=True)}
-        return self._graph(graph, ChainMap(own, scope), frame)
+        return self._graph(graph, ChainMap(own, step.scope), step.frame)
 
-    def _if(
-        self,
-        node: Node,
-        inputs: Sequence[Known | None],
-        attributes: Mapping[str, object],
-        scope: _Scope,
-        frame: Frame,
-        opset: int,
-    ) -> Sequence[Known]:
-        condition = _uniform_input(inputs, 0, "chooses its branch")
+    def _if(self, step: Step) -> Sequence[Known]:
+        condition = _uniform_input(step.inputs, 0, "chooses its branch")
         known = condition.elements if condition is not None else None
-        branches = [attributes.get("then_branch"), attributes.get("else_branch")]
+        branches = [step.attributes.get("then_branch"), step.attributes.get("else_branch")]
         if condition is not None and condition.of_size:
             raise Unknown("chooses its branch by the number of rows")
         if known is not None and len(known) == 1 and not isinstance(known[0], sizes.Sum):
-            return self._inside(branches[0 if known[0] else 1], scope, frame, ())
-        first, second = (self._inside(branch, scope, frame, ()) for branch in branches)
+            return self._inside(branches[0 if known[0] else 1], step, ())
+        first, second = (self._inside(branch, step, ()) for branch in branches)
         if not self._loops and any(_differ(a, b) for a, b in zip(first, second, strict=True)):
             return second if self._choose() else first
         wide: set[sizes.Size] = set()
         return [join(a, b, wide) for a, b in zip(first, second, strict=True)]
 
-    def _loop(
-        self,
-        node: Node,
-        inputs: Sequence[Known | None],
-        attributes: Mapping[str, object],
-        scope: _Scope,
-        frame: Frame,
-        opset: int,
-    ) -> Sequence[Known]:
-        count = _uniform_input(inputs, 0, "repeats")
-        condition = _uniform_input(inputs, 1, "repeats")
+    def _loop(self, step: Step) -> Sequence[Known]:
+        count = _uniform_input(step.inputs, 0, "repeats")
+        condition = _uniform_input(step.inputs, 1, "repeats")
         for value in (count, condition):
             if value is not None and value.of_size:
                 raise Unknown("repeats as often as there are rows")
-        states = _given(inputs[2:])
+        states = _given(step.inputs[2:])
 
         def body(current: Sequence[Known]) -> list[Known]:
-            goes_on, *results = self._inside(attributes.get("body"), scope, frame, [Value(()), Value(()), *current])
+            goes_on, *results = self._inside(step.attributes.get("body"), step, [Value(()), Value(()), *current])
             _uniform_input([goes_on], 0, "ends")
             if isinstance(goes_on, Value) and goes_on.of_size:
                 raise Unknown("ends by the number of rows")
@@ -249,33 +243,25 @@ class Walk:
         results = [*states, *(_stacked(value, 0) for value in stacked)]
         return [after_loop(value, serial) for value in results]
 
-    def _scan(
-        self,
-        node: Node,
-        inputs: Sequence[Known | None],
-        attributes: Mapping[str, object],
-        scope: _Scope,
-        frame: Frame,
-        opset: int,
-    ) -> Sequence[Known]:
-        if opset < 9:
+    def _scan(self, step: Step) -> Sequence[Known]:
+        if step.opset < 9:
             raise Unknown("has the inputs of opset 8; convert the model to opset 13 or newer")
-        given = _given(inputs)
-        scanned = attributes.get("num_scan_inputs")
+        given = _given(step.inputs)
+        scanned = step.attributes.get("num_scan_inputs")
         if not isinstance(scanned, int) or not 0 < scanned <= len(given):
             raise Unknown("has no valid number of inputs to scan")
         states, sequences = given[: len(given) - scanned], given[len(given) - scanned :]
-        axes = attributes.get("scan_input_axes") or [0] * scanned
+        axes = step.attributes.get("scan_input_axes") or [0] * scanned
         if not isinstance(axes, list) or len(axes) != scanned:
             raise Unknown("has axes for another number of inputs")
         items = [_item(value, axis) for value, axis in zip(sequences, axes, strict=True)]
 
         def body(current: Sequence[Known]) -> list[Known]:
-            return self._inside(attributes.get("body"), scope, frame, [*current, *items])
+            return self._inside(step.attributes.get("body"), step, [*current, *items])
 
         serial = sizes.Symbol("").serial
         states, stacked = self._until_stable(body, states)
-        places = attributes.get("scan_output_axes") or [0] * len(stacked)
+        places = step.attributes.get("scan_output_axes") or [0] * len(stacked)
         if not isinstance(places, list) or len(places) != len(stacked):
             raise Unknown("has axes for another number of outputs")
         results = [*states, *(_stacked(value, axis) for value, axis in zip(stacked, places, strict=True))]
@@ -301,23 +287,12 @@ class Walk:
             current = after
         raise Unknown("changes its state in each round in another way")
 
-    def _unfollowed(
-        self,
-        node: Node,
-        inputs: Sequence[Known | None],
-        attributes: Mapping[str, object],
-        scope: _Scope,
-        frame: Frame,
-        opset: int,
-    ) -> Sequence[Known]:
-        _raise_lost(inputs)
+    def _unfollowed(self, step: Step) -> Sequence[Known]:
+        _raise_lost(step.inputs)
         raise Unknown("works on lists of tensors, whose rows are not followed")
 
 
-_Control = Callable[
-    [Walk, Node, Sequence[Known | None], Mapping[str, object], _Scope, Frame, int],
-    Sequence[Known],
-]
+_Control = Callable[[Walk, Step], Sequence[Known]]
 _CONTROL: dict[str, _Control] = {
     "If": Walk._if,
     "Loop": Walk._loop,
