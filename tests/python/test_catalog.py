@@ -26,6 +26,7 @@ def test_every_first_party_plugin_is_in_the_snapshot() -> None:
     assert ours.pipelines() == {
         "classify-text": ["hami-text"],
         "embed": ["hami-text"],
+        "entities": ["hami-text"],
         "ocr": ["hami-ocr"],
         "rerank": ["hami-text"],
     }
