@@ -67,7 +67,8 @@ def repository(tmp_path) -> Any:
             "both": ONNX + ports("a b", "total rest") + "instance_group [ { count: 2 kind: KIND_CPU } ]",
             "double": 'platform: "onnxruntime_onnx"\nmax_batch_size: 8\n'
             + ports("x", "y").replace('"y"', '"y" label_filename: "labels.txt"')
-            + "dynamic_batching { max_queue_delay_microseconds: 500 preferred_batch_size: [ 4 ] priority_levels: 2 }",
+            + "dynamic_batching { max_queue_delay_microseconds: 500 preferred_batch_size: [ 4 ] priority_levels: 2 "
+            "default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 9 } }",
             "join": ONNX + ports("p q", "z") + "response_cache { enable: true }",
         }
         for name, text in {**configs, **others}.items():
@@ -101,6 +102,29 @@ def test_an_ensemble_of_three_steps_answers_a_client_of_triton(repository, tmp_p
     client.close()
 
 
+def test_a_step_that_is_an_ensemble_runs_its_steps(repository):
+    outer = (
+        'platform: "ensemble"\nmax_batch_size: 8\n'
+        + ports("A B", "RESULT SUM")
+        + "ensemble_scheduling { step [ "
+        + ", ".join(
+            [
+                step("double", {"x": "A"}, {"y": "twice"}),
+                step("chain", {"LEFT": "twice", "RIGHT": "B"}, {"PRODUCT": "t_rest", "TOTAL": "SUM"}),
+                step("double", {"x": "t_rest"}, {"y": "RESULT"}),
+            ]
+        )
+        + " ] }"
+    )
+    found = import_triton(repository(chain=CHAIN, outer=outer))
+    assert not found.errors
+    with hami.pipe(found.components["outer"]["source"]) as pipe:
+        answer = pipe({"data": None, "A": np.float32([[3, 4]]), "B": np.float32([[1, 2]])})
+    total, rest = np.float32([[7, 10]]), np.float32([[5, 6]])
+    np.testing.assert_array_equal(answer["SUM"], total)
+    np.testing.assert_array_equal(answer["RESULT"], 2 * (2 * total * rest))
+
+
 def test_what_is_mapped_and_what_is_not_is_in_the_file(repository, tmp_path, capsys):
     folder = repository()
     output = tmp_path / "out" / "models.toml"
@@ -111,15 +135,16 @@ def test_what_is_mapped_and_what_is_not_is_in_the_file(repository, tmp_path, cap
     assert set(read_components(output)) == {"both", "double", "join"}
     for note in (
         'join: "response_cache" is not mapped',
-        'double: "dynamic_batching.preferred_batch_size" is not mapped',
-        'double: "dynamic_batching.priority_levels (a request has a priority from 0 to 255 instead, 255 first)" is not',
+        'double: "dynamic_batching.preferred_batch_size" is not mapped; the batch size follows measured times, ',
+        'double: "dynamic_batching.priority_levels" is not mapped; a request has a priority from 0 to 255 instead, ',
+        'double: "dynamic_batching.default_queue_policy.timeout_action" is not mapped; a request whose timeout ',
     ):
         assert note in text
     assert 'join: "response_cache" is not mapped' in capsys.readouterr().err
     assert import_triton_command(str(folder), None, as_json=True) == 0
     printed = json.loads(capsys.readouterr().out)
     assert set(printed["models"]) == {"both", "double", "join"}
-    assert 'join: "response_cache" is not mapped' in printed["not_mapped"]
+    assert 'join: "response_cache" is not mapped; keep answers in front of the server' in printed["not_mapped"]
 
 
 @pytest.mark.parametrize(
@@ -142,10 +167,14 @@ def test_what_is_mapped_and_what_is_not_is_in_the_file(repository, tmp_path, cap
         (CHAIN.replace('"LEFT"', '"LE:FT"'), 'the name "LE:FT" has a character that `map` does not allow'),
         (CHAIN.replace('"both"', '"lost"'), 'its step runs the model "lost", which the repository does not have'),
         (CHAIN.replace('"twice"', '"other"', 1), 'no step and no input sets the tensor "other"'),
+        (CHAIN.replace('"both"', '"broken"'), "an ensemble runs itself: broken -> broken"),
     ],
 )  # fmt: skip
 def test_a_model_that_cannot_be_mapped_is_left_out_with_the_reason(repository, config, note):
-    found = import_triton(repository(broken=config))
+    folder = repository(broken=config)
+    found = import_triton(folder)
+    assert list(found.errors) == ["broken"]
+    assert import_triton_command(str(folder), None, as_json=True) == 1
     assert sorted(found.components) == ["both", "double", "join"]
     (reason,) = [each for each in found.notes if each.startswith("broken: left out: ")]
     assert note in reason

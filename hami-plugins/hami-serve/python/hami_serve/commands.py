@@ -133,7 +133,7 @@ def add_import_triton(subparsers: Any) -> None:
 
 
 def import_triton_command(folder: str, output: str | None, *, as_json: bool = False) -> int:
-    """Write the description of a repository, and what is not mapped to stderr; return the exit status."""
+    """Write the description of a repository, and what is not mapped to stderr; return 1 if a model is left out."""
     from hami_serve.triton_import import import_triton
 
     found = import_triton(Path(folder))
@@ -145,7 +145,7 @@ def import_triton_command(folder: str, output: str | None, *, as_json: bool = Fa
     else:
         print("\n".join(found.notes), end="\n" if found.notes else "", file=sys.stderr)
         print("" if output else found.toml(), end="")
-    return 0 if found.components else 1
+    return 1 if found.errors else 0
 
 
 def _port(text: str) -> int:

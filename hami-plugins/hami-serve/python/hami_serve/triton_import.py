@@ -29,17 +29,53 @@ _ENGINES = {
     "onnxruntime": _Engine("OnnxTensor", "model.onnx", True),
     "openvino": _Engine("OpenvinoTensor", "model.xml", True),
     "pytorch": _Engine("TorchModel", "model.pt", False),
-    "tensorrt": _Engine("TensorrtTensor", "model.plan", False),
+    "tensorrt": _Engine("TensorrtTensor", "model.plan", True),
 }
 _PLATFORMS = {"onnxruntime_onnx": "onnxruntime", "pytorch_libtorch": "pytorch", "tensorrt_plan": "tensorrt"}
-_UNMAPPED = (
-    *("sequence_batching", "parameters", "optimization", "model_warmup", "model_operations", "response_cache"),
-    *("model_transaction_policy", "batch_input", "batch_output", "model_repository_agents", "cc_model_filenames"),
-)
+# Fields that are not mapped, and what comes nearest.
+_UNMAPPED = {
+    "sequence_batching": "a node that keeps state between requests is written by hand",
+    "parameters": "set the keys of the engine in the node, such as `threads`",
+    "optimization": "set the keys of the engine in the node, such as `provider`",
+    "model_warmup": "the key `warmup` of the component has example requests",
+    "model_operations": "set the keys of the engine in the node",
+    "response_cache": "keep answers in front of the server",
+    "model_transaction_policy": "`decoupled = true`, if the pipeline answers in parts",
+    "batch_input": "a node before the model can make it",
+    "batch_output": "a node after the model can split it",
+    "model_repository_agents": "prepare the files before the server starts",
+    "cc_model_filenames": "name the file of the GPU at hand in `model`",
+}
+_UNMAPPED_BATCHING = {
+    "preferred_batch_size": "the batch size follows measured times, up to `max`",
+    "preserve_ordering": "`instance_num = 1` runs batches one after the other",
+    "priority_levels": "a request has a priority from 0 to 255 instead, 255 first: send 255 - N for level N",
+    "default_priority_level": "a request without `priority` has 0, the last",
+    "priority_queue_policy": "`max_queue_size` and `on_full` hold for all priorities",
+}
+_UNMAPPED_QUEUE = {
+    "default_timeout_microseconds": "a request has its own `timeout`",
+    "timeout_action": "a request whose timeout has passed is rejected",
+}
+_UNMAPPED_GROUP = {
+    "gpus": "a node runs on one device",
+    "profile": "the engine chooses the profile by the shapes",
+    "secondary_devices": "a node runs on one device",
+}
 
 
 class _NotMapped(Exception):
     """A model that cannot be described; the text is the reason."""
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A step of an ensemble: a model, and for each of its inputs and outputs the tensor of the ensemble."""
+
+    model: str
+    version: int  # up to 0: the newest
+    inputs: dict[str, str]
+    outputs: dict[str, str]
 
 
 @dataclass
@@ -48,11 +84,18 @@ class Imported:
 
     Attributes:
         components: the tables of models.toml by name.
-        notes: one text for each field or model that is not mapped, such as 'net: "response_cache" is not mapped'.
+        notes: one text for each field or model that is not mapped, with the nearest equivalent.
+        errors: why a model has no component, by the name of the model.
     """
 
     components: dict[str, dict[str, Any]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    errors: dict[str, hami.ConfigError] = field(default_factory=dict)
+
+    def leave_out(self, name: str, reason: object) -> None:
+        """Record why a model has no component."""
+        self.errors[name] = hami.ConfigError(f'the model "{name}" cannot be imported: {reason}')
+        self.notes.append(f"{name}: left out: {reason}")
 
     def toml(self) -> str:
         """Return the file, with the notes as comments at its top."""
@@ -77,14 +120,14 @@ def import_triton(folder: Path) -> Imported:
         try:
             configs[name] = read_config(path)
         except hami.ConfigError as error:
-            found.notes.append(f"{name}: left out: {error}")
+            found.leave_out(name, error)
     for name, config in configs.items():
         try:
             table = (
                 _ensemble(folder, name, configs, found) if _is_ensemble(config) else _model(folder, name, config, found)
             )
         except _NotMapped as reason:
-            found.notes.append(f"{name}: left out: {reason}")
+            found.leave_out(name, reason)
         else:
             found.components[name] = table
     return found
@@ -98,7 +141,7 @@ def _model(folder: Path, name: str, config: Any, found: Imported) -> dict[str, A
     _engine_of(config)
     versions = _versions(folder / name, config)
     nodes = {str(version): _node(folder, name, config, version) for version in versions}
-    found.notes += [f'{name}: "{key}" is not mapped' for key in _unmapped(config)]
+    found.notes += dict.fromkeys(f"{name}: {each}" for each in _unmapped(config))
     if len(nodes) == 1:
         ((version, node),) = nodes.items()
         table: dict[str, Any] = {"version": version, "source": node}
@@ -108,17 +151,20 @@ def _model(folder: Path, name: str, config: Any, found: Imported) -> dict[str, A
 
 
 def _unmapped(config: Any) -> Iterable[str]:
-    present = {each.name for each, _ in config.ListFields()}
-    yield from (key for key in _UNMAPPED if key in present)
     dynamic = config.dynamic_batching
-    for key in ("preferred_batch_size", "preserve_ordering", "priority_queue_policy", "default_priority_level"):
-        if key in {each.name for each, _ in dynamic.ListFields()}:
-            yield f"dynamic_batching.{key}"
-    if dynamic.priority_levels:
-        yield "dynamic_batching.priority_levels (a request has a priority from 0 to 255 instead, 255 first)"
+    yield from _present(config, _UNMAPPED)
+    yield from _present(dynamic, _UNMAPPED_BATCHING, "dynamic_batching.")
+    yield from _present(dynamic.default_queue_policy, _UNMAPPED_QUEUE, "dynamic_batching.default_queue_policy.")
+    for group in config.instance_group:
+        yield from _present(group, _UNMAPPED_GROUP, "instance_group.")
     for port in (*config.input, *config.output):
         if port.HasField("reshape"):
-            yield f"reshape of {port.name}"
+            yield f'"reshape" of {port.name} is not mapped'
+
+
+def _present(message: Any, unmapped: Mapping[str, str], place: str = "") -> Iterable[str]:
+    present = {each.name for each, _ in message.ListFields()}
+    return (f'"{place}{key}" is not mapped; {nearest}' for key, nearest in unmapped.items() if key in present)
 
 
 def _versions(folder: Path, config: Any) -> list[int]:
@@ -196,11 +242,11 @@ def _ports(folder: Path, config: Any) -> dict[str, Any]:
 def _ensemble(folder: Path, name: str, configs: Mapping[str, Any], found: Imported) -> dict[str, Any]:
     """Return an ensemble as a graph: `request` has its inputs, `stepN` runs a model, `answer` has its outputs."""
     config = configs[name]
-    steps = {f"step{index}": step for index, step in enumerate(config.ensemble_scheduling.step, 1)}
+    steps = {f"step{index}": step for index, step in enumerate(_steps([name], configs), 1)}
     source = {
         port.name: f"request[{port.name}" for port in config.input
     }  # what `map` writes before a tensor's new name
-    names = {entry.key for step in steps.values() for entry in (*step.input_map, *step.output_map)}
+    names = {key for step in steps.values() for key in (*step.inputs, *step.outputs)}
     if odd := sorted(
         name for name in {*names, *source, *(port.name for port in config.output)} if set(name) & set(":,")
     ):
@@ -208,17 +254,15 @@ def _ensemble(folder: Path, name: str, configs: Mapping[str, Any], found: Import
     if reserved := sorted(set(source) & RESERVED):
         raise _NotMapped(f"its input {reserved[0]} has the name of a reserved key of requests")
     for node, step in steps.items():
-        if step.model_name not in configs:
-            raise _NotMapped(f'its step runs the model "{step.model_name}", which the repository does not have')
-        outputs = [port.name for port in configs[step.model_name].output]
+        outputs = [port.name for port in configs[step.model].output]
         if not outputs:
-            raise _NotMapped(f'the {TRITON_CONFIG} of "{step.model_name}" does not list its outputs')
-        for entry in step.output_map:
-            if entry.key not in outputs:
-                raise _NotMapped(f'"{step.model_name}" has the outputs {outputs}, and its step names "{entry.key}"')
-            source[entry.value] = f"{node}[{'result' if len(outputs) == 1 else entry.key}"
+            raise _NotMapped(f'the {TRITON_CONFIG} of "{step.model}" does not list its outputs')
+        for output, tensor in step.outputs.items():
+            if output not in outputs:
+                raise _NotMapped(f'"{step.model}" has the outputs {outputs}, and its step names "{output}"')
+            source[tensor] = f"{node}[{'result' if len(outputs) == 1 else output}"
     wanted = [port.name for port in config.output]
-    takes = {node: {entry.value: entry.key for entry in step.input_map} for node, step in steps.items()}
+    takes = {node: step.inputs.values() for node, step in steps.items()}
     for tensor in (*(tensor for each in takes.values() for tensor in each), *wanted):
         if tensor not in source:
             raise _NotMapped(f'no step and no input sets the tensor "{tensor}"')
@@ -227,7 +271,7 @@ def _ensemble(folder: Path, name: str, configs: Mapping[str, Any], found: Import
     try:
         order = list(TopologicalSorter(before).static_order())
     except CycleError as error:
-        models = [steps[node].model_name for node in reversed(error.args[1])]
+        models = [steps[node].model for node in reversed(error.args[1])]
         raise _NotMapped(f"its steps wait for each other: {' -> '.join(models)}") from None
     used = {"answer"}
     for node in reversed(order):
@@ -238,7 +282,7 @@ def _ensemble(folder: Path, name: str, configs: Mapping[str, Any], found: Import
         nodes[node] = {**_step(folder, steps[node], configs, source), "next": after[node]}
     answer = [f"{source[wanted[0]]}:data]", *(f"{source[tensor]}:{tensor}]" for tensor in wanted)]
     nodes["answer"] = {"backend": "Identity", "map": ",".join(answer)}
-    found.notes += [f'{name}: "{key}" is not mapped' for key in _unmapped(config)]
+    found.notes += dict.fromkeys(f"{name}: {each}" for each in _unmapped(config))
     return {"source": nodes, **_ports(folder / name, config)}
 
 
@@ -246,19 +290,37 @@ def _node_of(source: str) -> str:
     return source.partition("[")[0]
 
 
-def _step(folder: Path, step: Any, configs: Mapping[str, Any], source: Mapping[str, str]) -> dict[str, Any]:
-    config = configs[step.model_name]
-    if _is_ensemble(config):
-        raise _NotMapped(f'its step "{step.model_name}" is an ensemble; write the graph of both yourself')
-    versions = _versions(folder / step.model_name, config)
-    node = _node(folder, step.model_name, config, step.model_version if step.model_version > 0 else versions[-1])
-    inputs = {entry.key: source[entry.value] for entry in step.input_map}
+def _steps(trail: list[str], configs: Mapping[str, Any], prefix: str = "") -> list[_Step]:
+    """Return the steps of the last ensemble of `trail`; a step that is an ensemble is replaced by its own steps."""
+    steps = []
+    for index, step in enumerate(configs[trail[-1]].ensemble_scheduling.step, 1):
+        name = step.model_name
+        if name not in configs:
+            raise _NotMapped(f'its step runs the model "{name}", which the repository does not have')
+        inputs = {entry.key: prefix + entry.value for entry in step.input_map}
+        outputs = {entry.key: prefix + entry.value for entry in step.output_map}
+        if not _is_ensemble(configs[name]):
+            steps.append(_Step(name, step.model_version, inputs, outputs))
+            continue
+        if name in trail:
+            raise _NotMapped(f"an ensemble runs itself: {' -> '.join([*trail[trail.index(name) :], name])}")
+        inside = f"{prefix}{name}.{index}/"
+        outside = {f"{inside}{key}": tensor for key, tensor in {**outputs, **inputs}.items()}
+        for each in _steps([*trail, name], configs, inside):
+            own = [{key: outside.get(at, at) for key, at in ports.items()} for ports in (each.inputs, each.outputs)]
+            steps.append(_Step(each.model, each.version, *own))
+    return steps
+
+
+def _step(folder: Path, step: _Step, configs: Mapping[str, Any], source: Mapping[str, str]) -> dict[str, Any]:
+    config = configs[step.model]
+    versions = _versions(folder / step.model, config)
+    node = _node(folder, step.model, config, step.version if step.version > 0 else versions[-1])
+    inputs = {key: source[tensor] for key, tensor in step.inputs.items()}
     if len(inputs) == 1:
         return {**node, "map": f"{next(iter(inputs.values()))}:data]"}
     if not _engine_of(config).names_inputs:
-        raise _NotMapped(
-            f'its step "{step.model_name}" has several inputs, which {node["backend"]} does not read by name'
-        )
+        raise _NotMapped(f'its step "{step.model}" has several inputs, which {node["backend"]} does not read by name')
     return {**node, "inputs": list(inputs), "map": ",".join(f"{each}:{key}]" for key, each in inputs.items())}
 
 
