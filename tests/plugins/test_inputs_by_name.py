@@ -12,7 +12,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-ENGINES = {"OnnxTensor": "onnxruntime", "OpenvinoTensor": "openvino", "TorchModel": "torch"}
+ENGINES = {
+    "OnnxTensor": "onnxruntime",
+    "OpenvinoTensor": "openvino",
+    "TorchModel": "torch",
+    "TensorrtTensor": "hami_trt",  # on the fakes of its library and of the driver
+}
+PLUGINS = Path(__file__).resolve().parents[2] / "hami-plugins"
 GRAPH = """<ir_version: 9, opset_import: ["" : 17]>
 two (float[n, 2] {a}, float[n, 2] {b}) => (float[n, 2] total, float[n, 2] rest)
 {{ total = Add({a}, {b}) rest = Sub({a}, {b}) }}"""
@@ -42,6 +48,40 @@ def write_torch(folder: Path, a: str, b: str) -> Path:
     return folder / "two.pt2"
 
 
+def write_engine(folder: Path, a: str, b: str) -> Path:
+    import fake_tensorrt as fake
+
+    fake.PROGRAMS[f"{a} {b}"] = fake.Program(
+        lambda given: {"total": given[a] + given[b], "rest": given[a] - given[b]},
+        lambda given: {"total": given[a], "rest": given[a]},
+    )
+    tensors = {**{name: fake.tensor("INPUT") for name in (a, b)}, "total": fake.tensor("OUTPUT")}
+    tensors["rest"] = fake.tensor("OUTPUT")
+    profile = {name: [(1, 2), (2, 2), (8, 2)] for name in (a, b)}
+    path = folder / "two.engine"
+    path.write_bytes(fake.serialized(tensors=tensors, profiles=[profile], program=f"{a} {b}"))
+    return path
+
+
+WRITERS = {"TorchModel": write_torch, "TensorrtTensor": write_engine}
+
+
+def fake_tensorrt(patch: pytest.MonkeyPatch) -> None:
+    """Let hami-trt find a fake of its library, on a fake driver whose device memory is that of the CPU."""
+    for plugin in ("hami-trt", "hami-cuda"):
+        patch.syspath_prepend(str(PLUGINS / plugin / "tests"))
+    import fake_tensorrt as fake
+    from hami_trt import _tensorrt
+    from native import fake_driver
+
+    driver = fake_driver()
+    if driver is None:
+        pytest.skip("this machine has an NVIDIA driver; the fake one cannot be used")
+    library = _tensorrt.Library("tensorrt", fake.Fake(driver=driver))
+    patch.setattr(_tensorrt, "require_library", lambda: None)
+    patch.setattr(_tensorrt, "_load", lambda name: library)
+
+
 @pytest.fixture(scope="module", params=ENGINES)
 def engine(request, tmp_path_factory) -> Iterator[Any]:
     """engine(inputs of the model, **keys) returns a node; each model is written once."""
@@ -52,17 +92,22 @@ def engine(request, tmp_path_factory) -> Iterator[Any]:
 
     def node(a: str = "a", b: str = "b", **keys: Any) -> dict[str, Any]:
         if (a, b) not in written:
-            write = write_torch if name == "TorchModel" else write_onnx
+            write = WRITERS.get(name, write_onnx)
             written[a, b] = write(tmp_path_factory.mktemp("model"), a, b)
         own = {"device": "cpu"} if name == "TorchModel" else {}
         return {"backend": name, "model": str(written[a, b]), **own, **keys}
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        if name == "TensorrtTensor":
+            fake_tensorrt(patch)
         yield node
 
 
 def shown(value: Any) -> Any:
+    if getattr(value, "device", None) is not None and "cuda" in str(value.device):
+        with hami.pipe("hami-cuda::CpuTensor") as pipe:
+            value = pipe({"data": value})["result"]
     return hami.to_numpy(value).tolist()
 
 

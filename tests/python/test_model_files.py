@@ -95,6 +95,36 @@ def test_a_plugin_that_knows_a_layout_of_folders_finds_the_model_in_them(site: S
         hami.pipe({"backend": "FolderNet", "model": str(folder.parent)})
 
 
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        ("int(path)", r"failed for \".*net\.acme\": ValueError: invalid literal"),
+        ("exit(3)", r"failed for \".*net\.acme\": it called sys\.exit\(3\)"),
+        ("[path]", r"must return a dict with the text \"backend\" or None for \".*net\.acme\"; it returned \["),
+        ("{'model': path}", r"must return a dict with the text \"backend\" or None"),
+    ],
+)
+def test_a_hook_that_fails_for_a_file_is_a_problem_that_names_plugin_and_file(
+    site: Site, model: str, answer: str, problem: str
+) -> None:
+    name = f"failing-{sum(map(ord, answer))}"  # the manager of the process keeps plugins by name
+    write_engine(site, name, "FailingNet")
+    plugin = site.folder / f"{name.replace('-', '_')}_plugin.py"
+    plugin.write_text(plugin.read_text().replace('{"backend": "FailingNet", "model": path}', answer))
+    with pytest.raises(hami.ConfigError, match=rf"hami_open_model of {name} 1\.0 {problem}"):
+        hami.pipe(model)
+
+
+def test_a_hook_that_fails_for_a_folder_is_a_problem_that_names_plugin_and_folder(site: Site, model: str) -> None:
+    write_engine(site, "lost-engine", "LostNet", "model-folder")
+    plugin = site.folder / "lost_engine_plugin.py"
+    plugin.write_text(plugin.read_text().replace('{"backend": "LostNet", "model": path}', "open(path + '/lost.json')"))
+    _, problems = hami.config.read_source("LostNet", [f"model={Path(model).parent}"])
+    (problem,) = map(str, problems)
+    assert f'hami_open_model of lost-engine 1.0 failed for "{Path(model).parent}": ' in problem
+    assert "FileNotFoundError" in problem
+
+
 def test_a_disabled_plugin_opens_no_file(site: Site, model: str, hami_command: Run) -> None:
     write_engine(site, "acme-engine", "AcmeNet")
     done = hami_command("run", model, "--text", "a", site=site.folder, HAMI_PLUGINS="no:engine")
@@ -102,10 +132,12 @@ def test_a_disabled_plugin_opens_no_file(site: Site, model: str, hami_command: R
     assert "acme-engine 1.0: disabled by HAMI_PLUGINS=no:engine" in done.stderr
 
 
-def test_a_model_file_that_does_not_exist_is_named(site: Site, tmp_path: Path) -> None:
+def test_a_model_file_that_does_not_exist_is_named(site: Site, tmp_path: Path, hami_command: Run) -> None:
     write_engine(site, "acme-engine", "AcmeNet")
     with pytest.raises(hami.ConfigError, match=r'there is no model file ".*missing\.acme"'):
         hami.pipe(str(tmp_path / "missing.acme"))
+    shown = hami_command("show", "missing.acme", site=site.folder)
+    assert (shown.returncode, 'there is no model file "missing.acme"' in shown.stderr) == (1, True)
 
 
 def test_a_file_of_the_catalogue_says_what_to_install(site: Site, tmp_path: Path) -> None:

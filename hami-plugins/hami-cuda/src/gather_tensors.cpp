@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "cuda_backend.hpp"
+#include "hami/model_keys.hpp"
 #include "tensor_rows.hpp"
 
 namespace hami_cuda {
@@ -179,7 +180,7 @@ class SplitTensor final : public CudaBackend {
       first += rows;
       const bool is_row = stack_ || tensor_rows(item) == kWithoutBatchAxis;
       if (stack_) require_one_item(item, name());
-      item["result"] = map_parts(data_of(item, name()), [&](const hami::Value& part) -> hami::Value {
+      const auto rows_of = [&](const hami::Value& part) -> hami::Value {
         const hami::Tensor whole = tensor(part);
         Shape shape = whole.shape();
         if (shape.empty() || shape[0] != total)
@@ -191,7 +192,8 @@ class SplitTensor final : public CudaBackend {
         else
           shape[0] = rows;
         return row_view(whole, start, std::move(shape));
-      });
+      };
+      hami::give_result(item, map_parts(data_of(item, name()), rows_of));
       item.erase(kTensorRows);
     });
   }
@@ -265,7 +267,8 @@ HAMI_REGISTER(
     "; stack: bool = false 'remove the batch axis from each row'",
     "Give each request of a batch its rows of the tensor that all of them hold in `data`, without a copy.\n"
     "\n"
-    "A request gets as many rows as it gave to CatTensor, else `request_size` rows, in the order of the batch.");
+    "A request gets as many rows as it gave to CatTensor, else `request_size` rows, in the order of the batch. The tensors\n"
+    "of a dict are also keys of the request, by their names.");
 HAMI_REGISTER(hami_cuda::ContiguousTensor, "ContiguousTensor",
               "device: str = 'cuda' 'CUDA device: cuda or cuda:N; an error if it does not exist'",
               "Copy tensors that are not contiguous in row-major order; others pass unchanged.");

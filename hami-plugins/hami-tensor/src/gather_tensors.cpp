@@ -129,7 +129,7 @@ class SplitTensor final : public Gathering {
       const bool without_axis = stack() || tensor_rows(item) == kWithoutBatchAxis;
       for (const hami::Tensor& tensor : whole.tensors)
         parts.push_back(without_axis ? row_of(tensor, first) : rows_of(tensor, first, count));
-      item[kResult] = whole.with(parts);
+      hami::give_result(item, whole.with(parts));
       item.erase(kTensorRows);
       first += count;
     }
@@ -170,4 +170,4 @@ HAMI_REGISTER(
     hami_tensor::SplitTensor, "SplitTensor", "stack: bool = false 'remove the batch axis from each row'",
     "Sets `result` of each request to its rows of the tensor that all requests hold in `data`, without a copy.\n"
     "A request gets as many rows as it gave to CatTensor, else as its `request_size`. If FixTensor added the batch axis,\n"
-    "the result has none.");
+    "the result has none. The tensors of a dict are also keys of the request, by their names.");

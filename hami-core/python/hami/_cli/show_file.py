@@ -7,7 +7,8 @@ import os
 from typing import Any
 
 from hami._cli.show import aligned, json_of, short
-from hami._errors import PluginError
+from hami._config.model_files import model_file
+from hami._errors import ConfigError, PluginError
 from hami._text import printable
 
 
@@ -17,8 +18,11 @@ def show(arguments: argparse.Namespace) -> int:
 
     if os.path.isfile(arguments.name):
         return _show_file(arguments)
-    for _, hook in installed.hook("hami_show_name"):
-        for facts, text in hook(name=arguments.name):
+    if model_file(arguments.name):
+        raise ConfigError(f'there is no model file "{printable(arguments.name)}"')
+    for record, hook in installed.hook("hami_show_name"):
+        about = f'"{printable(arguments.name)}"'
+        for facts, text in installed.answer(record, hook, "hami_show_name", about, name=arguments.name):
             print(json_of(facts) if arguments.json else text)
             return 0
     raise PluginError(

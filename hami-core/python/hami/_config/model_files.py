@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hami._config.document import Document, Entry
 from hami._errors import ConfigError
 from hami._text import printable
+
+if TYPE_CHECKING:
+    from hami._plugins.records import PluginRecord
 
 FOLDER = "model-folder"  # what a plugin declares instead of an extension, if it knows a layout of folders
 _EXTENSION = re.compile(r"\.([A-Za-z0-9]+)$")  # no expression ends like this
@@ -64,10 +67,23 @@ def model_in(folder: str) -> str | None:
     from hami._plugins.manager import installed
 
     names = {plugin.distribution for plugin in installed.opening(FOLDER) if plugin.state != "disabled"}
-    for _, hook in installed.hook("hami_open_model", names):
-        if keys := hook(path=folder):
+    for record, hook in installed.hook("hami_open_model", names):
+        if keys := _keys_of(record, hook, folder, "model"):
             return str(keys["model"])
     return None
+
+
+def _keys_of(record: PluginRecord, hook: Any, path: str, required: str) -> dict[str, Any] | None:
+    """Return the keys that a plugin returns for a file or folder; None: it does not open it."""
+    from hami._plugins.manager import installed
+
+    keys = installed.answer(record, hook, "hami_open_model", f'"{printable(path)}"', path=path)
+    if keys is None or (isinstance(keys, dict) and (not keys or isinstance(keys.get(required), (str, os.PathLike)))):
+        return keys or None
+    raise ConfigError(
+        f"hami_open_model of {record.distribution} {record.version} must return a dict with the text "
+        f'"{required}" or None for "{printable(path)}"; it returned {printable(repr(keys))}'
+    )
 
 
 def _choices(extension: str, path: str) -> dict[str, dict[str, Any]]:
@@ -77,9 +93,12 @@ def _choices(extension: str, path: str) -> dict[str, dict[str, Any]]:
 
     declaring = installed.opening(extension)
     names = {plugin.distribution for plugin in declaring if plugin.state != "disabled"}
-    found = {record.distribution: hook(path=path) for record, hook in installed.hook("hami_open_model", names)}
-    if found := {name: keys for name, keys in found.items() if keys}:
-        return found
+    found = {
+        record.distribution: _keys_of(record, hook, path, "backend")
+        for record, hook in installed.hook("hami_open_model", names)
+    }
+    if opened := {name: keys for name, keys in found.items() if keys}:
+        return opened
     headline = f'no plugin that is in use opens "{printable(path)}"'
     for plugin in declaring:
         raise ConfigError(

@@ -13,6 +13,9 @@ def signature(description: Mapping[str, Any]) -> dict[str, Any] | None:
 
     Args:
         description: What `hami.config.describe` or `describe` of a pipe returns.
+
+    Raises:
+        ConfigError: The hook failed.
     """
     nodes = list(description["nodes"].values())
     if len(nodes) != 1 or len(nodes[0]["backends"]) != 1:
@@ -23,8 +26,9 @@ def signature(description: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     from hami._plugins.manager import installed
 
-    for _, hook in installed.hook("hami_signature", {owner}):
-        found: dict[str, Any] | None = hook(backend=backend["class"], params=backend["params"])
+    for record, hook in installed.hook("hami_signature", {owner}):
+        given = {"backend": backend["class"], "params": backend["params"]}
+        found: dict[str, Any] | None = installed.answer(record, hook, "hami_signature", backend["class"], **given)
         if found:
             return found
     return None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any
 
 from hami import _core
-from hami._errors import BackendNotFound
+from hami._errors import BackendNotFound, ConfigError
 from hami._plugins import messages
 from hami._plugins.index import Index, path_state
 from hami._plugins.loading import Loader
@@ -188,6 +188,28 @@ class PluginManager:
             self._loader.load(plugin)
             if plugin.object is not None and hasattr(plugin.object, name):
                 yield self._record(plugin), lambda plugin=plugin, **given: self._loader.call_hook(name, plugin, **given)
+
+    def answer(self, record: PluginRecord, hook: Any, name: str, about: str, /, **given: Any) -> Any:
+        """Return what a hook answers for a configuration.
+
+        Args:
+            record, hook: what `hook` yields.
+            name: the name of the hook.
+            about: what the hook is asked about, for the message of an error.
+            given: the arguments of the hook.
+
+        Raises:
+            ConfigError: The hook failed. A ConfigError of the hook is raised as it is.
+        """
+        try:
+            return hook(**given)
+        except (ConfigError, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # a plugin may even call sys.exit
+            reason = messages.describe_exception(error)
+            raise ConfigError(
+                f"{name} of {record.distribution} {record.version} failed for {about}: {reason}"
+            ) from error
 
     def advice_on_key(self, key: str) -> str:
         """Return the hint of the first plugin that has one for a key that nothing uses; empty without one."""

@@ -21,7 +21,26 @@ def hami_register(registry: Any) -> None:
 
 @hookimpl
 def hami_open_model(path: str) -> dict[str, Any]:
-    return {"backend": "TorchModel", "model": path}
+    device = {} if _has_gpu() else {"device": "cpu"}
+    return {"backend": "TorchModel", "model": path, **device}
+
+
+def _has_gpu() -> bool:
+    """Whether torch uses the default device `cuda` here; without torch, the backend reports that it is missing."""
+    try:
+        from hami_torch._device import cuda_devices
+    except ImportError:
+        return True
+    return bool(cuda_devices())
+
+
+@hookimpl
+def hami_signature(backend: str, params: dict[str, Any]) -> dict[str, Any] | None:
+    if backend != "TorchModel" or not str(params.get("model")).endswith(".pt2"):
+        return None
+    from hami_torch._signature import exported_signature
+
+    return exported_signature(params["model"])
 
 
 @hookimpl
