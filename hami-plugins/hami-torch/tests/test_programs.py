@@ -8,9 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import hami
+import hami.config
 import pytest
 import torch
 from helpers import Double, Scaled, message
+
+from hami_torch._signature import exported_signature
 
 X = torch.tensor([[1.0, 2.0]])
 
@@ -67,6 +70,31 @@ def test_an_exported_program_reads_its_inputs_by_name_and_names_those_that_it_la
     with pytest.raises(hami.RequestError) as raised:
         program({"data": {"y": X}})
     assert message(raised) == "TorchModel: the model has the inputs ['x'], got a dict with the keys ['y']"
+
+
+class Two(torch.nn.Module):
+    def forward(self, a, b):
+        return {"total": a + b, "rest": (a - b).to(torch.int64)}
+
+
+def test_the_file_of_an_exported_program_declares_its_inputs_and_outputs(pipe, tmp_path):
+    batch = torch.export.Dim("batch")
+    shapes = {"a": {0: batch}, "b": {0: batch}}
+    torch.export.save(torch.export.export(Two(), (X.repeat(2, 1),) * 2, dynamic_shapes=shapes), tmp_path / "two.pt2")
+    program = pipe("TorchModel", model=str(tmp_path / "two.pt2"), device="cpu")
+    port = {"dtype": "float32", "shape": [-1, 2]}
+    assert hami.config.signature(program.describe()) == {
+        "inputs": [{"name": "a", **port}, {"name": "b", **port}],
+        "outputs": [{"name": "total", **port}, {"name": "rest", **port, "dtype": "int64"}],
+    }
+    assert exported_signature(export(tmp_path / "m.pt2"))["outputs"] == [{"name": "result", **port}]
+    assert exported_signature(script(tmp_path / "m.pt")) is None
+
+
+def test_a_model_file_runs_on_the_cpu_where_torch_sees_no_gpu(tmp_path, monkeypatch):
+    monkeypatch.setattr("hami_torch._device._built_with_cuda", lambda: False)
+    with hami.pipe(export(tmp_path / "m.pt2")) as program:
+        assert program({"data": [1, 2]})["result"].tolist() == [2, 4]
 
 
 def test_an_exported_program_refuses_a_dtype_that_would_lose_values(pipe, tmp_path):
