@@ -184,3 +184,28 @@ def test_ten_thousand_idle_connections_do_not_keep_others_from_being_served(tmp_
                 connection.close()
         process.terminate()
         assert process.wait(60) == 0
+
+
+def test_a_request_that_was_rejected_gets_no_second_answer_for_the_rest_of_its_body(start):
+    """A client would take it for the answer to its next request."""
+    server = start({"any": "Identity"})
+    head = b"POST /v2/nothing HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    for rest in (b"no size\r\n", b"5\r\nabcdefgh", b"1;" + b"x" * 5000):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client, client.makefile("rb") as got:
+            client.sendall(head)
+            client.sendall(rest)
+            answer = got.read()
+        assert answer.startswith(b"HTTP/1.1 404")
+        assert answer.count(b"HTTP/1.1 ") == 1, answer
+
+
+def test_a_length_of_the_json_part_that_is_given_twice_is_rejected(start):
+    server = start({"any": "Identity"})
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client, client.makefile("rb") as got:
+        lines = b"Host: x\r\nInference-Header-Content-Length: 2\r\nInference-Header-Content-Length: 3\r\n"
+        client.sendall(
+            b"POST /v2/models/any/infer HTTP/1.1\r\nConnection: close\r\n%bContent-Length: 3\r\n\r\n{} " % lines
+        )
+        answer = got.read()
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert b"Inference-Header-Content-Length is given 2 times: ['2', '3']; send it once" in answer

@@ -25,6 +25,7 @@ class Replica:
     def __init__(self) -> None:
         self.metadata: object = METADATA
         self.answer: object = None
+        self.sent: bytes | None = None  # instead of an answer
         self.requests = 0
         replica = self
 
@@ -39,6 +40,10 @@ class Replica:
 
             def do_POST(self) -> None:
                 replica.requests += 1
+                if replica.sent is not None:
+                    self.wfile.write(replica.sent)
+                    self.close_connection = True
+                    return
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 self.send({"outputs": [GOOD]} if body.endswith(b"\0") else replica.answer)
 
@@ -101,6 +106,46 @@ def test_a_malformed_answer_fails_its_own_request_alone(replica, pipe, answer, m
     with pytest.raises(RemoteFailed, match=f"the remote server sent a malformed answer: .*{message}"):
         wrong.result(60)
     assert replica.requests == before + 2
+
+
+IS_NOT_HTTP = r"the answer is not HTTP/1\.1 \({}\); check that the url is that of the HTTP port of the server"
+
+
+@pytest.mark.parametrize(
+    ("sent", "message"),
+    [
+        (b"SSH-2.0-OpenSSH_9\r\n", IS_NOT_HTTP.format("Bad status line")),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", IS_NOT_HTTP.format("Invalid character in Content-Length")),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"a" * 10_000 + b"\r\n\r\n", IS_NOT_HTTP.format("Got more than 8190 bytes .*")),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc",
+            "the connection ended in the middle of the answer; the log",
+        ),
+        (b"", "the connection ended without an answer; the log"),
+        (
+            b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\n\r\n",
+            "status 302 and without a text, expected 200; set the url",
+        ),
+        (
+            b"HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n",
+            "status 401 and without a text, expected 200; check the token",
+        ),
+    ],
+    ids=["no HTTP", "bad length", "long head", "cut off", "nothing", "redirect", "no token"],
+)
+def test_an_answer_that_is_not_http_is_named_by_a_sentence_of_ours(sent, message):
+    """aiohttp says "400", which the server has not sent."""
+    replica = Replica()  # of which no request has failed
+    replica.sent = sent
+    try:
+        with (
+            hami.pipe({"backend": "Remote", "url": [replica.url], "model": "m"}) as pipe,
+            pytest.raises(hami.Error, match=message) as raised,
+        ):
+            pipe({"data": np.int8([1])}, timeout=60)
+    finally:
+        replica.close()
+    assert "400" not in str(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -222,7 +222,7 @@ def receive(data: bytes, lease: Lease | None = None) -> Received | BadRequest:
     except DecodeError:
         return unreadable(Request)
     except BadRequest as error:
-        return error
+        return error.with_traceback(None)  # which has the message
 
 
 def _without_raw(data: bytes) -> tuple[bytes, bytes, list[memoryview]]:

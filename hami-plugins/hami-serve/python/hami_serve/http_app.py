@@ -36,6 +36,7 @@ from hami_serve.http_tensors import (
     parse_json,
     parse_request,
     render_answer,
+    require_one_length,
 )
 from hami_serve.inference import Call, Inference, Part, apply_parameters, call_of, run, stream
 from hami_serve.json_steps import encode
@@ -196,6 +197,8 @@ class Handlers:
 
     async def infer(self, request: Request) -> TensorAnswer:
         headers = dict(request.scope["headers"])
+        if len(headers) < len(request.scope["headers"]):
+            require_one_length(request.scope["headers"])
         body = await self._body(request, headers)
         if is_long_to_parse(headers, body):
             call, inference = await off_loop(self._parse_long, request, headers, body)

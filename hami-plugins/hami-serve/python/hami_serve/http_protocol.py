@@ -557,8 +557,9 @@ class Protocol(asyncio.BufferedProtocol):
             self.loop.call_soon(self._read)
 
     def _reject(self, status: int, text: str) -> None:
-        """Answer a request that is not complete, and close the connection."""
-        if self._exchange is None or self._exchange.complete or not self._exchange.started:
+        """Answer a request that is not complete, if it has no answer yet, and close the connection."""
+        is_answered = self._stage is Stage.REST
+        if not is_answered and (self._exchange is None or self._exchange.complete or not self._exchange.started):
             self.transport.write(answer_of(status, text))
             answers.count("HTTP", status)
         self._close()

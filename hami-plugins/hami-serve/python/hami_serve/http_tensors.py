@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,6 +92,13 @@ def is_long(output: Output) -> bool:
     if output.array.size > MANY or output.datatype != "BYTES":
         return output.array.size > MANY
     return sum(len(text) for text in output.array.flat if isinstance(text, (str, bytes))) > LONG
+
+
+def require_one_length(headers: Iterable[tuple[bytes, bytes]]) -> None:
+    """Check that the length of the JSON part is given once: a proxy may believe another one than this server."""
+    given = [value.decode("latin-1") for name, value in headers if name == HEADER_LENGTH.encode()]
+    if len(given) > 1:
+        raise BadRequest(f"Inference-Header-Content-Length is given {len(given)} times: {short(given)}; send it once")
 
 
 def header_length(given: bytes | None, size: int) -> int:

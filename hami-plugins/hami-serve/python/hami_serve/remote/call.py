@@ -17,6 +17,7 @@ from hami_serve.errors import BadRequest, RemoteFailed, TooLarge, short
 from hami_serve.inference import Output
 from hami_serve.model import TensorSpec
 
+HINTS = {401: "check the token", 403: "check the token"}
 MAX_ANSWER = 1 << 30  # bytes of an answer: more of it is not read
 
 
@@ -95,7 +96,10 @@ def error_of(status: int, text: str) -> Exception:
         429: hami.QueueFull,
         504: hami.DeadlineExceeded,
     }.get(status, RemoteFailed)
-    return kind(text or f"the remote server answered with status {status}")
+    if not text:
+        hint = "set the url to where it redirects" if 300 <= status < 400 else HINTS.get(status, "check the url")
+        text = f"the remote server answered with status {status} and without a text, expected 200; {hint}"
+    return kind(text)
 
 
 def specs_of(inputs: Sequence[Mapping[str, Any]]) -> tuple[TensorSpec, ...]:

@@ -111,4 +111,13 @@ def _error_text(content: bytes) -> str:
 
 
 def _reason(error: aiohttp.ClientError) -> str:
+    """Return why there is no answer. Texts of aiohttp say "400", which no server has sent, and quote it."""
+    match error:
+        case aiohttp.ClientResponseError():
+            found = short(error.message.partition("\n")[0].partition(": b")[0].rstrip(":"))
+            return f"the answer is not HTTP/1.1 ({found}); check that the url is that of the HTTP port of the server"
+        case aiohttp.ClientPayloadError():
+            return "the connection ended in the middle of the answer; the log of that server may say why"
+        case aiohttp.ServerDisconnectedError():
+            return "the connection ended without an answer; the log of that server may say why"
     return str(getattr(error, "os_error", None) or error) or type(error).__name__
