@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import http.client
 import json
@@ -273,6 +274,30 @@ def test_a_call_without_the_token_is_rejected_before_its_message_is_read(tmp_pat
         assert server.memory() - before < size  # gRPC reads a part of each ahead, and no whole message
     finally:
         server.close()
+
+
+def test_a_call_of_grpc_that_fails_leaves_no_memory_behind():
+    """gRPC keeps the exception of an aborted call, with its frames, until the garbage collector runs."""
+    grpc = pytest.importorskip("grpc")
+    pytest.importorskip("grpc_health", reason="needs hami-serve[grpc]")
+    from conftest import RunningGrpc
+
+    from hami_serve.grpc_tensors import Received, Request
+
+    server = RunningGrpc({"any": "Identity"})
+    gc.collect()
+    gc.disable()
+    try:
+        with grpc.insecure_channel(server.url) as channel:
+            infer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+            for _ in range(3):
+                call = infer.future(Request(model_name="any", id="i" * 100_000).SerializeToString(), timeout=60)
+                assert call.code() is grpc.StatusCode.INVALID_ARGUMENT
+    finally:
+        server.close()
+        left = [each.size for each in gc.get_objects() if isinstance(each, Received)]
+        gc.enable()
+    assert left == []
 
 
 def test_a_client_that_pings_during_a_long_request_is_answered(tmp_path):

@@ -291,6 +291,7 @@ def _unary(method: Method, answer: Any, last: LastCalls) -> Method:
         await last.before_answer()
         if failure is None:
             return value
+        request = None  # a cycle of gRPC keeps this frame until the garbage collector runs
         await context.abort(getattr(grpc.StatusCode, failure.status.grpc), failure.text)
 
     return call
@@ -344,8 +345,7 @@ class InferHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
                 failure = report(error, "gRPC", "ModelInfer")
                 answers.count("gRPC", failure.status.grpc)
                 await context.abort(getattr(grpc.StatusCode, failure.status.grpc), failure.text)
-            request = await _message_of(context, INFER, self._max_body)
-            await context.write(await self._method(request, context))
+            await context.write(await self._method(await _message_of(context, INFER, self._max_body), context))
 
         # A handler of a stream begins before a message is read; the client sees no difference.
         return grpc.stream_stream_rpc_method_handler(wait, read, joined)
