@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from pathlib import Path
@@ -131,3 +132,21 @@ def test_a_user_without_a_home_folder_has_a_cache(tmp_path: Path, monkeypatch: p
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", no_home)
     assert cache.folder() == Path(tempfile.gettempdir()) / f"hami-build-{os.getuid()}"
+
+
+@pytest.mark.parametrize("is_absent", [False, True])
+def test_folders_that_cannot_be_written_are_named_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_absent: bool
+) -> None:
+    """As of a container whose file systems are read-only, also the one for temporary files."""
+    error = OSError(errno.EROFS, "Read-only file system", "/home/me/.cache")
+    if is_absent:
+        error = FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
+
+    def no_folder(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(wheels, "build", no_folder)
+    assert main(["wheel", str(tmp_path)]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {error}; let this user write there, or set TMPDIR and HAMI_CACHE to")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+import errno
 import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -15,6 +16,8 @@ from typing import Any
 from hami_build.errors import Failure, shown
 
 Command = Callable[[argparse.Namespace], int]
+NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT}
+NO_TEMPORARY = "No usable temporary directory"  # of tempfile, with the errno of an absent file
 PLATFORMS: dict[str, Any] = {
     "type": lambda text: text.split(","),
     "action": "extend",
@@ -114,10 +117,15 @@ def _add(commands: Any, name: str, text: str, run: Command) -> argparse.Argument
 def _reported(run: Command, parsed: argparse.Namespace) -> int:
     try:
         return run(parsed)
-    except Failure as error:
+    except (Failure, OSError) as error:
+        text = str(error)
+        if isinstance(error, OSError):
+            if error.errno not in NOT_WRITABLE and NO_TEMPORARY not in text:
+                raise
+            text += "; let this user write there, or set TMPDIR and HAMI_CACHE to folders where it may"
         if parsed.json:
-            print(json.dumps({"error": str(error), "type": type(error).__name__}))
-        print(shown(f"error: {error}"), file=sys.stderr)
+            print(json.dumps({"error": text, "type": type(error).__name__}))
+        print(shown(f"error: {text}"), file=sys.stderr)
         return 1
 
 
