@@ -6,6 +6,7 @@ Finished files are kept in the cache until a source changes.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from functools import cache, partial
@@ -44,6 +45,17 @@ def folders(asked: Sequence[str] = ()) -> list[Path]:
         if name not in found:
             raise Failure(f'unknown plugin "{name}"; hami-plugins/ contains {", ".join(found)}')
     return [folder for name, folder in found.items() if not asked or name in asked]
+
+
+def with_needed(plugin: str) -> list[Path]:
+    """Return the folders of a plugin and of the plugins that it requires."""
+    found, waiting = {}, folders([plugin])
+    while waiting:
+        folder = waiting.pop()
+        found[folder.name] = folder
+        names = {re.split(r"[^\w.-]", text, maxsplit=1)[0] for text in pyproject(folder)["project"]["dependencies"]}
+        waiting += [other for other in folders() if other.name in names - found.keys()]
+    return list(found.values())
 
 
 def is_native(project: Path) -> bool:
