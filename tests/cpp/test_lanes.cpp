@@ -109,6 +109,19 @@ TEST_CASE("urgent requests leave the queue first, then high ones, then normal on
   CHECK(queue.empty());
 }
 
+TEST_CASE("a later call waits for one share of a call before it, and that call goes on beside later ones") {
+  RequestQueue queue;
+  queue.set_share(4);
+  for (std::size_t i = 0; i < 12; ++i) queue.push(waiting(i, 0), 0, 1, i);
+  CHECK_EQ(take(queue, 2) == Indices({0, 1}), true);
+  queue.push(waiting(20, 0), 0, 2);
+  CHECK_EQ(take(queue, 4) == Indices({2, 3, 20, 4}), true);
+  for (std::size_t i = 30; i < 36; ++i) queue.push(waiting(i, 0), 0, i);
+  CHECK_EQ(take(queue, 12) == Indices({5, 6, 7, 30, 31, 32, 33, 34, 35, 8, 9, 10}), true);
+  queue.push(waiting(40, 0, 50), 0, 40);  // deadlines count more
+  CHECK_EQ(take(queue, 2) == Indices({40, 11}), true);
+}
+
 TEST_CASE("an overdue normal request goes before urgent ones, in every second batch") {
   RequestQueue queue;
   queue.set_aging(100);

@@ -11,6 +11,8 @@
 
 namespace hami {
 
+inline constexpr std::uint64_t kLastRound = UINT64_MAX;  // of a request that is in no queue
+
 // LaneLinks: the links of a request that waits in a Lane (schedule/request_queue.hpp), which therefore never allocates.
 class Request;
 
@@ -47,17 +49,18 @@ class Request : public Counted {
   Dict dict;
   std::optional<Error> error;  // set: the request has failed, and no backend runs it any more
   Ref<CompletionSink> sink;
-  Ref<Request> parent;            // the request that this one is a part or a branch of
-  Ref<Counted> wait_token;        // the WaitToken of a wait inside a backend (wait_graph.hpp)
-  Ref<Counted> owner;             // for the sink
-  Ref<NodeVisits> visits;         // of the request of a call; null: they are not kept
-  std::size_t index = 0;          // for the sink
-  std::size_t items = 1;          // request_size
-  std::size_t bytes = 0;          // for the queue of a node with a memory_limit: the size of `dict`
-  Nanoseconds deadline = kNever;  // not negative
-  Nanoseconds queued_at = 0;      // for the node that runs it: when it was queued; 0: it was not
-  std::uint64_t call = 0;         // for the queue: requests of one call have the same number
-  std::uint64_t trace_id = 0;     // in the timeline (observe/trace.hpp); 0: none
+  Ref<Request> parent;               // the request that this one is a part or a branch of
+  Ref<Counted> wait_token;           // the WaitToken of a wait inside a backend (wait_graph.hpp)
+  Ref<Counted> owner;                // for the sink
+  Ref<NodeVisits> visits;            // of the request of a call; null: they are not kept
+  std::size_t index = 0;             // for the sink
+  std::size_t items = 1;             // request_size
+  std::size_t bytes = 0;             // for the queue of a node with a memory_limit: the size of `dict`
+  Nanoseconds deadline = kNever;     // not negative
+  Nanoseconds queued_at = 0;         // for the node that runs it: when it was queued; 0: it was not
+  std::uint64_t call = 0;            // for the queue: requests of one call have the same number
+  std::uint64_t round = kLastRound;  // for the queue: lower ones first
+  std::uint64_t trace_id = 0;        // in the timeline (observe/trace.hpp); 0: none
   std::uint8_t priority = 0;
   Ref<Queue> parts;  // where `emit` of this request and of its branches puts values; null: the caller takes no parts
   bool isolates = true;  // its node wants it to run again alone if its batch fails as a whole

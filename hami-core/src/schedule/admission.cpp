@@ -125,8 +125,7 @@ void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, InlinePo
         if (memory_limit_ > 0) check_memory(*request, arrival.removed);
         if (how != InlinePolicy::kEventLoop || on_full_ != OnFull::kBlock || scheduler_->stopping())
           wait_for_capacity(*request, arrival);
-        scheduler_->push(Ref<Request>(request), arrived, call);
-        items += request->items;
+        scheduler_->push(Ref<Request>(request), arrived, call, std::exchange(items, items + request->items));
       } catch (...) {
         request->fail(current_error());
         arrival.refused.push(Ref<Request>(request));

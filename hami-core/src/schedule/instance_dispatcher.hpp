@@ -30,7 +30,7 @@ class InstanceDispatcher final : public Backend,
   // Before the first request.
   void set_policy(const BatchingConfig& policy) {
     MutexLock lock(mutex_);
-    scheduler_->config().batching = policy;
+    scheduler_->set_batching(policy);
   }
   // The range of one forward: the declared range, limited by the node's `max`. Not declared: neither has a maximum.
   Range limits() const noexcept { return limits_; }

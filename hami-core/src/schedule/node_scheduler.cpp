@@ -69,9 +69,15 @@ void NodeScheduler::note_arrival(LaneName lane, Nanoseconds moment) noexcept {
   if (lane != kNormalLane) high_until_ = after(moment, kHighTraffic);
 }
 
-void NodeScheduler::push(Ref<Request> request, Nanoseconds moment, std::uint64_t call) noexcept {
+void NodeScheduler::set_batching(const BatchingConfig& batching) noexcept {
+  config_.batching = batching;
+  const bool split = batching.mode != BatchingMode::kPerCall;  // else the requests of a call are a batch
+  queue_.set_share(split ? std::max(batching.max, kAutoMax) : SIZE_MAX);
+}
+
+void NodeScheduler::push(Ref<Request> request, Nanoseconds moment, std::uint64_t call, std::size_t before) noexcept {
   note_arrival(lane_of(request->priority), moment);
-  queue_.push(std::move(request), moment, call);
+  queue_.push(std::move(request), moment, call, before);
   note_instances();
 }
 

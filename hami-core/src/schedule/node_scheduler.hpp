@@ -112,6 +112,7 @@ class NodeScheduler {
   // Before the first request. `range`: what one forward takes; `any_thread`: it may run on a caller's thread.
   void add_instance(const Range& range, bool any_thread);
   NodeConfig& config() noexcept { return config_; }
+  void set_batching(const BatchingConfig& batching) noexcept;
 
   // The requests that wait. They enter by push().
   RequestQueue& queue() noexcept { return queue_; }
@@ -121,7 +122,7 @@ class NodeScheduler {
     return queue_.size() >= config_.capacity && (full(kNormalLane) || full(kHighLane) || full(kUrgentLane));
   }
   // Requests of one call have the same `call`.
-  void push(Ref<Request> request, Nanoseconds moment, std::uint64_t call) noexcept;
+  void push(Ref<Request> request, Nanoseconds moment, std::uint64_t call, std::size_t before = 0) noexcept;
   // Fails a request that cannot end before its deadline by the learned times; true if it did.
   bool fail_if_late(Request& request, Nanoseconds moment) const noexcept;
   // Removes requests that expired, were abandoned, or cannot end before their deadline: all, or only those in front of the

@@ -43,11 +43,12 @@ std::size_t RequestQueue::items_ahead(const Request& request) const noexcept {
   return items;
 }
 
-void RequestQueue::push(Ref<Request> request, Nanoseconds moment, std::uint64_t call) noexcept {
+void RequestQueue::push(Ref<Request> request, Nanoseconds moment, std::uint64_t call, std::size_t before) noexcept {
   ++size_;
   items_ += request->items;
   request->queued_at = moment;
   request->call = call;
+  request->round = round_ + before / share_;
   Lane& lane = lanes_[lane_of(request->priority)];
   lane.insert(std::move(request));
 }
@@ -87,6 +88,7 @@ std::size_t RequestQueue::items_of_first_call() const noexcept {
 Ref<Request> RequestQueue::remove(std::size_t lane, Request& request) noexcept {
   --size_;
   items_ -= request.items;
+  request.round = kLastRound;
   return lanes_[lane].remove(request);
 }
 
@@ -95,10 +97,13 @@ void RequestQueue::take(const Cut& cut, RequestChain& taken, Takes which) noexce
   std::size_t left = cut.count;
   for_each_from(which, cut.start, [&](std::size_t lane, Request& request) {
     if (left == 0) return false;
+    taken_ += request.items;
     taken.push(remove(lane, request));
     --left;
     return true;
   });
+  round_ += taken_ / share_;
+  taken_ %= share_;
   overdue_first_ = lanes_[kOverdue].size() == overdue;
 }
 

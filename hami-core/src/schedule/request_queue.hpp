@@ -5,6 +5,10 @@
 // that has waited for `aging` is overdue: it moves to a lane of its own, in order of arrival, which is served first. While
 // urgent or high requests wait, only every second batch begins with overdue ones: otherwise a node with too much normal work
 // would serve no request in time.
+//
+// Rounds. The first `share` items of a call are in the current round, the next ones in the round after it, and so on; a round ends
+// when `share` items were taken since it began. So a call of a thousand requests holds up a later one by no more than a round,
+// and later calls hold up the rest of it by no more than a share for each round.
 #pragma once
 
 #include <array>
@@ -18,7 +22,8 @@
 
 namespace hami {
 
-// Lane: requests that wait, ordered by number (the larger first), then deadline (the earlier first), then arrival.
+// Lane: requests that wait, ordered by number (the larger first), then deadline (the earlier first), then round, then
+// arrival.
 //
 // All requests are in two lists, by order and by arrival. A request that belongs at the end is appended, in constant time. Only
 // when one belongs further ahead, those appended so far enter a search tree (a treap: a binary tree by order, and a heap by
@@ -46,7 +51,8 @@ class Lane {
   static Request* after(const Request& request) noexcept { return request.links_.after; }
   // Whether `one` is served before `other`, which arrived earlier.
   static bool overtakes(const Request& one, const Request& other) noexcept {
-    return one.priority != other.priority ? one.priority > other.priority : one.deadline < other.deadline;
+    if (one.priority != other.priority) return one.priority > other.priority;
+    return one.deadline != other.deadline ? one.deadline < other.deadline : one.round < other.round;
   }
 
   void insert(Ref<Request> request) noexcept;
@@ -141,8 +147,10 @@ class RequestQueue {
   // Items that are taken before the request if it arrives now.
   std::size_t items_ahead(const Request& request) const noexcept;
 
-  // Requests of one call have the same `call`.
-  void push(Ref<Request> request, Nanoseconds moment, std::uint64_t call) noexcept;
+  // Items of one call in a round; a call of at most so many stays together. It does not change while requests wait.
+  void set_share(std::size_t items) noexcept { share_ = items; }
+  // Requests of one call have the same `call`; `before`: the items of this call that were pushed before.
+  void push(Ref<Request> request, Nanoseconds moment, std::uint64_t call, std::size_t before = 0) noexcept;
   // Normal requests that have waited for `aging` are overdue from now on.
   void age(Nanoseconds moment) noexcept;
   // What a batch of at most `max_items` takes: always the first request, if there is one. `one_call`: only requests of its call.
@@ -205,6 +213,9 @@ class RequestQueue {
   std::array<Lane, kLanes + 1> lanes_;
   std::size_t size_ = 0;
   std::size_t items_ = 0;
+  std::size_t share_ = SIZE_MAX;
+  std::uint64_t round_ = 0;
+  std::size_t taken_ = 0;  // items of this round
   Nanoseconds aging_ = kNever;
   bool overdue_first_ = true;  // the last batch had no overdue request
 };
