@@ -214,3 +214,8 @@ def test_structs_match_those_of_openvino(struct):
 def fields(body: str) -> list[str]:
     lines = (re.sub(r"//.*", "", line).strip() for line in body.splitlines())
     return [re.sub(r"\s+", " ", line) for line in lines if line]
+
+
+def test_batch_invariant_is_refused_with_what_to_set_instead(models):
+    with pytest.raises(hami.ConfigError, match=r"only OnnxTensor has batch_invariant; .* set batched = false"):
+        hami.pipe({"backend": "OpenvinoTensor", "model": str(models.double()), "batch_invariant": True})

@@ -26,6 +26,13 @@ def hami_register(registry: Any) -> None:
 
 
 @hookimpl
+def hami_unknown_key(key: str) -> str | None:
+    if key != "batch_invariant":
+        return None
+    return "only OnnxTensor has batch_invariant; with other engines set batched = false, and each request runs alone"
+
+
+@hookimpl
 def hami_open_model(path: str) -> dict[str, Any]:
     return {"backend": "TensorrtTensor", "model": path}
 
