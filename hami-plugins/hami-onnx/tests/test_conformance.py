@@ -140,4 +140,5 @@ def test_every_case_is_equal_alone_and_beside_other_requests(cases, tmp_path, pa
     print(f"part {part}: {dict(counts)}")
     wrong = {name: what for name, what in outcomes.items() if what.startswith("differs")}
     assert not wrong
-    assert counts["equal"] > len(outcomes) * 0.6
+    assert counts["equal"] > (len(outcomes) - counts["not run by onnxruntime"]) * 0.9
+    assert counts["equal"] > len(outcomes) * 0.4  # onnxruntime 1.20 runs about half of the cases, later ones more
