@@ -256,4 +256,7 @@ def test_a_file_name_without_the_suffix_toml_is_rejected(tmp_path: Path, monkeyp
     for name in ("pipeline.json", "conf/p.yaml"):
         with pytest.raises(hami.ConfigError) as caught:
             load(name)
-        assert str(caught.value) == f'"{name}" is not an expression; the name of a configuration file must end in .toml'
+        assert str(caught.value) == (
+            f'"{name}" is not an expression; the name of a configuration file must end in .toml, '
+            f"and no plugin opens model files that end in {Path(name).suffix}"
+        )

@@ -10,7 +10,7 @@ from hami import _core
 from hami._backends.base import Backend
 from hami._config import qualified_name
 from hami._config.document import MAX_KEYS, Document, document_of
-from hami._config.model_files import model_file, open_model
+from hami._config.model_files import model_file, not_an_expression, open_model
 from hami._config.problems import Problems
 from hami._config.reader import LoadedConfig, read_document
 from hami._errors import ConfigError
@@ -102,7 +102,7 @@ def _pipeline_named(text: str, known_backend: KnownBackend) -> Pipeline | None:
     parts = qualified_name.split(text.strip())
     if parts is None:
         if os.path.exists(text):
-            raise ConfigError(f'"{text}" is not an expression; the name of a configuration file must end in .toml')
+            raise not_an_expression(text)
         return None
     distribution, name = parts
     if known_backend(name) and not distribution:

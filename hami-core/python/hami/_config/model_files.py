@@ -31,6 +31,14 @@ def model_file(source: Any) -> str | None:
     return path if installed.opening(extension) or extension in catalog.load_local().models() else None
 
 
+def not_an_expression(path: str) -> ConfigError:
+    """Return the error of an existing file or folder that is given as a source and is neither."""
+    headline = f'"{path}" is not an expression; the name of a configuration file must end in .toml'
+    extension = _extension(path)
+    claim = f", and no plugin opens model files that end in .{extension}" if extension else ""
+    return ConfigError(headline + claim)
+
+
 def open_model(document: Document, path: str) -> None:
     """Add the keys of a model file to the only node, unless it has a backend already."""
     node = next(iter(document.nodes.values()))

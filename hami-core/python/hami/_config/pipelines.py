@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from hami._config import qualified_name
+from hami._config.model_files import not_an_expression
 from hami._errors import BackendNotFound, ConfigError, PluginError
 from hami._plugins import catalog, manager, messages
 from hami._plugins.plugin import Pipeline, normalised
@@ -22,9 +23,7 @@ def find_pipeline(name: str, distribution: str) -> Pipeline | None:
         return None  # the core raises it again, with the expression
     except BackendNotFound as error:
         if os.path.exists(name):
-            raise ConfigError(
-                f'"{name}" is not an expression; the name of a configuration file must end in .toml'
-            ) from None
+            raise not_an_expression(name) from None
         missing = messages.pipeline_not_found(
             name, error.advice, sorted(manager.installed.pipelines()), list(manager.installed.names())
         )
