@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 SECONDS = 3.0  # of each attack
-POST = b"POST /v2/models/Identity/infer HTTP/1.1\r\nHost: x\r\n"
+POST = b"POST /v2/models/Identity/infer HTTP/1.1\r\nHost: localhost\r\n"
 LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
@@ -50,17 +50,21 @@ def numbers(count: int) -> bytes:
 
 
 CHUNKS = b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n"
+OPEN_CHUNK = b"Transfer-Encoding: chunked\r\n\r\n2;"
 TRAILERS = b"".join(b"X%d: %b\r\n" % (number, b"t" * 1000) for number in range(60))
 DATA = ["t" * 100_000, *range(20_000)]
 MIXED = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [len(DATA)], "data": DATA}]}).encode()
 # Made before the measurements: to make them keeps this process from measuring.
 ONE_MB = numbers(200_000)
+TEXT = b'{"inputs": [{"name": "x", "datatype": "BYTES", "shape": [1], "data": ["%b"]}]}' % (b"\\u0001" * 1_700_000)
 GZIPPED = gzip.compress(numbers(4_000_000))
 WITH_TOKEN: dict[str, Callable[[int], None]] = {
     "trailers without end": lambda port: flood(port, POST + CHUNKS, TRAILERS),
     "pipelined requests": lambda port: flood(port, b"", LIVE * 1500),
     "a long text among numbers, 229 KB": lambda port: post(port, MIXED),
     "1 MB of JSON": lambda port: post(port, ONE_MB),
+    "a text of 10 MB of control characters": lambda port: post(port, TEXT),
+    "a chunk with extensions without end": lambda port: flood(port, POST + OPEN_CHUNK, b"x" * 1000),
     "gzip of 20 MB": lambda port: post(port, GZIPPED, ("Content-Encoding", "gzip")),
 }
 WITHOUT: dict[str, Callable[[int], None]] = {

@@ -279,6 +279,23 @@ FEW = "a message has more than 8192 fields; send the tensors as raw contents"
 
 
 @pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"id": "i" * 100_000}, "the model, its version and the id have 100004 bytes together; give at most 65536"),
+        ({"inputs": [{"name": "x" * 100_000}]}, "the name of a tensor has 100000 bytes; give at most 65536"),
+    ],
+)
+def test_a_very_long_name_of_grpc_is_rejected_before_it_becomes_text(given, message):
+    """A text of 60 MB, read a few times, kept the loop of the server for a second."""
+    pytest.importorskip("grpc")
+    from hami_serve.errors import BadRequest
+    from hami_serve.grpc_tensors import Received, Request
+
+    with pytest.raises(BadRequest, match=message):
+        Received(Request(**given).SerializeToString(), None).read()
+
+
+@pytest.mark.parametrize(
     "data",
     [b"\x2a\0" * 100_000, b"\x22\0" * 100_000, b"\x3a\0" * 100_000, b"\x2a\xc0\x9a\x0c" + b"\x22\0" * 100_000],
     ids=["inputs", "parameters", "raw contents", "parameters of an input"],

@@ -17,6 +17,7 @@ from hami_serve.errors import BadRequest
 from hami_serve.json_steps import STEP, pause
 
 MAX_FIELDS = 1 << 13  # of a message, except tensor contents: for 1024 each of inputs, outputs, parameters, raw contents
+MAX_NAME = 1 << 16  # bytes of a name: protobuf makes a new text for each use
 MAX_VARINT = 10  # bytes
 VARINT, FIXED64, LENGTH_DELIMITED, FIXED32 = 0, 1, 2, 5  # wire types
 SIZES = {FIXED64: 8, FIXED32: 4}
@@ -78,7 +79,7 @@ def merge(message: Any, data: memoryview) -> None:
 
     Raises:
         DecodeError: They are not those of such a message.
-        BadRequest: It has more than MAX_FIELDS fields.
+        BadRequest: It has more than MAX_FIELDS fields, or a very long name.
     """
     if message.DESCRIPTOR.name == CONTENTS:
         _merge_contents(message, data)
@@ -90,7 +91,9 @@ def merge(message: Any, data: memoryview) -> None:
         if end - start <= STEP or key & 7 != LENGTH_DELIMITED:
             continue
         field = message.DESCRIPTOR.fields_by_number.get(key >> 3)
-        if field is None or field.type in (field.TYPE_STRING, field.TYPE_BYTES):
+        if field is not None and field.type == field.TYPE_STRING and end - content > MAX_NAME:
+            raise BadRequest(f"the {field.name} of a tensor has {end - content} bytes; give at most {MAX_NAME}")
+        if field is None or field.type == field.TYPE_STRING:
             continue  # a piece of its own, which is only copied
         begin = _merge_piece(message, data, begin, start)
         if field.type != field.TYPE_MESSAGE:

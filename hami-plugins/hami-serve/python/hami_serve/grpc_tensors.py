@@ -186,6 +186,10 @@ class Received:
             self.raw: Sequence[bytes | memoryview] = self.message.raw_input_contents
             return
         names, rest, self.raw = _without_raw(data)
+        if len(names) > LARGE:
+            raise BadRequest(
+                f"the model, its version and the id have {len(names)} bytes together; give at most {LARGE}"
+            )
         self.message = Request.FromString(names)
         if len(rest) <= LARGE:
             self.message.MergeFromString(rest)
