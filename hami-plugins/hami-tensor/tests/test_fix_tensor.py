@@ -216,3 +216,11 @@ def test_rows_found_from_the_shape_are_used_when_the_batch_is_split() -> None:
     with hami.pipe({"backend": "CatSplit[CatTensor,Identity,SplitTensor]", **BATCHED}) as pipe:
         requests = pipe([{"data": np.full((count, 1), count)} for count in (2, 1, 3)])
     assert [request["result"].tolist() for request in requests] == [[[2]] * 2, [[1]], [[3]] * 3]
+
+
+def test_the_tensors_of_a_dict_become_keys_of_each_request_that_gets_its_rows():
+    with hami.pipe({"backend": "CatSplit[CatTensor,Identity,SplitTensor]", "max": 2}) as pipe:
+        first, second = pipe([{"data": {"p": np.zeros((2, 1)), "timeout": np.ones((2, 1))}} for _ in range(2)])
+    for request in (first, second):
+        assert sorted(request) == ["data", "p", "result"]
+        assert hami.to_numpy(request["p"]).tolist() == hami.to_numpy(request["result"]["p"]).tolist() == [[0], [0]]
