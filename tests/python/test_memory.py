@@ -81,8 +81,8 @@ def submit(pipe, memory_is_back):
             pass
     for future in futures:
         try:
-            check(future.exception(TIMEOUT))
-        except MemoryError:  # the future is not done
+            check(future.exception(1.0))
+        except (MemoryError, NotDone):  # a worker that has no memory to complete it waits for some
             memory_is_back()
             check(future.exception(TIMEOUT))
 
@@ -128,7 +128,7 @@ def tasks(pipe, memory_is_back):
     loop.run_until_complete(main())
 
 
-from concurrent.futures import CancelledError as hami_cancelled
+from concurrent.futures import CancelledError as hami_cancelled, TimeoutError as NotDone
 
 loop = asyncio.new_event_loop()
 NODES = {
