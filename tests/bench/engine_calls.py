@@ -2,9 +2,10 @@
 
 python tests/bench/engine_calls.py [--rounds 5] [--seconds 1.5]
 
-Both have default settings. Each cell is a process of its own; in a round, the cells run one after the other, and ratios
-are taken within a round. `narrow` has three layers of 64 x 64, so a call costs the way to the engine; `wide` has three
-of 1024 x 1024, so batches pay, which read the weights once. Needs hami-onnx, onnxruntime and onnx.
+Both use the cores that the process may use, and otherwise their defaults. Each cell is a process of its own; in a
+round, the cells run one after the other, and ratios are taken within a round. `narrow` has three layers of 64 x 64, so a
+call costs the way to the engine; `wide` has three of 1024 x 1024, so batches pay, which read the weights once. Needs
+hami-onnx, onnxruntime and onnx.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -61,7 +63,9 @@ def cell(file: Path, width: int, contender: str, callers: int, seconds: float) -
     if contender in ("session.run", "run_in_executor"):
         import onnxruntime
 
-        session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = len(os.sched_getaffinity(0))  # by default, those of the machine
+        session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
 
         def run(row: Any) -> Any:
             return session.run(None, {"x": row})[0]

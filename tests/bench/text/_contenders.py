@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from typing import Any
 
@@ -51,7 +52,10 @@ class ByHand(Contender):
         import onnxruntime
         from tokenizers import Tokenizer
 
-        self.session = onnxruntime.InferenceSession(f"{folder}/model.onnx", providers=["CPUExecutionProvider"])
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = len(os.sched_getaffinity(0))  # by default, those of the machine
+        file = f"{folder}/model.onnx"
+        self.session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
         self.tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
         self.tokenizer.no_padding()
         self.tokenizer.enable_truncation(512)
