@@ -3,8 +3,8 @@
 python tests/bench/engine_calls.py [--rounds 5] [--seconds 1.5]
 
 Both use the cores that the process may use, and otherwise their defaults. Each cell is a process of its own; in a
-round, the cells run one after the other, and ratios are taken within a round. `narrow` has three layers of 64 x 64, so a
-call costs the way to the engine; `wide` has three of 1024 x 1024, so batches pay, which read the weights once. Needs
+round, the cells run one after the other, and ratios are taken within a round. `narrow` has three layers of 64 x 64, so
+a call costs the way to the engine; `wide` has three of 1024 x 1024, so batches pay, which read the weights once. Needs
 hami-onnx, onnxruntime and onnx.
 """
 
