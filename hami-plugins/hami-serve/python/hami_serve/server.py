@@ -30,6 +30,7 @@ from hami_serve.listener import Listener
 from hami_serve.log_lines import logging_to
 from hami_serve.peers import Peers
 from hami_serve.serving import Serving, with_settings
+from hami_serve.source import read_each
 from hami_serve.watching import Watcher
 
 if TYPE_CHECKING:
@@ -132,6 +133,19 @@ class HttpServer(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
+def _check_has_models(arguments: argparse.Namespace) -> None:
+    """Raise ConfigError for a folder without models, if none can come later."""
+    folder = Path(arguments.source)
+    if arguments.watch or arguments.allow_control or not folder.is_dir():
+        return
+    found, errors = read_each(folder)
+    if not found and not errors:
+        raise hami.ConfigError(
+            f'"{folder}" has no models: neither a file NAME.toml, nor a folder NAME with 1.toml, nor a model file such '
+            "as NAME.onnx whose plugin is installed; add one, or start without models by --watch or --allow-control"
+        )
+
+
 def serve(arguments: argparse.Namespace) -> int:
     """Serve until a signal ends it; return the exit status."""
     if arguments.watch and not Path(arguments.source).is_dir():
@@ -148,6 +162,7 @@ def serve(arguments: argparse.Namespace) -> int:
         )
     if arguments.set and (arguments.watch or Path(arguments.source).is_dir()):
         raise hami.ConfigError("--set sets keys of a single pipeline; write those of a folder into its files")
+    _check_has_models(arguments)
     read_token(arguments.token_file)
     if bool(arguments.tls_cert) != bool(arguments.tls_key):
         raise hami.ConfigError("--tls-cert and --tls-key belong together; give both or none")
