@@ -1,19 +1,29 @@
-"""The environment in which zig compiles."""
+"""The toolchain file of zig."""
 
 from __future__ import annotations
 
-import shutil
+import os
+import subprocess
+from pathlib import Path
 
-import pytest
 from hami_build import zig
 
 
-@pytest.mark.parametrize("installed", [None, "/usr/bin/ccache"])
-def test_ccache_runs_the_compiler_of_each_target_where_it_is_installed(
-    monkeypatch: pytest.MonkeyPatch, installed: str | None
-) -> None:
-    monkeypatch.setattr(shutil, "which", lambda name: installed)
-    found = [zig.build_environment(zig.target(architecture)) for architecture in zig.ARCHITECTURES]
-    assert [env.get("CMAKE_CXX_COMPILER_LAUNCHER") for env in found] == [installed and "ccache"] * 2
-    checks = {env.get("CCACHE_COMPILERCHECK") for env in found}
-    assert len(checks) == (2 if installed else 1)  # each architecture has objects of its own
+def tools(folder: Path, aim: str, programs: Path) -> dict[str, str]:
+    """Return the scripts that the toolchain file writes for a target, with `programs` alone on the PATH."""
+    folder.mkdir()
+    path = os.environ["PATH"]
+    cmake = next(file for each in path.split(os.pathsep) if (file := Path(each, "cmake")).is_file())
+    command = [cmake, f"-DHAMI_ZIG_TARGET={aim}", "-P", zig.TOOLCHAIN]
+    subprocess.run(command, cwd=folder, env={**zig.build_environment(aim), "PATH": str(programs)}, check=True)
+    return {file.name: file.read_text("utf-8") for file in (folder / "zig-tools").iterdir()}
+
+
+def test_ccache_runs_the_compiler_of_each_target_where_it_is_installed(tmp_path: Path) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    (programs / "ccache").touch(0o755)
+    found = [tools(tmp_path / each, zig.target(each), programs)["ccache"] for each in zig.ARCHITECTURES]
+    for text, architecture in zip(found, zig.ARCHITECTURES, strict=True):
+        assert f"{zig.target(architecture)}'" in text
+        assert text.endswith(f'exec "{programs}/ccache" "$@"\n')

@@ -35,3 +35,18 @@ set(CMAKE_C_COMPILER "${zig_tools}/cc")
 set(CMAKE_CXX_COMPILER "${zig_tools}/c++")
 set(CMAKE_AR "${zig_tools}/ar")
 set(CMAKE_RANLIB "${zig_tools}/ranlib")
+
+# ccache, if it is installed. The compiler that it sees is a script, so the script below says which compiler that runs.
+find_program(zig_ccache ccache)
+if(zig_ccache)
+  execute_process(
+    COMMAND "${zig_program}" version
+    OUTPUT_VARIABLE zig_version OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+  file(
+    WRITE "${zig_tools}/ccache"
+    "#!/bin/sh\nexport CCACHE_COMPILERTYPE=clang CCACHE_COMPILERCHECK='string:zig ${zig_version} ${HAMI_ZIG_TARGET}'\n"
+    "exec \"${zig_ccache}\" \"$@\"\n")
+  file(CHMOD "${zig_tools}/ccache" FILE_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
+  set(CMAKE_C_COMPILER_LAUNCHER "${zig_tools}/ccache")
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${zig_tools}/ccache")
+endif()

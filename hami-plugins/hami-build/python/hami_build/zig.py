@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import platform
 import re
-import shutil
 import sys
 from functools import lru_cache
-from importlib import metadata
 from pathlib import Path
 
 from hami_build import cache
@@ -56,19 +54,8 @@ def build_environment(aim: str = TARGET, **extra: str) -> dict[str, str]:
         "PATH": f"{tools}:{inherited.get('PATH', '/usr/bin:/bin')}",
         "HAMI_ZIG": str(program()),
         **cache_for(aim),
-        **_compiler_cache(aim),
         **extra,
     }
-
-
-def _compiler_cache(aim: str) -> dict[str, str]:
-    """Return the variables with which cmake runs zig by ccache if it is installed; the result has the same bytes."""
-    if not shutil.which("ccache"):
-        return {}
-    # The compiler that ccache sees is a script of the build folder, see zig.cmake.
-    version = metadata.version("ziglang")
-    launchers = {f"CMAKE_{language}_COMPILER_LAUNCHER": "ccache" for language in ("C", "CXX")}
-    return {**launchers, "CCACHE_COMPILERTYPE": "clang", "CCACHE_COMPILERCHECK": f"string:zig {version} {aim}"}
 
 
 @lru_cache(None)
