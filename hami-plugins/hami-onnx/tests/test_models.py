@@ -220,6 +220,23 @@ def test_the_session_has_the_configured_number_of_threads(models):
     assert open_session(models.double()).get_session_options().intra_op_num_threads == _cores.usable_cores()
 
 
+@pytest.mark.parametrize("threads", [0, 2])
+def test_threads_of_a_session_stay_on_the_cores_of_the_process(models, pipe, threads):
+    """By default, ONNX Runtime binds a thread to each core of the machine."""
+    allowed = os.sched_getaffinity(0)
+    if len(allowed) < 2:
+        pytest.skip("needs two cores")
+    before = set(os.listdir("/proc/self/task"))
+    os.sched_setaffinity(0, {min(allowed)})
+    try:
+        pipe(model=str(models.double()), threads=threads)({"data": np.ones((1, 2), np.float32)})
+        new = set(os.listdir("/proc/self/task")) - before
+        assert new
+        assert {frozenset(os.sched_getaffinity(int(thread))) for thread in new} == {frozenset({min(allowed)})}
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
 def model_with_external_data(folder, factor, name="weights.bin"):
     """y = x times `factor`, which is stored in a file next to the model."""
     from conftest import save as write
