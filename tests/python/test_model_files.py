@@ -134,10 +134,10 @@ def test_a_disabled_plugin_opens_no_file(site: Site, model: str, hami_command: R
 
 def test_a_model_file_that_does_not_exist_is_named(site: Site, tmp_path: Path, hami_command: Run) -> None:
     write_engine(site, "acme-engine", "AcmeNet")
-    with pytest.raises(hami.ConfigError, match=r'there is no model file ".*missing\.acme"'):
+    with pytest.raises(hami.ConfigError, match=r'the model file ".*missing\.acme" does not exist'):
         hami.pipe(str(tmp_path / "missing.acme"))
     shown = hami_command("show", "missing.acme", site=site.folder)
-    assert (shown.returncode, 'there is no model file "missing.acme"' in shown.stderr) == (1, True)
+    assert (shown.returncode, 'the model file "missing.acme" does not exist' in shown.stderr) == (1, True)
 
 
 def test_a_file_of_the_catalogue_says_what_to_install(site: Site, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ def show(arguments: argparse.Namespace) -> int:
     if os.path.isfile(arguments.name):
         return _show_file(arguments)
     if model_file(arguments.name):
-        raise ConfigError(f'there is no model file "{printable(arguments.name)}"')
+        raise ConfigError(f'the model file "{printable(arguments.name)}" does not exist')
     for record, hook in installed.hook("hami_show_name"):
         about = f'"{printable(arguments.name)}"'
         for facts, text in installed.answer(record, hook, "hami_show_name", about, name=arguments.name):

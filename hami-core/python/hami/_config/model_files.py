@@ -54,7 +54,7 @@ def model_keys(path: str) -> dict[str, Any]:
         ConfigError: The file does not exist, no installed plugin opens it, or several do.
     """
     if not os.path.isfile(path):
-        raise ConfigError(f'there is no model file "{printable(path)}"')
+        raise ConfigError(f'the model file "{printable(path)}" does not exist')
     choices = _choices(_extension(path), path)
     if len(choices) > 1:
         keys = " or ".join(f'backend = "{distribution}::{each["backend"]}"' for distribution, each in choices.items())

@@ -111,7 +111,7 @@ def _error_text(content: bytes) -> str:
 
 
 def _reason(error: aiohttp.ClientError) -> str:
-    """Return why there is no answer. Texts of aiohttp say "400", which no server has sent, and quote it."""
+    """Return the reason in our words: aiohttp's own text says "400", a status that no server has sent."""
     match error:
         case aiohttp.ClientResponseError():
             found = short(error.message.partition("\n")[0].partition(": b")[0].rstrip(":"))
