@@ -80,6 +80,7 @@ STATUSES: tuple[tuple[type[BaseException], Status], ...] = (  # the first class 
     (hami.DataTypeError, Status(400, "INVALID_ARGUMENT")),
     (hami.NotFound, Status(404, "NOT_FOUND")),
 )
+STOPPING = "the server is stopping, and the request did not end in time; send it to another server"
 MAX_TEXT = 4000  # bytes of a message in the trailers of gRPC: clients accept 8 KiB of them, and retry if there are more
 E = TypeVar("E", bound=BaseException)
 

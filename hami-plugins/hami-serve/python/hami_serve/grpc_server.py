@@ -19,9 +19,10 @@ from grpc_reflection.v1alpha import reflection
 from hami_serve import describing
 from hami_serve.access import MISSING, is_allowed
 from hami_serve.budget import Budget
-from hami_serve.errors import BadRequest, Overloaded, short
+from hami_serve.errors import STOPPING, BadRequest, Overloaded, short
 from hami_serve.failures import Failure, log_rejected, report
 from hami_serve.grpc_messages import POOL, SERVICE, message, methods
+from hami_serve.grpc_stopping import GOAWAY_S, LAST_CALLS_S, LastCalls
 from hami_serve.grpc_tensors import (
     FINAL,
     LARGE,
@@ -46,22 +47,22 @@ from hami_serve.serving import Serving
 Method = Callable[[Any, Any], Awaitable[Any]]
 StreamResponse = message("ModelStreamInferResponse")
 MIN_PING_MS = 100  # between pings of a client; more of them end its connection
-LAST_CALLS_S = 2.0  # for calls to come that were sent before the server says that it stops
-QUIET_S = 0.3  # without a new call: all have come
-GOAWAY_S = 0.02  # for this message to be written before the answers
+LAST_ANSWERS_S = 1.0  # for the errors of requests that did not end in time
 GRPC_LOG = "grpc._cython.cygrpc"  # the logger of its asyncio servers
 INFER = f"/{SERVICE}/ModelInfer"
 TYPED_COST = 16  # bytes for a byte of typed contents while they are converted: a small int64 has 8 in two places
 WAIT_S = 1.0  # for the memory of a call, before it is rejected
 PROBES = {"ServerLive", "ServerReady", "ModelReady", "ServerMetadata"}  # answered also while models load
+STREAM_STOPPING = "the server is stopping; open the stream again, at another server"
 MAX_RUNNING = 256  # requests of decoupled models of one stream
 
 
 class Service:
     """The methods of the service, by the names of the protocol."""
 
-    def __init__(self, serving: Serving) -> None:
+    def __init__(self, serving: Serving, last: LastCalls) -> None:
         self._serving = serving
+        self._last = last
 
     @property
     def _rounder(self) -> AllRounder:
@@ -124,15 +125,21 @@ class Service:
         Those of decoupled models run at once, and their responses alternate. The others run one after the other.
         """
         stream = Stream(self._serving, context)
-        try:
-            async for request in requests:
-                if self._is_decoupled(request):
-                    await stream.begin(request)
-                else:
-                    await stream.answer(request)
-            await stream.join()
-        finally:
-            await stream.cancel()
+        with self._last.streaming(stream):
+            try:
+                async for request in requests:
+                    if self._is_decoupled(request):
+                        await stream.begin(request)
+                    else:
+                        await stream.answer(request)
+                await stream.join()
+            except asyncio.CancelledError:
+                if not stream.stopped:
+                    raise
+            finally:
+                await stream.cancel()
+        if stream.stopped:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, STREAM_STOPPING)
 
     def _is_decoupled(self, request: Received | BadRequest) -> bool:
         try:
@@ -169,6 +176,9 @@ class Stream:
     """The requests of one stream that run now. One response is written at a time."""
 
     def __init__(self, serving: Serving, context: Any) -> None:
+        self.begun = self._ended = 0  # requests
+        self.stopped = False  # by this server
+        self._task = asyncio.current_task()
         self._serving = serving
         self._context = context
         self._capacity = asyncio.Semaphore(MAX_RUNNING)
@@ -180,9 +190,9 @@ class Stream:
         await self._capacity.acquire()
         task = asyncio.create_task(self.answer(request))
         self._running.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._forget)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _forget(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         self._capacity.release()
         if not task.cancelled():
@@ -192,6 +202,16 @@ class Stream:
         """Wait until all requests have ended."""
         await asyncio.gather(*self._running)
 
+    @property
+    def is_idle(self) -> bool:
+        return self.begun == self._ended
+
+    def stop(self) -> None:
+        """End the stream because the server stops."""
+        assert self._task is not None
+        self.stopped = True
+        self._task.cancel()
+
     async def cancel(self) -> None:
         """End the requests that still run."""
         for task in self._running:
@@ -200,22 +220,31 @@ class Stream:
 
     async def answer(self, request: Any) -> None:
         """Run a request, and write its responses."""
+        self.begun += 1
         lease = self._serving.budget.lease()
         try:
             lease.add(_readable(request).size)
             request.lease = lease
             await self._answer_in_parts(request)
-        except (asyncio.CancelledError, GeneratorExit):
+        except asyncio.CancelledError:
+            if self.stopped:
+                await self._fail(hami.PipeClosed(STOPPING), request)
+            raise
+        except GeneratorExit:
             raise
         except BaseException as error:
-            failure = _report(error, request)
-            answers.count("gRPC", failure.status.grpc)
-            failed = StreamResponse(error_message=failure.text)
-            failed.infer_response.id = getattr(_message(request), "id", "")
-            failed.infer_response.parameters[FINAL].bool_param = True
-            await self._write(failed)
+            await self._fail(error, request)
         finally:
             lease.close()
+            self._ended += 1
+
+    async def _fail(self, error: BaseException, request: Any) -> None:
+        failure = _report(error, request)
+        answers.count("gRPC", failure.status.grpc)
+        failed = StreamResponse(error_message=failure.text)
+        failed.infer_response.id = getattr(_message(request), "id", "")
+        failed.infer_response.parameters[FINAL].bool_param = True
+        await self._write(failed)
 
     async def _answer_in_parts(self, request: Received) -> None:
         call = await _call(request, self._context)
@@ -242,48 +271,20 @@ class Stream:
                 raise asyncio.CancelledError from None
 
 
-class LastCalls:
-    """Loses no call that clients have sent before they see that the server stops.
-
-    gRPC cancels the calls that come after `stop`, and those that wait to be accepted. So the server first accepts what
-    comes, and holds the answers: the clients that wait for them send nothing else. Then it says that it stops (GOAWAY),
-    and sends the answers.
-    """
-
-    def __init__(self) -> None:
-        self._begun = 0
-        self._released = asyncio.Event()
-        self._released.set()
-
-    def begin(self) -> None:
-        self._begun += 1
-
-    async def before_answer(self) -> None:
-        await self._released.wait()
-
-    async def collect(self, limit: float) -> None:
-        """Hold answers until no new calls come."""
-        self._released.clear()
-        loop = asyncio.get_running_loop()
-        until, seen = loop.time() + limit, -1
-        while seen != self._begun and loop.time() < until:
-            seen = self._begun
-            await asyncio.sleep(QUIET_S)
-
-    def release(self) -> None:
-        self._released.set()
-
-
 def _unary(method: Method, answer: Any, last: LastCalls) -> Method:
     """Let a method answer with a dict, and turn exceptions into statuses."""
 
     async def call(request: Any, context: Any) -> Any:
-        last.begin()
         failure, value = None, None
         try:
-            value = await method(_readable(request), context)
+            with last.running():
+                value = await method(_readable(request), context)
             value = json_format.ParseDict(value, answer()) if isinstance(value, dict) else value
-        except (asyncio.CancelledError, GeneratorExit):
+        except asyncio.CancelledError:
+            if not last.over:
+                raise
+            failure = _report(hami.PipeClosed(STOPPING), request)
+        except GeneratorExit:
             raise
         except BaseException as error:
             failure = _report(error, request)
@@ -386,7 +387,7 @@ def _after_start(serving: Serving, method: Method) -> Method:
 
 def handlers(serving: Serving, last: LastCalls, max_body: int) -> list[Any]:
     """Return the handlers of the service for a server of gRPC."""
-    service = Service(serving)
+    service = Service(serving, last)
     of_infer: list[Any] = []
     found = {}
     for method in methods():
@@ -525,7 +526,8 @@ class GrpcServer:
         await self._health.enter_graceful_shutdown()
         refuse_new_at(self.port)
         await self._last.collect(min(grace, LAST_CALLS_S))
-        stopping = loop.create_task(self._server.stop(max(0.0, until - loop.time())))
+        stopping = loop.create_task(self._server.stop(max(0.0, until - loop.time()) + LAST_ANSWERS_S))
         await asyncio.sleep(GOAWAY_S)
         self._last.release()
+        await self._last.end(stopping, until)
         await stopping

@@ -21,7 +21,7 @@ from hami_serve import describing, openapi
 from hami_serve.access import Gate
 from hami_serve.budget import Lease
 from hami_serve.datatypes import array_of_bytes
-from hami_serve.errors import BadRequest, Overloaded, UnknownContentCoding, load_failed, short
+from hami_serve.errors import STOPPING, BadRequest, Overloaded, UnknownContentCoding, load_failed, short
 from hami_serve.failures import log_rejected, report
 from hami_serve.http_body import SHORT, ClientLeft, UntilClientLeaves, off_loop, read_body
 from hami_serve.http_generate import EventStream, event, generated, parse_generate
@@ -55,7 +55,6 @@ HEADERS: dict[type[BaseException], dict[str, str]] = {  # of answers to requests
 }
 CLIENT_LEFT = 499  # only access logs show it
 REQUEST_ID = "hami_serve.id"  # in a scope: the id that a client has given to its request
-STOPPING = "the server is stopping, and the request did not end in time; send it to another server"
 
 
 def app(
@@ -278,7 +277,7 @@ class Handlers:
         parts = stream(self._serving.rounder, call)
         async with UntilClientLeaves(request.receive):
             first = await anext(parts)
-        return EventStream(_events(first, parts, call.inference, request.scope))
+        return EventStream(_events(self._serving, first, parts, call.inference, request.scope))
 
     async def _parse_generate(self, request: Request) -> Call:
         body = await self._body(request)
@@ -370,7 +369,7 @@ def _place(request: Request) -> tuple[str, str | None]:
 
 
 async def _events(
-    first: Part, parts: AsyncGenerator[Part, None], inference: Inference, scope: Scope
+    serving: Serving, first: Part, parts: AsyncGenerator[Part, None], inference: Inference, scope: Scope
 ) -> AsyncGenerator[bytes, None]:
     """Yield the events of an answer in parts; an error is the last event."""
     async with aclosing(parts):
@@ -380,7 +379,11 @@ async def _events(
             async for part in parts:
                 if part.outputs:
                     yield event(await generated(part.model, inference, part.outputs))
-        except (asyncio.CancelledError, GeneratorExit):
+        except asyncio.CancelledError:
+            if not serving.draining:
+                raise
+            yield event(_report(hami.PipeClosed(STOPPING), scope)[1])
+        except GeneratorExit:
             raise
         except BaseException as error:
             yield event(_report(error, scope)[1])

@@ -45,6 +45,8 @@ class Exchange:
         try:
             await app(self._scope, self.receive, self.send)
             reason: BaseException | str = "the application has not completed its answer"
+        except asyncio.CancelledError:
+            reason = "the server stopped before the client had read its answer"
         except BaseException as error:
             reason = error
         if self.complete or self.disconnected:
