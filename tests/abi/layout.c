@@ -168,3 +168,16 @@ AT(DLManagedTensorVersioned, flags, 24);
 AT(DLManagedTensorVersioned, dl_tensor, 32);
 
 static_assert(sizeof(HAMI_ENTRY_NAME) == sizeof("hami_plugin_v1"), "the name of the entry contains the major version");
+
+#if __has_include("hami/caller.h") /* the golden copy is older */
+#include "hami/caller.h"
+
+AT(hami_caller, table, 0);
+AT(hami_caller_table, struct_size, 0);
+AT(hami_caller_table, fill, 8);
+AT(hami_caller_table, retain, 16);
+AT(hami_caller_table, release, 24);
+AT(hami_caller_table, submit, 32);
+AT(hami_caller_table, cancel, 40);
+AT(hami_caller_table, started_release, 48);
+#endif

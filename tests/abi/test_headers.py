@@ -11,7 +11,7 @@ import hami
 import pytest
 from conftest import CMAKE, GOLDEN, HERE, INCLUDE, INSTALLED, RENAMED, Toolchain
 
-HEADERS = ["abi.h", "dlpack.h"]
+HEADERS = ["abi.h", "caller.h", "dlpack.h"]
 
 
 @pytest.mark.parametrize(

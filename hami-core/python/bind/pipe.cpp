@@ -12,6 +12,7 @@
 #include "greenlets.hpp"
 #include "listener.hpp"
 #include "load.hpp"
+#include "native_caller.hpp"
 #include "pipe/api.hpp"
 #include "statistics.hpp"
 #include "submitted.hpp"
@@ -207,6 +208,7 @@ class PyPipe {
       const FreeThreadedLock lock(mutex_);
       if (closed_ || running_->state->closed()) throw Error::pipe_closed();
       old = std::exchange(running_, std::exchange(other.running_, nullptr));
+      if (native_caller_) native_caller_->set_pipe(held(running_));
     }
     const std::shared_ptr<PipeState> state = old->state;
     const Ref<Event> left = old->left;
@@ -218,6 +220,14 @@ class PyPipe {
       throw;
     }
     return close_within(*state, until == kNever ? kNever : std::max<Nanoseconds>(0, until - now()));
+  }
+
+  // The same object for each call, because it follows `replace`.
+  py::capsule native_caller() {
+    const FreeThreadedLock lock(mutex_);
+    if (!running_) throw Error::pipe_closed();
+    if (!native_caller_) native_caller_ = make_counted<NativeCaller>(held(running_));
+    return to_capsule(native_caller_);
   }
 
   Ref<Queue> queue(const std::string& name) const { return state()->context().resources.queue_by_name(name); }
@@ -348,6 +358,10 @@ class PyPipe {
     return state.run(std::move(dicts), limit);
   }
 
+  // The pipe, for a caller: `replace` waits for its end.
+  static std::shared_ptr<PipeState> held(const std::shared_ptr<Running>& running) {
+    return {running, running->state.get()};
+  }
   std::shared_ptr<Running> in_use() const {
     const FreeThreadedLock lock(mutex_);
     return running_;
@@ -356,6 +370,7 @@ class PyPipe {
 
   mutable FreeThreadedMutex mutex_;
   std::shared_ptr<Running> running_;  // null: another pipe took it
+  Ref<NativeCaller> native_caller_;
   bool closed_ = false;
 };
 
@@ -407,6 +422,7 @@ void register_pipe(py::module_& module) {
       .def("replace", &PyPipe::replace, py::arg("other"), py::arg("timeout"),
            "Take the place of this pipe's backends by those of another, which is empty afterwards; close the old ones.")
       .def_property_readonly("closed", &PyPipe::closed, "Whether close() was called.")
+      .def("native_caller", &PyPipe::native_caller, "Return a capsule by which native code calls the pipe.")
       .def("queue", &PyPipe::queue, py::arg("name"), "Return a queue of the pipe by name.")
       .def_property_readonly("store", &PyPipe::store, "The store of the pipe.")
       .def("describe", &PyPipe::describe, "Return the nodes with their backends, parameters and edges.")

@@ -830,6 +830,9 @@ class Pipe:
     def replace(self, other: Pipe, timeout: float | None) -> list[str]:
         """Take the place of this pipe's backends by those of another; close the old ones, as `close` does."""
 
+    def native_caller(self) -> object:
+        """Return a capsule by which native code calls the pipe: a `hami_caller` of hami/caller.h."""
+
     @property
     def closed(self) -> bool:
         """Whether `close` was called."""

@@ -9,7 +9,11 @@ from hami._errors import PluginError
 from hami._plugins.native_loading import Incompatible, load
 from hami._text import printable
 
-__all__ = ["allow_library", "check_library", "get_include", "register_plugin"]
+__all__ = ["allow_library", "caller", "check_library", "get_include", "register_plugin"]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from hami._runtime.pipe import Pipe
 
 _PACKAGE = os.path.dirname(__file__)
 
@@ -73,6 +77,26 @@ def register_plugin(path: os.PathLike[str] | str, /) -> list[str]:
     for handle in library.classes:
         _core.define(handle)
     return [handle.name for handle in library.classes]
+
+
+def caller(pipe: Pipe, /) -> object:
+    """Return a capsule by which native code calls a pipe, without Python and its GIL.
+
+    >>> with hami.pipe("Identity") as pipe:
+    ...     type(hami.native.caller(pipe)).__name__
+    'PyCapsule'
+
+    Its pointer is a `hami_caller`, which the header hami/caller.h describes: the threads of a server start requests
+    with it, and cancel them. The capsule keeps neither the pipe nor its backends alive: requests of a closed pipe fail.
+    After `pipe.replace` they go to the new backends.
+
+    Args:
+        pipe: The pipe.
+
+    Returns:
+        A `PyCapsule` named "hami.caller.v1".
+    """
+    return pipe._core.native_caller()
 
 
 def get_include() -> str:
