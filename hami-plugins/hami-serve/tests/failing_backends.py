@@ -55,6 +55,36 @@ class Frozen(Exception):
         raise AttributeError(name)
 
 
+class Interrupting(str):
+    """Every way to read it raises."""
+
+    def isprintable(self) -> bool:
+        raise KeyboardInterrupt
+
+    __iter__ = __getitem__ = split = encode = isprintable  # type: ignore[assignment]
+
+
+class Notes(list):
+    def __iter__(self):
+        raise KeyboardInterrupt
+
+
+class TextsInterrupt(hami.RequestError):
+    """What is read of it are objects of the backend."""
+
+    for_clients = Interrupting("not this one")
+
+    def __init__(self) -> None:
+        super().__init__(Interrupting("not this one"))
+        self.__notes__ = Notes([Interrupting("a note")])
+
+
+class ClassInterrupts(Exception):
+    @property
+    def __class__(self):
+        raise KeyboardInterrupt
+
+
 RAISED = {
     "KeyboardInterrupt": KeyboardInterrupt,
     "SystemExit": lambda: SystemExit(3),
@@ -79,6 +109,9 @@ RAISED = {
     "StrIsHuge": StrIsHuge,
     "Hostile": Hostile,
     "Frozen": Frozen,
+    "TextsInterrupt": TextsInterrupt,
+    "ClassInterrupts": ClassInterrupts,
+    "Long name": type("Long\n" * 20_000, (Exception,), {}),
     "OwnRejection": lambda: OwnRejection("not this one"),
     "OwnTextForClients": lambda: OwnTextForClients("not this one"),
 }  # fmt: skip
@@ -189,6 +222,7 @@ class FailResult(hami.Backend):
                 b"set": {1},
                 b"lock": threading.Lock(),
                 b"complex": [1j],
+                b"name": {"half \ud800": 1},
                 b"masked": np.ma.masked_less(np.array([1.5, 2.5]), 2),
                 b"masked integers": np.ma.masked_less(np.array([1, 2]), 2),
                 b"nothing masked": np.ma.masked_less(np.array([1.5, 2.5]), 0),

@@ -27,7 +27,7 @@ TIMEOUT = 10
 SECRETS = {"FAIL_PASSWORD": "pass word/7", "FAIL_TOKEN": "t0ken'\"\n9"}
 FORWARD = ("FailForward", "FailInline", "FailByItem", "FailFirstPart", "FailLaterPart", "FailEmitted")
 LOADED = ("FailInit", "FailWarmup")
-REJECTED = ("OwnRejection", "OwnTextForClients", "StrInterrupts")  # RequestErrors
+REJECTED = ("OwnRejection", "OwnTextForClients", "StrInterrupts", "TextsInterrupt")  # RequestErrors
 MAX_TEXT = 4000
 Answer = tuple[int, str]  # status of HTTP, text of the error
 
@@ -261,10 +261,11 @@ def test_what_a_model_raises_while_it_closes_is_one_line_of_log(served: Served, 
 
 
 @pytest.mark.parametrize("door", INFER)
-@pytest.mark.parametrize("kind", ["object", "set", "lock", "complex", "masked", "masked integers"])
+@pytest.mark.parametrize("kind", ["object", "set", "lock", "complex", "masked", "masked integers", "name"])
 def test_a_result_without_a_form_is_a_fault_of_the_model(served: Served, kind: str, door: str) -> None:
     status, text = INFER[door](served, "FailResult", kind)
-    assert (status, "no form" in text) == (0 if door == "grpc_stream" else 500, True), text
+    said = "the name of an output is Unicode text" if kind == "name" else "no form"
+    assert (status, said in text) == (0 if door == "grpc_stream" else 500, True), text
     assert ": 500 " in expect_one_line(served, "FailResult")
 
 

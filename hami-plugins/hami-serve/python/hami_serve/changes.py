@@ -97,7 +97,7 @@ class Changes:
             if not self._registry.become_ready(model):
                 raise hami.PipeClosed("the model was replaced or removed while it was loaded")
         except BaseException as error:
-            if not isinstance(error, hami.PipeClosed):
+            if not issubclass(type(error), hami.PipeClosed):
                 log.error("%s is not loaded: %s", model.handle, line_of(error))
             self._failed(model, error)
 

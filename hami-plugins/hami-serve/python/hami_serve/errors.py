@@ -102,13 +102,18 @@ def text_of(error: BaseException) -> str:
     """
     text = _message(error)
     if not issubclass(type(error), hami.Error):
-        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+        text = f"{kind_of(error)}: {text}" if text else kind_of(error)
     return printable("\n".join([text, *_notes(error)]))
+
+
+def kind_of(error: BaseException) -> str:
+    """Return the name of the class, in few printable characters; its metaclass is not asked."""
+    return short(type.__dict__["__name__"].__get__(type(error)))
 
 
 def reason_of(error: BaseException) -> str:
     """Return the type and the first line of the message."""
-    kind, first = type(error).__name__, text_of(error).partition("\n")[0]
+    kind, first = kind_of(error), text_of(error).partition("\n")[0]
     return first if first.startswith(kind) else f"{kind}: {first}"
 
 
@@ -137,12 +142,20 @@ def _message(error: BaseException) -> str:
     try:
         return str.__str__(str(error))
     except BaseException as raised:  # from __str__ of the class of a backend
-        return f"(its __str__ raised {type(raised).__name__})"
+        return f"(its __str__ raised {kind_of(raised)})"
 
 
 def _notes(error: BaseException) -> list[str]:
     notes = attribute_of(error, "__notes__")
-    return [note for note in notes if isinstance(note, str)] if isinstance(notes, list) else []
+    if not issubclass(type(notes), list):
+        return []
+    return [str.__str__(note) for note in list.__getitem__(notes, slice(MAX_TEXT)) if issubclass(type(note), str)]
+
+
+def text_for_clients(error: BaseException) -> str:
+    """Return what clients get of an exception, in printable lines."""
+    text = attribute_of(error, "for_clients")
+    return printable(str.__str__(text)) if issubclass(type(text), str) else text_of(error)
 
 
 def attribute_of(error: BaseException, name: str) -> Any:

@@ -19,11 +19,12 @@ from hami_serve.errors import (
     Status,
     UnknownModel,
     attribute_of,
+    kind_of,
     load_failed,
-    printable,
     reason_of,
     short,
     status_of,
+    text_for_clients,
     text_of,
     with_text,
 )
@@ -55,21 +56,20 @@ def report(error: BaseException, protocol: str, request: str, id: object = "") -
         id: The id that the client has given to the request.
     """
     status = status_of(error)
-    raised = error.__cause__ if isinstance(error, (ModelFailed, LoadFailed)) and error.__cause__ else error
+    raised = error.__cause__ if issubclass(type(error), (ModelFailed, LoadFailed)) and error.__cause__ else error
     named = f', request "{short(id)}"' if id not in ("", None) else ""
     line = f"{request}{named} over {protocol}: {status.http} {line_of(raised)}"
     if not issubclass(type(error), hami.Error) or log.isEnabledFor(logging.DEBUG):
         line = f"{line}\n{_traceback(error)}"
     log.log(logging.ERROR if status.http == 500 else logging.WARNING, "%s", line)
-    for_clients = attribute_of(error, "for_clients")
-    return Failure(status, printable(for_clients) if isinstance(for_clients, str) else text_of(error))
+    return Failure(status, text_for_clients(error))
 
 
 def line_of(error: BaseException) -> str:
     """Return the type, the message and the place of an exception in one line."""
     own = issubclass(type(error), hami.Error)
     text = "; ".join(text_of(error).split("\n"))
-    return f"{type(error).__name__}: {text}" if own else f"{text}{_place(error)}"
+    return f"{kind_of(error)}: {text}" if own else f"{text}{_place(error)}"
 
 
 def log_rejected(protocol: str, request: str, status: int, text: str) -> None:
@@ -98,7 +98,7 @@ def _traceback(error: BaseException) -> str:
     try:
         return hami.observe.redact("".join(traceback.format_exception(error)))[-MAX_TRACEBACK:]
     except BaseException as raised:  # from the class of a backend
-        return f"(no traceback: {type(raised).__name__})"
+        return f"(no traceback: {kind_of(raised)})"
 
 
 def _place(error: BaseException) -> str:

@@ -443,7 +443,7 @@ class Endpoint:
 
 def _error(error: BaseException, scope: Scope) -> Response:
     status, body = _report(error, scope)
-    headers = next((each for kind, each in HEADERS.items() if isinstance(error, kind)), None)
+    headers = next((each for kind, each in HEADERS.items() if issubclass(type(error), kind)), None)
     return Response(body, status, headers, "application/json")
 
 

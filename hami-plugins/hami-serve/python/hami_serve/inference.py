@@ -259,7 +259,19 @@ def outputs_of(model: Model, request: Mapping[str, Any], inference: Inference) -
 
 
 def _has_names(result: dict[Any, Any]) -> bool:
-    return bool(result) and all(isinstance(key, str) for key in result)
+    """Return whether the keys of a result are names of outputs.
+
+    Raises:
+        DataTypeError: One of them is not Unicode text.
+    """
+    if not result or not all(isinstance(key, str) for key in result):
+        return False
+    for key in result:
+        try:
+            key.encode()
+        except UnicodeEncodeError:
+            raise hami.DataTypeError(f'the name of an output is Unicode text, got "{short(key)}"') from None
+    return True
 
 
 def output_of(name: str, value: Any, spec: TensorSpec | None = None) -> Output:
