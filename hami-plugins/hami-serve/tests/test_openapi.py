@@ -8,7 +8,7 @@ from hami_serve.http_app import app
 from hami_serve.openapi import ERRORS, document
 from hami_serve.routes import plugin_routes
 
-OTHERS = {"/metrics", "/openapi.json"}  # they are not part of the protocol
+OTHERS = {"/metrics", "/openapi.json", "/{name}"}  # they are not part of the protocol, or named by each model
 TENSOR = {"name": "x", "datatype": "INT8", "shape": [1], "data": [1]}
 BODIES = {
     "infer": {"inputs": [TENSOR], "id": "a"},
@@ -35,19 +35,50 @@ def test_every_error_of_the_document_has_a_description_and_the_form_of_the_proto
 def test_answers_are_as_the_document_says(server):
     jsonschema = pytest.importorskip("jsonschema")
     status, given = server.get("/openapi.json")
-    assert (status, given) == (200, document())
+    assert (status, given) == (200, document(server.serving.rounder.registry.models()))
+    assert document()["paths"].keys() < given["paths"].keys()
     checked = 0
-    for path, item in given["paths"].items():
+    for path, item in document()["paths"].items():
         if path.endswith(("load", "unload", "generate_stream")):
             continue  # they are forbidden, or an event stream
         real = path.replace("{name}", "any").replace("{version}", "1")
-        status, answer = server.get(real) if "get" in item else server.post(real, BODIES[path.rpartition("/")[2]])
+        body = BODIES.get(path.rpartition("/")[2], {})
+        status, answer = server.get(real) if "get" in item else server.post(real, body)
         assert status == 200, (path, answer)
         (operation,) = item.values()
         schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
         jsonschema.Draft202012Validator({**schema, "components": given["components"]}).validate(answer)
         checked += 1
-    assert checked == 17
+    assert checked == 19
+
+
+def test_each_model_has_a_path_with_the_schemas_of_its_tensors(server):
+    jsonschema = pytest.importorskip("jsonschema")
+    given = server.get("/openapi.json")[1]
+    of_models = {path: item["post"] for path, item in given["paths"].items() if path not in document()["paths"]}
+    assert {"/any", "/simple", "/words"} <= of_models.keys()
+    for operation in of_models.values():
+        contents = [operation["requestBody"]["content"], operation["responses"]["200"]["content"]]
+        for each in (media for content in contents for media in content.values()):
+            jsonschema.Draft202012Validator.check_schema(each.get("schema", {}))
+    simple = of_models["/simple"]
+    request = {"INPUT0": [[*range(16)]], "INPUT1": [[1] * 16]}
+    _check(simple["requestBody"], request)
+    with pytest.raises(jsonschema.ValidationError, match="'INPUT1' is a required property"):
+        _check(simple["requestBody"], {"INPUT0": [[*range(16)]]})
+    with pytest.raises(jsonschema.ValidationError, match="is too short"):
+        _check(simple["requestBody"], {**request, "INPUT0": [[1]]})
+    status, answer = server.post("/simple", request)
+    assert status == 200
+    _check(simple["responses"]["200"], answer)
+    assert "image/*" not in simple["requestBody"]["content"]
+    assert {"image/*", "text/plain", "multipart/form-data"} <= of_models["/words"]["requestBody"]["content"].keys()
+
+
+def _check(media: dict, value: object) -> None:
+    import jsonschema
+
+    jsonschema.Draft202012Validator(media["content"]["application/json"]["schema"]).validate(value)
 
 
 def test_a_body_that_is_one_input_does_not_fit_a_model_with_two(server):

@@ -160,7 +160,7 @@ def test_errors_of_the_server_have_the_types_of_local_ones(url):
 
 
 def test_a_model_that_does_not_exist_is_an_error_of_the_build(url):
-    with pytest.raises(hami.NotFound, match='there is no component "absent"'):
+    with pytest.raises(hami.NotFound, match='there is no model "absent"'):
         remote(url(models()), "absent")
     with pytest.raises(hami.NotFound, match='"any" has no version "7"'):
         remote(url(models()), "any", version="7")

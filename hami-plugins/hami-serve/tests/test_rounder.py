@@ -145,7 +145,7 @@ def test_a_removed_model_is_freed_though_a_program_holds_its_handle_and_view():
         assert pipe() is None
         with pytest.raises(hami.NotFound, match=r"a:1#1 is not loaded any more"):
             rounder.registry.at(handle)
-        with pytest.raises(hami.NotFound, match='there is no component "a"'):
+        with pytest.raises(hami.NotFound, match='there is no model "a"'):
             view({"data": 1})
 
 

@@ -261,5 +261,5 @@ def test_more_requests_than_run_at_once_are_all_answered(serve, monkeypatch):
         try:
             found.append(int(answers.next().as_numpy("result")[0]))
         except triton.InferenceServerException as error:
-            errors += "there is no component" in str(error)
+            errors += "there is no model" in str(error)
     assert (sorted(found), errors) == (list(range(32)), 1)

@@ -130,7 +130,7 @@ def test_simple_aio_infer_of_an_absent_model_is_an_error(urls, transport):
         async with AIO[transport].InferenceServerClient(urls[transport]) as client:
             await client.infer("absent", pair(CLIENTS[transport], NUMBERS, NUMBERS))
 
-    with pytest.raises(Exception, match='there is no component "absent"'):
+    with pytest.raises(Exception, match='there is no model "absent"'):
         asyncio.run(run())
 
 

@@ -85,7 +85,7 @@ def test_a_stream_answers_in_order_and_survives_a_request_that_fails(client):
     assert sums == [[1], [3], [6]]
     result, error = answers.get(timeout=30)
     assert result is None
-    assert 'there is no component "absent"' in str(error)
+    assert 'there is no model "absent"' in str(error)
     client.stop_stream()
 
 
@@ -126,7 +126,7 @@ def test_model_control():
 @pytest.mark.parametrize(
     ("model", "code", "text"),
     [
-        ("absent", "NOT_FOUND", 'there is no component "absent"'),
+        ("absent", "NOT_FOUND", 'there is no model "absent"'),
         ("raises", "INTERNAL", "ZeroDivisionError: in the backend"),
         ("picture", "INTERNAL", "ValueError: not a picture"),
     ],

@@ -88,7 +88,7 @@ def test_health_and_metadata(client):
 
 def test_errors_have_their_status_and_text(client):
     data = np.zeros((1, 16), np.int32)
-    with pytest.raises(triton.InferenceServerException, match='there is no component "wrong"') as error:
+    with pytest.raises(triton.InferenceServerException, match='there is no model "wrong"') as error:
         client.infer("wrong", inputs("INT32", data, data))
     assert error.value.status() == "404"
     with pytest.raises(triton.InferenceServerException, match='"simple" needs the input "INPUT1"'):
@@ -111,5 +111,5 @@ def test_model_control(start):
         assert client.get_model_repository_index()[0]["state"] == "UNAVAILABLE"
         client.load_model("simple")
         assert client.is_model_ready("simple")
-        with pytest.raises(triton.InferenceServerException, match="there is no component"):
+        with pytest.raises(triton.InferenceServerException, match="there is no model"):
             client.load_model("wrong")

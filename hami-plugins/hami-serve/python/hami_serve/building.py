@@ -14,7 +14,7 @@ from hami_serve.source import misplaced
 
 RESERVED = {  # keys of a request that the core, its containers or this server give a meaning
     *("result", "node_name", "request_size", "tensor_rows", "timeout", "deadline", "priority", "req_id", "state"),
-    *("finish", "sequence_start", "context", "event", "parameters", "parts"),
+    *("finish", "sequence_start", "context", "event", "parameters", "parts", "hami.visits"),
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeVar
 
@@ -36,6 +38,14 @@ class UnknownContentCoding(BadRequest):
     """The body of a request is compressed in a way that the server does not know."""
 
 
+class UnknownContentType(BadRequest):
+    """The Content-Type of a request is missing, or is none that a model can take."""
+
+
+class NotAcceptable(BadRequest):
+    """The client accepts no form that the answer can have."""
+
+
 class UnknownTransferCoding(BadRequest):
     """A request came in a transfer coding that the server does not know."""
 
@@ -66,6 +76,8 @@ class Status(NamedTuple):
 STATUSES: tuple[tuple[type[BaseException], Status], ...] = (  # the first class that fits counts
     (TooLarge, Status(413, "RESOURCE_EXHAUSTED")),
     (UnknownContentCoding, Status(415, "INVALID_ARGUMENT")),
+    (UnknownContentType, Status(415, "INVALID_ARGUMENT")),
+    (NotAcceptable, Status(406, "INVALID_ARGUMENT")),
     (UnknownTransferCoding, Status(501, "UNIMPLEMENTED")),
     (ControlDisabled, Status(403, "PERMISSION_DENIED")),
     (Overloaded, Status(503, "RESOURCE_EXHAUSTED")),
@@ -83,6 +95,8 @@ STATUSES: tuple[tuple[type[BaseException], Status], ...] = (  # the first class 
 STOPPING = "the server is stopping, and the request did not end in time; send it to another server"
 MAX_TEXT = 4000  # bytes of a message in the trailers of gRPC: clients accept 8 KiB of them, and retry if there are more
 E = TypeVar("E", bound=BaseException)
+_TRACEBACK = "Traceback (most recent call last)"  # in messages of processes that libraries have started
+_PATH = re.compile(r"(?<![\w:/.…-])/[^\s/'\":,;()\[\]<>|]+(?:/[^\s/'\":,;()\[\]<>|]+)+/?")  # of a file, with its folder
 
 
 def status_of(error: BaseException) -> Status:
@@ -153,9 +167,20 @@ def _notes(error: BaseException) -> list[str]:
 
 
 def text_for_clients(error: BaseException) -> str:
-    """Return what clients get of an exception, in printable lines."""
-    text = attribute_of(error, "for_clients")
-    return printable(str.__str__(text)) if issubclass(type(text), str) else text_of(error)
+    """Return what clients get of an exception, in printable lines: without places of files on this machine, and without
+    a traceback.
+
+    A message of a library may have both; the log has it as it is.
+    """
+    chosen = attribute_of(error, "for_clients")
+    text = printable(str.__str__(chosen)) if issubclass(type(chosen), str) else text_of(error)
+    return _PATH.sub(_without_folder, text.partition(_TRACEBACK)[0].rstrip())
+
+
+def _without_folder(found: re.Match[str]) -> str:
+    path = found[0]
+    is_here = os.path.lexists(f"/{path.split('/')[1]}")  # else it may be the path of a URL
+    return f"…/{path.rstrip('/').rpartition('/')[2]}" if is_here else path
 
 
 def attribute_of(error: BaseException, name: str) -> Any:
@@ -167,7 +192,7 @@ def attribute_of(error: BaseException, name: str) -> Any:
 
 
 def unknown_component(name: str, known: Iterable[str]) -> UnknownModel:
-    return UnknownModel(f'there is no component "{short(name)}"; {_listed("components", known)}')
+    return UnknownModel(f'there is no model "{short(name)}"; {_listed("models", known)}')
 
 
 def unknown_version(component: str, version: str, known: Iterable[str]) -> UnknownModel:

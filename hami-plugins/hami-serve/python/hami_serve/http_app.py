@@ -20,11 +20,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from hami_serve import describing, openapi
 from hami_serve.access import Gate
 from hami_serve.budget import Lease
-from hami_serve.datatypes import array_of_bytes
 from hami_serve.errors import STOPPING, BadRequest, Overloaded, UnknownContentCoding, load_failed, short
 from hami_serve.failures import log_rejected, report
 from hami_serve.http_body import SHORT, ClientLeft, UntilClientLeaves, off_loop, read_body
 from hami_serve.http_generate import EventStream, event, generated, parse_generate
+from hami_serve.http_plain import JSON_COST, PATHS, Plain, PlainRoute
 from hami_serve.http_tensors import (
     HEADER_LENGTH,
     HttpInference,
@@ -33,6 +33,7 @@ from hami_serve.http_tensors import (
     is_long_to_parse,
     is_long_to_render,
     is_request,
+    may_be_json,
     parse_json,
     parse_request,
     render_answer,
@@ -42,13 +43,13 @@ from hami_serve.inference import Call, Inference, Part, apply_parameters, call_o
 from hami_serve.json_steps import encode
 from hami_serve.metrics import CONTENT_TYPE, answers
 from hami_serve.model import Model
+from hami_serve.plain_input import not_json, of_raw
 from hami_serve.routes import Exchange, plugin_routes
 from hami_serve.routes import Route as PluginRoute
 from hami_serve.serving import Serving
 
 MAX_BODY = 64 << 20  # bytes of a request, by default
 LEASE = "hami_serve.lease"  # a key of a scope: what the request has of the memory of open requests
-JSON_COST = 8  # bytes of objects for a byte of JSON while it is converted: a float of 4 characters has 32
 HEADERS: dict[type[BaseException], dict[str, str]] = {  # of answers to requests that fail
     Overloaded: {"Retry-After": "1"},  # seconds
     UnknownContentCoding: {"Accept-Encoding": "gzip, deflate"},
@@ -147,6 +148,8 @@ class Handlers:
     def __init__(self, serving: Serving, max_body: int) -> None:
         self._serving = serving
         self._max_body = max_body
+        self._plugin_routes = plugin_routes()
+        self._taken = frozenset(each.path for each in self._plugin_routes)
 
     def routes(self) -> list[Route]:
         model, versioned = "/v2/models/{name}", "/v2/models/{name}/versions/{version}"
@@ -169,11 +172,14 @@ class Handlers:
             ("POST", "/v2/repository/models/{name}/unload", self.unload),
         ]
         probes = {self.live, self.ready, self.model_ready, self.metrics, self.openapi, self.server}
-        table += [("POST", each.path, self._of_plugin(each)) for each in plugin_routes()]
-        return [
+        table += [("POST", each.path, self._of_plugin(each)) for each in self._plugin_routes]
+        made = [
             Route(path, Endpoint(self._serving, function, waits=function not in probes), methods=[method])
             for method, path, function in table
         ]
+        plain = Endpoint(self._serving, Plain(self._serving, self._body, LEASE))
+        long = [Route(path, plain, methods=["POST"]) for path in PATHS[1:]]
+        return [*made, *long, PlainRoute(PATHS[0], plain, methods=["POST"])]
 
     def _of_plugin(self, route: PluginRoute) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
@@ -231,9 +237,12 @@ class Handlers:
         kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         given = headers.get(HEADER_LENGTH.encode())
         # fetch() of a browser says text/plain for a string, also if it is a request in JSON
-        is_text = kind.startswith(b"text/") and not (given is None and is_request(body))
-        if is_text or kind.startswith(b"image/") or given == b"0":
+        may_be_raw = kind.startswith(b"text/") or (kind == b"application/octet-stream" and given is None)
+        is_raw = may_be_raw and not (given is None and is_request(body))
+        if is_raw or kind.startswith(b"image/") or given == b"0":
             return self._parse_raw(request, kind.decode("latin-1"), bytes(body))
+        if given is None and not may_be_json(body):
+            raise not_json(kind.decode("latin-1"), body)
         inference = parse_request(body, header_length(given, len(body)))
         request.scope[REQUEST_ID] = inference.id
         return call_of(inference, *_place(request)), inference
@@ -259,9 +268,7 @@ class Handlers:
             (spec,) = model.version.inputs
             keys[spec.name] = data
             if spec.datatype not in ("", "BYTES"):
-                shape = _fitting_shape(spec.name, spec.datatype, spec.shape, len(body))
-                keys[spec.name] = array_of_bytes(f'input "{spec.name}"', spec.datatype, shape, memoryview(body))
-                keys["data"] = keys[spec.name]
+                keys[spec.name] = keys["data"] = of_raw(f'input "{spec.name}"', spec.datatype, spec.shape, body)
         timeout = apply_parameters(keys, inference.parameters)
         return Call(inference, component, version, keys, timeout, model.handle.version), inference
 
@@ -299,7 +306,8 @@ class Handlers:
         return Response(await self._serving.metrics(), media_type=CONTENT_TYPE)
 
     async def openapi(self, request: Request) -> Response:
-        return _json(openapi.document())
+        models = self._serving.rounder.registry.models() if self._serving.loaded else ()
+        return _json(openapi.document(models, self._taken))
 
     async def server(self, request: Request) -> Response:
         return _json(describing.server_metadata())
@@ -387,18 +395,6 @@ async def _events(
             raise
         except BaseException as error:
             yield event(_report(error, scope)[1])
-
-
-def _fitting_shape(name: str, datatype: str, shape: tuple[int, ...], size: int) -> tuple[int, ...]:
-    """Return the shape of a raw tensor: its only variable size follows from the number of bytes."""
-    from hami_serve.datatypes import DATATYPES
-
-    count = size // DATATYPES[datatype][1]
-    for known in shape:
-        count = count // known if known > 0 else count
-    if shape.count(-1) > 1:
-        raise BadRequest(f'input "{name}" has the shape {list(shape)}; a raw body needs at most one variable size')
-    return tuple(count if size == -1 else size for size in shape)
 
 
 class Endpoint:

@@ -50,10 +50,10 @@ def _array(name: str, value: Any, spec: TensorSpec | None) -> Array:
     kind = float if kinds == {int, float} else next(iter(kinds)) if len(kinds) == 1 else str
     datatype = spec.datatype if spec and spec.datatype else DATATYPES_OF_JSON[kind]
     array = array_of_json(f'input "{short(name)}"', datatype, (len(values),), values)
-    return array.reshape(_shape(spec.shape, len(values))) if spec else array
+    return array.reshape(fitting_shape(spec.shape, len(values))) if spec else array
 
 
-def _shape(declared: tuple[int, ...], count: int) -> tuple[int, ...]:
+def fitting_shape(declared: tuple[int, ...], count: int) -> tuple[int, ...]:
     """Return the declared shape with sizes for `count` elements: the last variable size has them, the others are 1.
 
     If it cannot have so many elements, the shape is flat, and the check of the inputs says what was expected.

@@ -43,18 +43,28 @@ class HttpInference(Inference):
     all_binary: bool = False
 
 
-def parse_json(data: bytes | bytearray | memoryview, what: str) -> dict[str, Any]:
-    """Return a JSON object."""
+def parse_value(data: bytes | bytearray | memoryview, what: str) -> Any:
+    """Return a value of JSON."""
     raw = bytes(data)
     try:
-        value = decode(raw.decode(json.detect_encoding(raw), "surrogatepass").removeprefix("\ufeff"))
+        return decode(raw.decode(json.detect_encoding(raw), "surrogatepass").removeprefix("\ufeff"))
     except RecursionError:
         raise BadRequest(f"{what} is nested too deep") from None
     except ValueError as error:
         raise BadRequest(f"{what} is not valid JSON: {short(str(error))}") from None
+
+
+def parse_json(data: bytes | bytearray | memoryview, what: str) -> dict[str, Any]:
+    """Return a JSON object."""
+    value = parse_value(data, what)
     if not isinstance(value, dict):
         raise BadRequest(f"{what} is a JSON object, got {short(value)}")
     return value
+
+
+def may_be_json(body: bytes | bytearray | memoryview) -> bool:
+    """Return whether a body begins as a list or an object of JSON does."""
+    return bytes(body[:64]).lstrip().startswith((b"{", b"["))
 
 
 def is_request(body: bytes | bytearray | memoryview) -> bool:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import hami
 import numpy as np
@@ -63,6 +63,13 @@ class Call:
     drawn: str | None = None  # the version whose inputs the request was read for
 
 
+class Bound(NamedTuple):
+    """The keys of a request of a pipe, and how many rows it has."""
+
+    keys: dict[str, Any]
+    rows: int
+
+
 @dataclass(frozen=True)
 class Part:
     """A part of an answer. The last one has no outputs if the model returns nothing after its parts."""
@@ -79,6 +86,28 @@ async def run(rounder: AllRounder, call: Call) -> tuple[Model, list[Output]]:
         request = await rounder.acall_model(model, call.keys, left)
     rounder.registry.count_rows(model, rows_of(model, call.inference.inputs))
     return model, await _outputs_of(model, request, call.inference)
+
+
+async def run_bound(
+    rounder: AllRounder,
+    component: str,
+    version: str | None,
+    timeout: float | None,
+    bind: Callable[[Model], Awaitable[Bound]],
+) -> tuple[Model, dict[str, Any]]:
+    """Run a request whose keys depend on the model that runs it; return that model, and the completed request."""
+    with of_load(component):
+        model, left = await rounder.acquire_async(component, version, timeout)
+    started = time.perf_counter()
+    try:
+        bound = await bind(model)
+    except BaseException as error:
+        rounder.registry.release(model, started, error)
+        raise
+    with of_model():
+        request = await rounder.acall_model(model, bound.keys, left)
+    rounder.registry.count_rows(model, bound.rows)
+    return model, request
 
 
 async def stream(rounder: AllRounder, call: Call) -> AsyncGenerator[Part, None]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from typing import Any
 
 from hami_serve.datatypes import DATATYPES, MAX_RANK
+from hami_serve.http_plain import PATHS, plain_path
 from hami_serve.http_tensors import HEADER_LENGTH
 from hami_serve.inference import MAX_TENSORS
+from hami_serve.model import Model
+from hami_serve.openapi_models import plain_operation, unique
 
 Json = dict[str, Any]
 
@@ -16,9 +19,10 @@ ERRORS = {
     "400": "The request does not follow the protocol, or does not fit the model.",
     "403": "This server does not let clients load and unload models.",
     "404": "There is no such model or version.",
+    "406": "The client accepts no form that the answer can have.",
     "408": "The rest of the body did not come in time.",
     "413": "The request is larger than this server accepts.",
-    "415": "The body has a content coding that this server does not know.",
+    "415": "The body has a content coding or a content type that this server does not know.",
     "429": "The queue of the model is full.",
     "501": "The request came in a transfer coding that this server does not know.",
     "503": "The model or the server is not ready.",
@@ -28,9 +32,23 @@ BODY = ("400", "408", "413", "415", "501", "503")  # errors of every request wit
 VERSIONED = {"": ("name",), "/versions/{version}": ("name", "version")}
 
 
-def document() -> Json:
-    """Return the document as an object for JSON."""
+def document(models: Iterable[Model] = (), taken: frozenset[str] = frozenset()) -> Json:
+    """Return the document as an object for JSON.
+
+    Args:
+        models: Those of the server, each of which has a path with its own inputs and outputs.
+        taken: The paths of plugins.
+    """
     paths = _of_server()
+    errors = _errors(("404", *BODY, "406", "429", "504"))
+    for model in unique(models):
+        name = model.handle.component
+        operation = plain_operation(f"Run {name}", model.inputs, model.outputs, errors)
+        paths[plain_path(name, taken)] = {"post": operation}
+    for path, parameters in ((PATHS[1], ("name",)), (PATHS[2], ("name", "version"))):
+        operation = plain_operation("Run a request of plain JSON, a form or a picture", (), (), errors)
+        operation["parameters"] = _in_path(parameters)
+        paths[path] = {"post": operation}
     for place, parameters in VERSIONED.items():
         paths |= _of_model(f"/v2/models/{{name}}{place}", parameters)
     return {
@@ -89,9 +107,15 @@ def _operation(
     summary: str, answer: str | None, errors: tuple[str, ...] = (), parameters: tuple[str, ...] = ()
 ) -> Json:
     responses: Json = {"200": {"description": "The answer.", **(_json(answer) if answer else {})}}
-    responses |= {status: {"$ref": f"#/components/responses/{status}"} for status in errors}
-    described = [_parameter(name, "path", schema={"type": "string", "minLength": 1}) for name in parameters]
-    return {"summary": summary, "parameters": described, "responses": responses}
+    return {"summary": summary, "parameters": _in_path(parameters), "responses": responses | _errors(errors)}
+
+
+def _errors(statuses: tuple[str, ...]) -> Json:
+    return {status: {"$ref": f"#/components/responses/{status}"} for status in statuses}
+
+
+def _in_path(parameters: tuple[str, ...]) -> list[Json]:
+    return [_parameter(name, "path", schema={"type": "string", "minLength": 1}) for name in parameters]
 
 
 def _readiness(summary: str, answer: str, parameters: tuple[str, ...] = ()) -> Json:
