@@ -23,6 +23,7 @@ UNTESTED = {
     ".pre-commit-config.yaml",
     "AGENTS.md",
     "CODE_OF_CONDUCT.md",
+    "SECURITY.md",
     "CONTRIBUTING.md",
     "LICENSE",
 }

@@ -16,6 +16,8 @@ import numpy as np
 import torch
 from PIL import Image
 
+import hami_torch
+
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 SIZE = 224
 SECONDS = float(os.environ.get("HAMI_BENCH_SECONDS", "2"))  # of one measurement
@@ -25,8 +27,10 @@ ROUNDS = int(os.environ.get("HAMI_BENCH_ROUNDS", "5"))
 DEVICE = os.environ.get("HAMI_BENCH_DEVICE", "cuda:0")
 ON_GPU = DEVICE != "cpu"
 
+FACTORY = os.environ.get("HAMI_BENCH_FACTORY", "torchvision.models:resnet50")
+hami_torch.allow_factory(FACTORY)
 MODEL: dict[str, Any] = {
-    "factory": os.environ.get("HAMI_BENCH_FACTORY", "torchvision.models:resnet50"),
+    "factory": FACTORY,
     "dtype": "float16" if ON_GPU else "float32",
     "channels_last": True,
     "row_shape": [3, SIZE, SIZE],

@@ -9,8 +9,11 @@ import hami
 import torch
 from _workload import DEVICE, ON_GPU, graph_sizes, log, result
 
+import hami_torch
+
 CYCLES = int(os.environ.get("HAMI_BENCH_CYCLES", "200"))
 MEGABYTE = 1e6
+hami_torch.allow_factory("memory_after_close")
 
 
 class Small(torch.nn.Sequential):

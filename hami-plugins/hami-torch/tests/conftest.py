@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import hami
 import pytest
@@ -10,7 +11,11 @@ import torch
 from fake_cuda import cuda as cuda  # a fixture
 from hami_model_check import findings
 
+import hami_torch
+
 os.environ["HAMI_PLUGINS"] = "no:cuda"  # the bare names that hami-cuda owns mean the backends of this package
+for file in Path(__file__).parent.rglob("*.py"):
+    hami_torch.allow_factory(file.stem)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import pytest
 import torch
 from helpers import Double, Scaled, message
 
+import hami_torch
 from hami_torch._signature import exported_signature
 
 X = torch.tensor([[1.0, 2.0]])
@@ -186,13 +187,46 @@ def test_a_factory_may_open_another_program(pipe):
 
 
 @pytest.mark.parametrize(("name", "missing"), [("nowhere", "nowhere"), ("helpers.nowhere.deep", "helpers.nowhere")])
-def test_a_missing_factory_module_is_named_with_the_remedy(pipe, name, missing):
+def test_a_missing_factory_module_is_named_with_the_remedy(pipe, monkeypatch, name, missing):
+    monkeypatch.setenv("HAMI_ALLOWED_FACTORIES", "nowhere, other")
     with pytest.raises(hami.ConfigError) as raised:
         pipe("TorchModel", factory=f"{name}:make")
     assert message(raised) == (
         f'TorchModel: module "{missing}" of factory "{name}:make" not found on sys.path; add its folder to PYTHONPATH, '
         "or pass the file to the hami command with --import FILE"
     )
+
+
+def test_a_configuration_alone_does_not_choose_a_factory(pipe, tmp_path, monkeypatch):
+    (tmp_path / "not_listed.py").write_text("raise SystemExit('imported')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(hami.ConfigError) as raised:
+        pipe("TorchModel", factory="not_listed:make", arguments=["x=1"])
+    assert message(raised) == (
+        'TorchModel: factory "not_listed:make" is not allowed: it runs code, which a configuration alone cannot '
+        'choose. Call hami_torch.allow_factory("not_listed") in the program or in its module, or set the environment '
+        "variable HAMI_ALLOWED_FACTORIES=not_listed"
+    )
+
+
+@pytest.mark.parametrize("path", ["torch.tensor", "message.__globals__", "torch.nn.functional.warnings.warn"])
+def test_an_allowed_module_does_not_allow_what_it_imports(pipe, path):
+    with pytest.raises(hami.ConfigError, match=r"not allowed.*HAMI_ALLOWED_FACTORIES=helpers:"):
+        pipe("TorchModel", factory=f"helpers:{path}")
+
+
+def test_one_factory_is_allowed_by_its_full_name(pipe, monkeypatch):
+    monkeypatch.setenv("HAMI_ALLOWED_FACTORIES", "helpers:torch.nn.Identity,collections:Counter")
+    assert pipe("TorchModel", factory="helpers:torch.nn.Identity")({"data": X})["result"].tolist() == X.tolist()
+    with pytest.raises(hami.ConfigError, match=r"must return a torch.nn.Module, got Counter"):
+        pipe("TorchModel", factory="collections:Counter")
+    with pytest.raises(hami.ConfigError, match=r'"collections:OrderedDict" is not allowed'):
+        pipe("TorchModel", factory="collections:OrderedDict")
+
+
+def test_names_of_factories_are_checked():
+    with pytest.raises(ValueError, match=r'got "my-models"'):
+        hami_torch.allow_factory("my-models")
 
 
 @pytest.mark.parametrize("kind", ["export", "script"])

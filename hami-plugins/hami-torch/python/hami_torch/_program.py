@@ -5,7 +5,6 @@ Differences between torch versions are found by the presence of a function, neve
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import threading
@@ -19,6 +18,7 @@ from typing import Any, Literal, NamedTuple
 import hami
 from hami_model_check.joining import Joining
 
+from hami_torch import _factories
 from hami_torch._compiled import CompiledModule, is_compiled, reject_own_cuda_graphs
 from hami_torch._device import synchronize
 from hami_torch._rows import owned
@@ -213,14 +213,9 @@ def _archive_names(path: str) -> list[str] | None:
 
 
 def _call_factory(source: Source, owner: str) -> torch.nn.Module:
-    module_name, colon, path = source.factory.partition(":")
-    if not colon or not path:
-        raise hami.ConfigError(f'{owner}: "factory" must have the form package.module:name, got "{source.factory}"')
+    module_name = source.factory.partition(":")[0]
     try:
-        factory: Any = importlib.import_module(module_name)
-        for part in path.split("."):
-            factory = getattr(factory, part)
-        module = factory(**_arguments(source.arguments, owner))
+        module = _factories.find(source.factory, owner)(**_arguments(source.arguments, owner))
     except hami.Error:
         raise
     except Exception as error:
