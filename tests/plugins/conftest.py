@@ -29,7 +29,8 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not INCLUDE.is_dir():
         pytest.skip("hami is not installed from a wheel here")
     folder = tmp_path_factory.mktemp("wheels")
-    for name in ("hami-core", "hami-tensor", "hami-tools", "pytest", *(["numpy"] if find_spec("numpy") else [])):
+    ours = ("hami-core", "hami-build", "hami-tensor", "hami-tools")
+    for name in (*ours, "pytest", *(["numpy"] if find_spec("numpy") else [])):
         repack(name, folder)
     return folder
 

@@ -159,13 +159,28 @@ def test_a_command_whose_name_is_taken_gets_the_name_of_its_plugin(hami_command:
 def test_a_hook_that_exits_is_reported_like_any_other_failure(hami_command: Run, site: Site) -> None:
     write_plugin(site.folder, "acme-hook", "1.0", "AcmeHook")
     with (site.folder / "acme_hook_plugin.py").open("a") as file:
-        for hook in ("hami_report()", "hami_commands(subparsers)"):
+        for hook in ("hami_report()", "hami_problems()", "hami_commands(subparsers)"):
             file.write(f"@pluggy.HookimplMarker('hami')\ndef {hook}:\n    raise SystemExit(3)\n")
     report = json.loads(hami_command("doctor", "--json", site=site.folder).stdout)
-    assert "hami_report of acme-hook 1.0: it called sys.exit(3)" in report["problems"]
+    for hook in ("hami_report", "hami_problems"):
+        assert f"{hook} of acme-hook 1.0: it called sys.exit(3)" in report["problems"]
     done = hami_command("acme", site=site.folder)
     assert done.returncode == 2
     assert done.stderr.startswith("error: commands of acme-hook 1.0: it called sys.exit(3)\nusage: ")
+
+
+def test_doctor_reports_the_problems_that_plugins_find(hami_command: Run, site: Site) -> None:
+    write_plugin(site.folder, "acme-check", "1.0", "AcmeCheck")
+    with (site.folder / "acme_check_plugin.py").open("a") as file:
+        file.write("@pluggy.HookimplMarker('hami')\ndef hami_problems():\n    return ['no licence:\\nask Acme']\n")
+    done = hami_command("doctor", site=site.folder, HAMI_PLUGINS="check")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (1, "problem: no licence: ask Acme")
+
+
+def test_doctor_names_the_package_that_compares_installed_files(hami_command: Run, site: Site) -> None:
+    facts = json.loads(hami_command("doctor", "--json", HAMI_PLUGINS="no:tools").stdout)["facts"]
+    assert facts["installed files"] == 'not compared with their hashes; pip install "hami-core[tools]"'
+    assert "installed files" not in json.loads(hami_command("doctor", "--json").stdout)["facts"]
 
 
 def test_doctor_reports_facts_and_problems(hami_command: Run, site: Site) -> None:

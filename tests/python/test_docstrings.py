@@ -9,7 +9,6 @@ from pathlib import Path
 
 import hami
 import hami.observe
-import hami.testing
 import pytest
 from hami import _core
 
@@ -17,7 +16,7 @@ from hami import _core
 MODULES = (hami, hami.native, hami.types)
 PUBLIC = {name: getattr(module, name) for module in MODULES for name in module.__all__ if name != "__version__"}
 NAMED = {name: named for name, named in PUBLIC.items() if named not in vars(_core).values()}
-NAMED |= {named.__name__: named for named in (hami.testing, hami.observe, hami.testing.check_backend)}
+NAMED |= {named.__name__: named for named in (hami.observe,)}
 EXAMPLES = [
     example for name, named in NAMED.items() for example in doctest.DocTestFinder(recurse=False).find(named, name)
 ] + [

@@ -10,6 +10,7 @@ import platform
 import re
 import shutil
 import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -201,7 +202,19 @@ def share_compiler(machine: Machine, *aims: str) -> None:
     cache.symlink_to(CACHE / "zig")
 
 
+@pytest.fixture(scope="session")
+def tools(interpreter: Interpreter, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with hami-tools and what it requires, for PYTHONPATH."""
+    folder, wheel = tmp_path_factory.mktemp("tools"), plugin_wheel("hami-tools")
+    for each in (wheel, *wheel_env.download(interpreter, wheel_env.third_party([wheel]))):
+        with zipfile.ZipFile(each) as opened:
+            opened.extractall(folder)
+    return folder
+
+
 @pytest.fixture
-def machine(make_machine: MakeMachine, history: str) -> Machine:
+def machine(make_machine: MakeMachine, history: str, tools: Path) -> Machine:
     """Return a system that installs from the index of several versions."""
-    return make_machine(history)
+    made = make_machine(history)
+    made.tools = tools
+    return made

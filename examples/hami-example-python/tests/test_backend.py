@@ -1,8 +1,8 @@
 """Tests of HamiExamplePython: HAMi finds it, it computes, and it follows the rules for backends."""
 
 import hami
-import hami.testing
 import pytest
+from hami_build.testing import check_backend
 
 
 def test_plugin_is_found():
@@ -22,4 +22,4 @@ def test_text_raises_a_type_error():
 
 
 def test_it_follows_the_rules_for_backends():
-    hami.testing.check_backend("HamiExamplePython", {"step": 2}, {"data": 1})
+    check_backend("HamiExamplePython", {"step": 2}, {"data": 1})

@@ -18,10 +18,9 @@ from hami._plugins.catalog import damaged as damaged_catalog
 from hami._plugins.catalog import parse as parse_catalog
 from hami._plugins.distributions import GROUPS
 from hami._plugins.files import Incomplete, bounded, distributions, open_file, read_file
-from hami._plugins.installation import Copy, installed_copies
 from hami._plugins.messages import install_command
 from hami._plugins.plugin import CORE, normalised
-from hami._plugins.recorded_files import digest, record_of, reinstall
+from hami._plugins.recorded_files import digest, own_folders, reinstall
 from hami._plugins.records import BackendInfo, PluginRecord
 
 __all__ = [
@@ -32,7 +31,6 @@ __all__ = [
     "BackendInfo",
     "Catalog",
     "CatalogEntry",
-    "Copy",
     "Incomplete",
     "PluginRecord",
     "bounded",
@@ -42,13 +40,12 @@ __all__ = [
     "distributions",
     "first_party",
     "install_command",
-    "installed_copies",
     "load_local",
     "normalised",
     "open_file",
+    "own_folders",
     "parse_catalog",
     "policy",
     "read_file",
-    "record_of",
     "reinstall",
 ]

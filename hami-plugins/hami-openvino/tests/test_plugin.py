@@ -9,10 +9,10 @@ from importlib import metadata
 from pathlib import Path
 
 import hami
-import hami.testing
 import numpy as np
 import openvino
 import pytest
+from hami_build.testing import check_backend
 
 from hami_openvino import _openvino, plugin
 
@@ -101,7 +101,7 @@ def test_the_native_library_by_itself_needs_the_path_of_openvino(models):
 
 def test_the_backend_passes_the_checks_of_hami_testing(models):
     data = {"data": np.ones((1, 2), np.float32)}
-    hami.testing.check_backend("OpenvinoTensor", {"model": str(models.double())}, data)
+    check_backend("OpenvinoTensor", {"model": str(models.double())}, data)
 
 
 def test_the_report_names_the_library():

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hami.packages import Copy
+
+from hami_tools.packages.installation import Copy
 
 INFO = "acme_x-1.0.dist-info"
 FILES = {
@@ -111,7 +112,7 @@ def test_a_script_or_data_file_in_another_folder_is_compared(
     copy = Copy(metadata.PathDistribution(site / INFO), "acme-x", str(site))
     (site / file).write_bytes(b"changed")
     assert copy.changed_outside() == []  # `pip install --target` has moved it
-    monkeypatch.setattr("hami._plugins.installation.own_folders", lambda: [str(site)])
+    monkeypatch.setattr("hami_tools.packages.installation.own_folders", lambda: [str(site)])
     assert copy.changed_outside() == [file]
 
 

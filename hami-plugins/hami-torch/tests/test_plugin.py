@@ -8,8 +8,8 @@ from importlib import import_module
 from importlib.metadata import entry_points, version
 
 import hami
-import hami.testing
 import torch
+from hami_build.testing import check_backend
 
 from hami_torch import plugin
 
@@ -102,11 +102,11 @@ def test_a_torch_that_is_too_old_is_rejected_with_its_version():
 
 
 def test_the_backends_pass_the_checks_of_hami_testing():
-    hami.testing.check_backend("GpuTensor", {"device": "cpu"}, {"data": torch.ones(1, 2)})
-    hami.testing.check_backend("CpuTensor", {}, {"data": torch.ones(1, 2)})
-    hami.testing.check_backend(
+    check_backend("GpuTensor", {"device": "cpu"}, {"data": torch.ones(1, 2)})
+    check_backend("CpuTensor", {}, {"data": torch.ones(1, 2)})
+    check_backend(
         "TorchModel",
         {"device": "cpu", "factory": "helpers:Double", "row_shape": [2], "max": 8},
         {"data": torch.ones(1, 2)},
     )
-    hami.testing.check_backend("SyncTensor[Identity]", {"device": "cpu"}, {"data": torch.ones(1, 2)})
+    check_backend("SyncTensor[Identity]", {"device": "cpu"}, {"data": torch.ones(1, 2)})

@@ -5,10 +5,10 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import hami
-import hami.testing
 import numpy as np
 import pytest
 from fake_tensorrt import serialized, tensor
+from hami_build.testing import check_backend
 from helpers import message
 
 AS_WRITTEN = (
@@ -408,8 +408,8 @@ def test_pipes_share_an_engine_with_the_same_content(pipe, engine, fake):
 
 def test_the_backends_pass_the_checks_of_hami_testing(engine):
     config = {"model": str(engine()), "max": 4}
-    hami.testing.check_backend("TensorrtTensor", config, {"data": rows(1)})
-    hami.testing.check_backend("SyncTensor[TensorrtTensor]", config, {"data": rows(1)})
+    check_backend("TensorrtTensor", config, {"data": rows(1)})
+    check_backend("SyncTensor[TensorrtTensor]", config, {"data": rows(1)})
 
 
 def test_engine_files_can_have_other_suffixes(pipe, engine):

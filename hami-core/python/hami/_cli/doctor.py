@@ -7,22 +7,25 @@ import json
 import os
 import platform
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from hami import _core
 from hami._cli.terminal import print_table
-from hami._plugins import installation, policy
+from hami._plugins import policy
 from hami._plugins.manager import installed
 from hami._plugins.messages import describe_exception
 from hami._plugins.plugin import CORE
 from hami._plugins.requires import requirements_of
 from hami._suggestions import did_you_mean
 from hami._text import printable, visible_lines
+from hami.observe import machine
 
 
 def doctor(arguments: argparse.Namespace) -> int:
     """Print facts and problems; return 1 if there are problems."""
-    facts, problems = facts_of_core(), installation.problems()
+    facts = facts_of_core()
+    problems: list[str] = []
     for plugin in installed.records(load=True):
         name = f"{plugin.distribution} {plugin.version}".strip()
         facts[name] = f"{plugin.state}, plugin ABI {plugin.abi}" if plugin.abi else plugin.state
@@ -32,9 +35,11 @@ def doctor(arguments: argparse.Namespace) -> int:
             problems.append(
                 f"{name} {'failed to load' if plugin.state == 'failed' else 'is incompatible'}: {plugin.error}"
             )
-    reports, failures = _reports()
-    facts.update(reports)
-    problems += failures + problems_of_environment()
+    problems += _ask("hami_report", lambda plugin, lines: facts.update(_lines_of(plugin, lines)))
+    problems += _ask("hami_problems", lambda _, lines: problems.extend(map(_one_line, lines)))
+    if next(installed.hook("hami_problems"), None) is None:
+        facts["installed files"] = 'not compared with their hashes; pip install "hami-core[tools]"'
+    problems += problems_of_environment()
     facts.update(policy.fact())
     if arguments.json:
         print(json.dumps({"facts": facts, "problems": problems}))
@@ -53,31 +58,28 @@ def facts_of_core() -> dict[str, str]:
         "python": f"{platform.python_version()} {platform.python_implementation()}, {sys.executable}",
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "libc": " ".join(platform.libc_ver()).strip() or "unknown",
-        "CPUs": _cpus(),
+        "CPUs": f"{machine.allowed_cpus()} of {os.cpu_count() or 1} allowed to this process",
     }
     facts.update({name: value for name, value in sorted(os.environ.items()) if name.startswith("HAMI_")})
     return facts
 
 
-def _cpus() -> str:
-    present = os.cpu_count() or 1
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else present
-    return str(present) if allowed == present else f"{allowed} of {present} allowed to this process"
-
-
-def _reports() -> tuple[dict[str, str], list[str]]:
-    """Return the lines of the hook `hami_report` of all plugins, and the failures of the hook."""
-    lines: dict[str, str] = {}
+def _ask(hook: str, take: Callable[[str, Any], object]) -> list[str]:
+    """Pass the name of each plugin with a hook and what it answers to a function; return the failures."""
     failures = []
-    for plugin, report in installed.hook("hami_report"):
+    for plugin, call in installed.hook(hook):
         try:
-            for facts in report():
-                lines.update({f"{plugin.distribution}: {name}": _one_line(value) for name, value in facts.items()})
+            for answer in call():
+                take(plugin.distribution, answer)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # a plugin may even call sys.exit
-            failures.append(f"hami_report of {plugin.distribution} {plugin.version}: {describe_exception(error)}")
-    return lines, failures
+            failures.append(f"{hook} of {plugin.distribution} {plugin.version}: {describe_exception(error)}")
+    return failures
+
+
+def _lines_of(distribution: str, facts: dict[str, Any]) -> dict[str, str]:
+    return {f"{distribution}: {name}": _one_line(value) for name, value in facts.items()}
 
 
 def _one_line(value: Any) -> str:

@@ -50,6 +50,11 @@ class HookSpecs:
         return {}
 
     @hookspec
+    def hami_problems(self) -> list[str]:
+        """Return what `hami doctor` reports as wrong with the installation: lines, each with the remedy."""
+        return []
+
+    @hookspec
     def hami_devices(self) -> dict[str, str]:
         """Return the devices of the plugin's engine, from name to description, for `hami info` and `hami plugins`."""
         return {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import csv
 import hashlib
 import importlib.metadata as metadata
 import os
@@ -18,7 +17,6 @@ from hami._errors import PluginError
 from hami._plugins.files import distributions, open_file
 from hami._text import printable
 
-ALGORITHMS = ("sha256", "sha384", "sha512")  # that RECORD may use
 _SHARED_LIBRARY = re.compile(r"\.so(\.\d+)*$")
 
 
@@ -87,15 +85,6 @@ def digest(path: Path, algorithm: str = "sha256") -> str:
     except (OSError, ValueError):  # ValueError: the path has a NUL character
         return ""
     return base64.urlsafe_b64encode(hashed.digest()).decode().rstrip("=")
-
-
-def record_of(distribution: metadata.Distribution) -> list[tuple[str, str]]:
-    """Return the files that the RECORD of a distribution lists, with their hashes; none if it cannot be read."""
-    try:
-        rows = csv.reader((distribution.read_text("RECORD") or "").splitlines())
-        return [(row[0], row[1]) for row in rows if len(row) > 1]
-    except (csv.Error, OSError, ValueError):  # damaged
-        return []
 
 
 def own_folders() -> list[str]:

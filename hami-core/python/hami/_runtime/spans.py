@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any
 
 from hami import _core
@@ -130,16 +131,8 @@ class _TracedPipe(Pipe):
         parts = super().stream(request, timeout, priority=priority, buffer=buffer)
 
         def traced() -> Iterator[Any]:
-            span = self._start_span(request, priority)
-            try:
+            with _ended(self._start_span(request, priority)):
                 yield from parts
-            except GeneratorExit:  # the caller has left the loop
-                span.end(None)
-                raise
-            except BaseException as error:
-                span.end(error)
-                raise
-            span.end(None)
 
         return traced()
 
@@ -149,20 +142,29 @@ class _TracedPipe(Pipe):
         parts = super().astream(request, timeout, priority=priority, buffer=buffer)
 
         async def traced() -> AsyncGenerator[Any, None]:
-            span = self._start_span(request, priority)
-            try:
-                async for part in parts:
-                    yield part
-            except GeneratorExit:
-                await parts.aclose()
-                span.end(None)
-                raise
-            except BaseException as error:
-                span.end(error)
-                raise
-            span.end(None)
+            with _ended(self._start_span(request, priority)):
+                try:
+                    async for part in parts:
+                        yield part
+                except GeneratorExit:
+                    await parts.aclose()
+                    raise
 
         return traced()
+
+
+@contextmanager
+def _ended(span: _RequestSpan) -> Iterator[None]:
+    """End the span of a stream with its outcome."""
+    try:
+        yield
+    except GeneratorExit:  # the caller has left the loop
+        span.end(None)
+        raise
+    except BaseException as error:
+        span.end(error)
+        raise
+    span.end(None)
 
 
 def _ending(spans: list[_RequestSpan], run: Any) -> Any:

@@ -15,6 +15,13 @@ def hami_register(registry: Any) -> None:
 
 
 @hookimpl
+def hami_problems() -> list[str]:
+    from hami_tools.packages.installation import problems
+
+    return problems()
+
+
+@hookimpl
 def hami_show_name(name: str) -> tuple[Any, str]:
     from hami_tools.search import show
 

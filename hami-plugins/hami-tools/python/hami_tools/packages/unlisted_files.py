@@ -9,7 +9,9 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from hami.packages import Copy, distributions, record_of
+from hami.packages import distributions
+
+from hami_tools.packages.installation import Copy, record_of
 
 _COMPILED = Path(__file__).with_name("compiled_files.py")
 # Files that installers may write into .dist-info without listing them.

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from hami import PluginError
 from hami.cli import printable, visible
-from hami.packages import Copy, installed_copies, normalised, read_file, reinstall
+from hami.packages import normalised, read_file, reinstall
 
 from hami_tools.packages import attestations, unlisted_files
 from hami_tools.packages.attestations import Publisher, Unverified
+from hami_tools.packages.installation import Copy, installed_copies
 
 
 class Verified(NamedTuple):

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.metadata as metadata
 import os
 import shlex
 from functools import cached_property
 from pathlib import Path
 
-from hami import _core
-from hami._plugins.files import distributions
-from hami._plugins.manager import installed
-from hami._plugins.plugin import CORE, normalised
-from hami._plugins.recorded_files import ALGORITHMS, digest, own_folders, record_of, reinstall
-from hami._plugins.versions import parse_requirement, satisfies
+import hami
+from hami.packages import CORE, digest, distributions, normalised, own_folders, reinstall
+from packaging.requirements import Requirement
+
+ALGORITHMS = ("sha256", "sha384", "sha512")  # that RECORD may use
 
 
 class Copy:
@@ -65,6 +65,15 @@ class Copy:
         return os.path.join(self.folder, record or f"{self.name.replace('-', '_')}-{self.version}.dist-info")
 
 
+def record_of(distribution: metadata.Distribution) -> list[tuple[str, str]]:
+    """Return the files that the RECORD of a distribution lists, with their hashes; none if it cannot be read."""
+    try:
+        rows = csv.reader((distribution.read_text("RECORD") or "").splitlines())
+        return [(row[0], row[1]) for row in rows if len(row) > 1]
+    except (csv.Error, OSError, ValueError):  # damaged
+        return []
+
+
 def problems() -> list[str]:
     """Return one line for each problem, with the command that solves it."""
     copies = installed_copies()
@@ -81,7 +90,7 @@ def problems() -> list[str]:
 
 def installed_copies() -> dict[str, list[Copy]]:
     """Return the copies of hami-core and of the distributions of plugins by name, in the order of sys.path."""
-    names = {CORE, *(normalised(plugin.distribution) for plugin in installed.records())}
+    names = {CORE, *(normalised(plugin.distribution) for plugin in hami.plugins())}
     found: dict[str, list[Copy]] = {}
     seen = set()
     for distribution in distributions():
@@ -133,8 +142,8 @@ def _stale_metadata(name: str, folder: str, copies: list[Copy]) -> str:
 def _changed_files(copy: Copy, owners: dict[str, list[str]]) -> list[str]:
     """Report files that are missing or were replaced, except by another plugin."""
     command = reinstall(copy.name, copy.folder)
-    if copy.name == CORE and copy.version != _core.__version__:
-        return [f"the metadata of {CORE} says {copy.version}, the binary is {_core.__version__}: {command}"]
+    if copy.name == CORE and copy.version != hami.__version__:
+        return [f"the metadata of {CORE} says {copy.version}, the binary is {hami.__version__}: {command}"]
     changed = [file for file in copy.changed if os.path.join(copy.folder, file) not in owners]
     if not changed:
         return []
@@ -167,16 +176,16 @@ def _unmet_requirements(copy: Copy, copies: dict[str, list[Copy]]) -> list[str]:
     found = []
     for requirement in copy.requires:
         try:
-            name, bounds = parse_requirement(requirement)
-            required = copies.get(normalised(name))
-            if required is None:
+            wanted = Requirement(requirement)
+            name = normalised(wanted.name)
+            if name not in copies or (wanted.marker and not wanted.marker.evaluate({"extra": ""})):
                 continue
-            version = _core.__version__ if normalised(name) == CORE else required[0].version
-            if not satisfies(version, bounds):
+            version = hami.__version__ if name == CORE else copies[name][0].version
+            if not wanted.specifier.contains(version, prereleases=True):
                 found.append(
                     f"{copy.name} {copy.version} requires {requirement}, but {version} is installed: "
                     f"pip install --upgrade {shlex.quote(requirement)}"
                 )
-        except ValueError:  # a requirement with extras or a marker
+        except ValueError:  # no valid requirement, or a version that cannot be compared
             continue
     return found

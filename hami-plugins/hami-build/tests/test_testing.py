@@ -1,12 +1,15 @@
-"""hami.testing.check_backend: a correct backend passes, and each broken rule is found."""
+"""check_backend: a correct backend passes, and each broken rule is found."""
 
 from __future__ import annotations
 
+import doctest
 from typing import Any
 
 import hami
-import hami.testing
 import pytest
+
+from hami_build import testing
+from hami_build.testing import check_backend
 
 RULES = (
     "has a docstring",
@@ -22,7 +25,7 @@ RULES = (
 
 def failures(name: str, *arguments: Any) -> list[str]:
     with pytest.raises(AssertionError) as caught:
-        hami.testing.check_backend(name, *arguments)
+        check_backend(name, *arguments)
     return [line.strip() for line in str(caught.value).splitlines() if line.startswith("  FAILED")]
 
 
@@ -38,13 +41,18 @@ class Add(hami.Backend):
 
 def test_a_correct_backend_passes_and_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     hami.register("CheckedAdd")(Add)
-    hami.testing.check_backend("CheckedAdd", {"step": 3}, {"data": 1})
+    check_backend("CheckedAdd", {"step": 3}, {"data": 1})
     assert capsys.readouterr().out == "CheckedAdd:\n" + "".join(f"  ok      {rule}\n" for rule in RULES)
 
 
+def test_the_example_of_the_docstring_runs() -> None:
+    failed, attempted = doctest.testmod(testing)
+    assert (failed, attempted) == (0, 3)
+
+
 def test_core_backends_and_containers_pass() -> None:
-    hami.testing.check_backend("Identity")
-    hami.testing.check_backend("Sequential[Identity,FanOut[Identity]]", {}, {"data": [1, 2]})
+    check_backend("Identity")
+    check_backend("Sequential[Identity,FanOut[Identity]]", {}, {"data": [1, 2]})
 
 
 def test_an_unknown_backend_fails_every_rule() -> None:

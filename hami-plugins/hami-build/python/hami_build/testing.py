@@ -1,11 +1,4 @@
-"""Tests for authors of backends.
-
->>> import hami.testing
->>> hami.testing.check_backend("Identity")  # doctest: +ELLIPSIS
-Identity:
-  ok      has a docstring
-  ...
-"""
+"""The conformance suite for authors of backends: `check_backend`, in tests of their own and in `hami-build check`."""
 
 from __future__ import annotations
 
@@ -18,7 +11,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import hami
-from hami._plugins.manager import installed
 
 __all__ = ["check_backend"]
 
@@ -32,6 +24,7 @@ Request = dict[str, Any]
 def check_backend(name: str, params: Mapping[str, Any] | None = None, sample: Mapping[str, Any] | None = None) -> None:
     """Check that a backend follows the rules that every pipe relies on, and print a report.
 
+    >>> import hami
     >>> @hami.register
     ... class Increment(hami.Backend):
     ...     "Adds `step` to a number."
@@ -39,7 +32,7 @@ def check_backend(name: str, params: Mapping[str, Any] | None = None, sample: Ma
     ...     def forward(self, batch):
     ...         for item in batch:
     ...             item["result"] = item["data"] + self.step
-    >>> hami.testing.check_backend("Increment", {"step": 2}, {"data": 1})
+    >>> check_backend("Increment", {"step": 2}, {"data": 1})
     Increment:
       ok      has a docstring
       ok      completes the sample
@@ -72,6 +65,12 @@ def check_backend(name: str, params: Mapping[str, Any] | None = None, sample: Ma
     print("\n".join(report))
     if failed:
         raise AssertionError("\n".join(report))
+
+
+def _described(name: str, infos: Mapping[str, Any]) -> Any:
+    """Return the description of a backend by its name or an alias; None if its plugin is not loaded or not there."""
+    found = infos.get(name) or next((info for info in infos.values() if name in (info.aliases or ())), None)
+    return found if found and found.doc is not None else None
 
 
 class _Unsupported:
@@ -120,9 +119,10 @@ class _Suite:
 
     def has_doc(self) -> None:
         name = self.name.partition("[")[0].partition("(")[0].rpartition("::")[2]
-        info = hami.backends().get(name)
-        doc = info.doc if info and info.doc is not None else installed.find(name).doc
-        if not doc.strip():
+        info = _described(name, hami.backends()) or _described(name, hami.backends(load=True))
+        if info is None:
+            raise AssertionError(f'backend "{name}" not found; list all: hami backends')
+        if not info.doc.strip():
             raise AssertionError("the class has no docstring")
 
     def completes_sample(self) -> None:

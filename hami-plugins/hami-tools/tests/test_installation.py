@@ -10,7 +10,7 @@ import hami
 import pytest
 from conftest import Run, Site
 from fake_site import write_metadata, write_plugin, write_record
-from hami._plugins.recorded_files import reinstall
+from hami.packages import reinstall
 
 
 @pytest.fixture
