@@ -17,6 +17,7 @@ from hami_serve.metrics import answers
 
 OPEN_PATHS = ("/v2/health/live", "/v2/health/ready")  # probes send no token
 ALLOW = "start the server with --allow-host NAME if this is meant, or with --token-file"
+ALLOW_PAGE = "start the server with --cors ORIGIN if this is meant, with --allow-host NAME, or with --token-file"
 SAFE = ("GET", "HEAD", "OPTIONS")  # methods that change nothing; pages of other sites cannot read their answers
 MISSING = "this server needs a token: send the header Authorization: Bearer TOKEN"
 Scope = MutableMapping[str, Any]
@@ -58,7 +59,13 @@ class Gate:
     """
 
     def __init__(
-        self, app: App, token: str | None = None, hosts: Collection[str] = (), *, loopback: bool = False
+        self,
+        app: App,
+        token: str | None = None,
+        hosts: Collection[str] = (),
+        *,
+        loopback: bool = False,
+        origins: Collection[str] = (),
     ) -> None:
         """Wrap an application.
 
@@ -68,11 +75,13 @@ class Gate:
             hosts: Names of hosts that the server has, and whose pages may call it.
             loopback: Accept only these names and those of this machine. Else a name of another site that leads to
                 this machine would make its pages those of the server.
+            origins: Those of pages of other sites that may call it; `*` for all.
         """
         self._app = app
         self._token = token
         self._hosts = frozenset(map(str.lower, hosts))
         self._loopback = loopback
+        self._origins = frozenset(origins)
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
         if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
@@ -102,10 +111,12 @@ class Gate:
             )
         if method in SAFE or not (origin or site) or host_of(origin.partition("://")[2]) in self._hosts:
             return ""
+        if self._origins & {origin.lower(), "*"}:
+            return ""
         same = site in ("same-origin", "none") if site else origin.partition("://")[2].lower() == host.lower()
         if same:
             return ""
-        return f'the request comes from a page of another site, "{short(origin or site)}"; {ALLOW}'
+        return f'the request comes from a page of another site, "{short(origin or site)}"; {ALLOW_PAGE}'
 
 
 def host_of(place: str) -> str:

@@ -82,6 +82,13 @@ def add_serve(subparsers: Any) -> None:
         dest="allow_hosts",
         help="without a token: also accept requests for this host, and from its web pages; repeatable",
     )
+    serve.add_argument(
+        "--cors",
+        action="append",
+        default=[],
+        metavar="ORIGIN",
+        help="let pages of this origin, such as https://app.example.org, use the server; * for all; repeatable",
+    )
     serve.add_argument("--json", action="store_true", help="print the models and addresses as JSON")
     serve.add_argument("--traceback", action="store_true", help="print the traceback of an error")
     serve.set_defaults(run=_serve)

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from hami_serve import describing, openapi
 from hami_serve.access import Gate
 from hami_serve.budget import Lease
+from hami_serve.cors import Cors, checked_origins
 from hami_serve.errors import STOPPING, BadRequest, Overloaded, UnknownContentCoding, load_failed, short
 from hami_serve.failures import log_rejected, report
 from hami_serve.http_body import SHORT, ClientLeft, UntilClientLeaves, off_loop, read_body
@@ -65,6 +66,7 @@ def app(
     max_open: int | None = None,
     allow_control: bool = False,
     allow_hosts: Collection[str] = (),
+    cors: Collection[str] = (),
     **options: Any,
 ) -> Starlette:
     """Return an ASGI application that serves models by the Open Inference Protocol.
@@ -80,10 +82,14 @@ def app(
         max_open: Maximum memory of all open requests in bytes; by default a quarter of the memory of the machine.
         allow_control: Let clients load and unload models. Otherwise these requests are answered with 403.
         allow_hosts: Names of hosts whose web pages may send requests, in addition to those of this server itself.
+        cors: Origins of pages of other sites that may use the server, such as `https://app.example.org`; `*` for all.
         options: Options of `AllRounder`.
     """
+    origins = checked_origins(cors)
     made = application(Serving(source, allow_control=allow_control, max_open=max_open, **options), max_body)
-    made.add_middleware(Gate, hosts=allow_hosts)
+    made.add_middleware(Gate, hosts=allow_hosts, origins=origins)
+    if origins:
+        made.add_middleware(Cors, origins=origins)
     return made
 
 

@@ -23,6 +23,7 @@ import uvicorn
 
 from hami_serve.access import Gate, is_loopback, read, read_token
 from hami_serve.budget import default_limit
+from hami_serve.cors import Cors, checked_origins
 from hami_serve.failures import unraisable_in_log
 from hami_serve.http_app import Direct, application
 from hami_serve.http_protocol import Protocol
@@ -162,6 +163,7 @@ def serve(arguments: argparse.Namespace) -> int:
         )
     if arguments.set and (arguments.watch or Path(arguments.source).is_dir()):
         raise hami.ConfigError("--set sets keys of a single pipeline; write those of a folder into its files")
+    arguments.cors = sorted(checked_origins(arguments.cors))
     _check_has_models(arguments)
     read_token(arguments.token_file)
     if bool(arguments.tls_cert) != bool(arguments.tls_key):
@@ -229,9 +231,15 @@ def _run_logging(
     serving.begin()
     arguments.http = listening.getsockname()[1]
     token = read_token(arguments.token_file)
-    made = Direct(application(serving, max_body))
+    gate = Gate(
+        Direct(application(serving, max_body)),
+        token,
+        arguments.allow_hosts,
+        loopback=is_loopback(arguments.host),
+        origins=arguments.cors,
+    )
     config = uvicorn.Config(
-        Gate(made, token, arguments.allow_hosts, loopback=is_loopback(arguments.host)),
+        Cors(gate, arguments.cors) if arguments.cors else gate,
         ssl_certfile=arguments.tls_cert,
         ssl_keyfile=arguments.tls_key,
         http=Protocol,  # type: ignore[arg-type]  # a protocol with buffers has the same methods for uvicorn
