@@ -141,6 +141,15 @@ __device__ float overlap(const hami_cuda_boxes& boxes, long long one, long long 
   return both / whole;
 }
 
+__device__ bool has_nan(const hami_cuda_boxes& boxes, long long one) {
+  bool found = false;
+  for (int i = 0; i < 4; ++i) {
+    const double value = float_at(boxes.boxes, one * 4 + i, boxes.box_type);
+    found = found || value != value;
+  }
+  return found;
+}
+
 __device__ bool same_class(const hami_cuda_boxes& boxes, long long one, long long other) {
   if (!boxes.classes) return true;
   return float_at(boxes.classes, one, boxes.class_type) == float_at(boxes.classes, other, boxes.class_type);
@@ -212,7 +221,7 @@ extern "C" __global__ void hami_suppress(HAMI_CUDA_PARTS(hami_cuda_boxes) reques
   if (threadIdx.x == 0) candidates = 0;
   __syncthreads();
   for (int i = static_cast<int>(threadIdx.x); i < boxes.count; i += static_cast<int>(blockDim.x))
-    if (float_at(boxes.scores, i, boxes.score_type) > static_cast<double>(job.score_threshold))
+    if (float_at(boxes.scores, i, boxes.score_type) > static_cast<double>(job.score_threshold) && !has_nan(boxes, i))
       boxes.candidates[atomicAdd(&candidates, 1)] = i;
   __syncthreads();
   const int count = candidates;

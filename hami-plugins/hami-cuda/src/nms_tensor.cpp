@@ -11,6 +11,7 @@ constexpr DLDataType kIndex{kDLInt, 64, 1};
 class NmsTensor final : public CudaBackend {
  public:
   static constexpr hami::Range kRange = kAnyNumber;
+  static constexpr const char* kForDevice = "cuda";
 
   NmsTensor() : CudaBackend("NmsTensor") {}
 

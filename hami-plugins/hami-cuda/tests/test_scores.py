@@ -223,6 +223,14 @@ def test_no_boxes_are_no_error():
         assert found["indices"].shape == (0,)
 
 
+def test_boxes_with_nan_are_left_out_as_on_the_cpu():
+    data = {**boxes(40), "classes": np.arange(40) % 3}
+    data["boxes"][3, 2] = data["boxes"][9, 0] = data["scores"][5] = np.nan
+    ((found,), (expected,)) = on_both("NmsTensor(score_threshold=0.1)", data)
+    assert found["indices"].tolist() == expected["indices"].tolist()
+    assert not {3, 5, 9} & set(found["indices"].tolist())
+
+
 def test_equal_scores_keep_the_earlier_box():
     data = {"boxes": np.float32([[0, 0, 4, 4], [0, 0, 4, 4], [9, 9, 12, 12]]), "scores": np.float32([0.5, 0.5, 0.5])}
     (found,) = run(MOVE.format("hami-cuda::NmsTensor"), data)
