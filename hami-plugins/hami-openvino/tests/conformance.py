@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import sys
 import tempfile
+import textwrap
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +27,7 @@ from hami_openvino.differences import find_differences
 
 EXPECTED = Path(__file__).with_name("conformance.json")
 VERSIONS = {"onnx": onnx.__version__, "openvino": openvino.get_version().partition("-")[0]}
+BYTES = re.compile(r"^ *\(\d+ bytes\): ")  # the size of the file, at the start of a message
 RANDOM = {"Bernoulli", "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial"}
 
 
@@ -66,7 +69,8 @@ def outcome_of(case, folder: Path, *, joined: bool = False) -> Outcome:
     except hami.ConfigError as error:
         text = str(error).splitlines()[0]
         refused = "would give other results than ONNX defines" in text
-        return Outcome("refused" if refused else "not loaded", text.partition(f'"{path}"')[2].strip()[:120])
+        reason = BYTES.sub("", text.partition(f'"{path}"')[2])[:120].strip()
+        return Outcome("refused" if refused else "not loaded", reason)
     finally:
         path.unlink()
 
@@ -166,12 +170,34 @@ def counts_of(outcomes: dict[str, Outcome]) -> dict[str, int]:
     return dict(sorted(Counter(outcome.status for outcome in outcomes.values()).items()))
 
 
+def others_of(outcomes: dict[str, Outcome]) -> dict[str, Outcome]:
+    """Return the cases that are neither equal nor without rows."""
+    return {name: each for name, each in outcomes.items() if each.status not in ("equal", "no rows")}
+
+
+def grouped(outcomes: dict[str, Outcome]) -> dict[str, dict[str, list[str]]]:
+    """Return the names of the cases by status and reason, as many in a line as fit."""
+    names: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for name, (status, reason) in sorted(outcomes.items(), key=lambda item: (item[1], item[0])):
+        names[status][reason].append(name)
+    return {
+        status: {reason: textwrap.wrap(" ".join(group), 100) for reason, group in by_reason.items()}
+        for status, by_reason in names.items()
+    }
+
+
+def status_of_each(written: dict[str, dict[str, list[str]]]) -> dict[str, str]:
+    """Return the status of each case in what `grouped` has written."""
+    lines = [(status, line) for status, reasons in written.items() for group in reasons.values() for line in group]
+    return {name: status for status, line in lines for name in line.split()}
+
+
 def main() -> None:
     written = {"versions": VERSIONS}
     for kind in ("alone", "joined"):
         outcomes = outcomes_of_part(kind == "joined", 0, 1)
-        others = {name: list(each) for name, each in outcomes.items() if each.status not in ("equal", "no rows")}
-        written[kind] = {"counts": counts_of(outcomes), "others": others}
+        others = others_of(outcomes)
+        written[kind] = {"counts": counts_of(outcomes), "others": grouped(others)}
         if "--write" not in sys.argv:
             for name, outcome in others.items():
                 print(kind, name, *outcome)

@@ -7,7 +7,7 @@ import json
 import os
 
 import pytest
-from conformance import EXPECTED, VERSIONS, Outcome, counts_of, outcomes_of_part
+from conformance import EXPECTED, VERSIONS, Outcome, counts_of, others_of, outcomes_of_part, status_of_each
 
 # Under AddressSanitizer all cases would take many minutes, and some run.
 PARTS, CHOSEN = (64, 1) if "asan" in os.environ.get("LD_PRELOAD", "") else (16, 16)
@@ -32,8 +32,9 @@ def test_every_operator_case_is_equal_or_its_difference_is_known(kind, part):
     outcomes = outcomes_of(kind, part)
     assert {name: each for name, each in outcomes.items() if each.status in ("differs", "not run")} == {}
     if known := expected(kind):
-        others = {name: each.status for name, each in outcomes.items() if each.status not in ("equal", "no rows")}
-        assert others == {name: status for name, (status, _) in known["others"].items() if name in outcomes}
+        others = {name: each.status for name, each in others_of(outcomes).items()}
+        statuses = status_of_each(known["others"])
+        assert others == {name: status for name, status in statuses.items() if name in outcomes}
 
 
 @pytest.mark.skipif(CHOSEN < PARTS, reason="under AddressSanitizer some cases run")
