@@ -214,7 +214,7 @@ def test_curl_needs_no_header_for_json(plain):
         ("/echo", b"[1]", {"Content-Type": "application/json", "Accept": "image/*"}, 406, "can be application/json"),
         ("/rows", PNG, {"Content-Type": "image/png"}, 400, "the body is a picture, image/png"),
         ("/rows", b'{"x": [[1, 2], [3]]}', {"Content-Type": "application/json"}, 400, "not a regular list"),
-        ("/rows", b'{"x": [[1, "a"]]}', {"Content-Type": "application/json"}, 400, "is FP32, and has the element a"),
+        ("/rows", b'{"x": [[1, "a"]]}', {"Content-Type": "application/json"}, 400, 'is FP32, and has the element "a"'),
         ("/rows", b"[[1, 2, 3]]", {"Content-Type": "application/json"}, 400, "has the shape [-1, 2], got [1, 3]"),
         ("/two", b"[1]", {"Content-Type": "application/json"}, 400, "has the inputs INPUT0, INPUT1"),
         ("/two", b'{"INPUT0": [1]}', {"Content-Type": "application/json"}, 400, 'needs the input "INPUT1"'),

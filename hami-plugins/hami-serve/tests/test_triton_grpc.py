@@ -199,6 +199,18 @@ def test_a_message_that_is_cut_is_rejected(server, size, cut):
         (infer_request(*[{**X, "name": str(n)} for n in range(1025)]), "at most 1024 inputs, got 1025"),
         (infer_request(X, outputs=[{"name": "y"}] * 1025), "at most 1024 outputs, got 1025"),
         (infer_request(X, parameters={str(n): {"bool_param": True} for n in range(1025)}), "1024 parameters, got 1025"),
+        (
+            infer_request({**X, "contents": {"int_contents": [1, 2]}}, raw_input_contents=[b"\0" * 8]),
+            'input "x" has int_contents and raw contents',
+        ),
+        (
+            infer_request({**X, "contents": {"fp32_contents": [1, 2]}}),
+            'input "x" is INT32, whose elements are int_contents, and has fp32_contents',
+        ),
+        (
+            infer_request({**X, "contents": {"int_contents": [1, 2], "uint_contents": [1]}}),
+            'input "x" is INT32, whose elements are int_contents, and has uint_contents',
+        ),
         (infer_request({**X, "datatype": "BYTES", "contents": {"bytes_contents": [b"a"]}}), "has 1 elements"),
     ],
     ids=lambda each: each[:30] if isinstance(each, str) else "",

@@ -6,6 +6,7 @@ wire, numbers are little-endian, and an element of BYTES is its length in four b
 
 from __future__ import annotations
 
+import json
 import math
 import struct
 from collections.abc import Sequence
@@ -70,7 +71,9 @@ def checked_shape(what: str, shape: Any) -> tuple[int, ...]:
     elements = 1  # of the shape without its zeros, which numpy limits too
     for size in shape:
         if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= MAX_ELEMENTS:
-            raise BadRequest(f"{what} has the size {short(size)} in its shape; sizes are ints from 0 to {MAX_ELEMENTS}")
+            raise BadRequest(
+                f"{what} has the size {_shown_value(size)} in its shape; sizes are ints from 0 to {MAX_ELEMENTS}"
+            )
         elements *= size or 1
         if elements > MAX_ELEMENTS:
             raise BadRequest(f"{what} has a shape of more than {MAX_ELEMENTS} elements: {_shown(tuple(shape))}")
@@ -226,6 +229,8 @@ def _shown_value(value: Any) -> str:
     """Return an element as JSON has it."""
     if isinstance(value, int) and value.bit_length() >= 128:
         return f"of {value.bit_length()} bits"
+    if isinstance(value, str):
+        return short(json.dumps(value, ensure_ascii=False))
     return LITERALS[value] if value is None or isinstance(value, bool) else short(value)
 
 

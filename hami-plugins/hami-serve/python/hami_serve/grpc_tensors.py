@@ -102,12 +102,22 @@ def tensors_of(entries: Sequence[Any], raw: Sequence[bytes | memoryview], kind: 
         shape = checked_shape(what, entry.shape[: MAX_RANK + 1])
         if "shared_memory_region" in entry.parameters:
             raise BadRequest("this server has no shared memory; send the tensor in the request")
+        _check_contents(what, datatype, entry.contents, bool(raw))
         found[entry.name] = (
             array_of_bytes(what, datatype, shape, memoryview(raw[index]))
             if raw
             else _array_of_contents(what, datatype, shape, entry.contents)
         )
     return found
+
+
+def _check_contents(what: str, datatype: str, contents: Any, raw: bool) -> None:
+    """Check that a tensor has no elements in a field that is not read."""
+    for field, _ in contents.ListFields():
+        if raw:
+            raise BadRequest(f"{what} has {field.name} and raw contents; give one of them")
+        if datatype in CONTENTS and field.name != CONTENTS[datatype]:
+            raise BadRequest(f"{what} is {datatype}, whose elements are {CONTENTS[datatype]}, and has {field.name}")
 
 
 def _array_of_contents(what: str, datatype: str, shape: tuple[int, ...], contents: Any) -> Array:

@@ -159,6 +159,8 @@ def tensors_of(entries: Sequence[Mapping[str, Any]], tail: memoryview, kind: str
                 raise BadRequest(f"{what} has neither data nor the parameter binary_data_size")
             found[name] = array_of_json(what, datatype, shape, entry["data"])
             continue
+        if entry.get("data"):
+            raise BadRequest(f"{what} has data and the parameter binary_data_size; give one of them")
         size = parameters["binary_data_size"]
         if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= len(tail) - position:
             raise BadRequest(
