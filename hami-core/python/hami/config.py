@@ -13,12 +13,13 @@ from hami._config.model_files import model_file, model_keys
 from hami._config.pipelines import is_pipeline
 from hami._config.problems import show
 from hami._config.reader import LoadedConfig
-from hami._config.signatures import signature
+from hami._config.signatures import data_type, signature
 from hami._core import describe, explain
 
 __all__ = [
     "LoadedConfig",
     "check_all",
+    "data_type",
     "describe",
     "explain",
     "is_pipeline",

@@ -7,6 +7,7 @@ import sys
 from importlib.metadata import entry_points
 
 import hami
+import hami.config
 
 
 def test_every_declared_name_is_a_backend_of_this_package():
@@ -14,6 +15,13 @@ def test_every_declared_name_is_a_backend_of_this_package():
     found = {name: info for name, info in hami.backends(load=True).items() if info.owner == "hami-image"}
     assert set(found) == declared | {"ImageFunctions"}  # the table of functions for DecodeMat
     assert {(info.thread, info.lightweight, info.range) for info in found.values()} == {("concurrent", True, "1 to 1")}
+
+
+def test_servers_learn_that_a_pipeline_takes_the_bytes_of_pictures():
+    graph = {"a": {"backend": "S[DecodeMat,Mat2Tensor]", "next": "b"}, "b": {"backend": "Identity"}}
+    for source, wanted in ((graph, "bytes"), ("DecodeMat", "bytes"), ("Mat2Tensor", None)):
+        with hami.pipe(source) as pipe:
+            assert hami.config.data_type(pipe.describe()) == wanted
 
 
 def test_the_entry_module_imports_no_opencv_and_no_numpy():

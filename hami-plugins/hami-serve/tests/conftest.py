@@ -309,7 +309,7 @@ class TestNothing(hami.Backend):
 
     def forward(self, batch):
         for item in batch:
-            for each in item["data"]:
+            for each in item["data"].encode():
                 item.emit(each)
             item["result"] = None
 

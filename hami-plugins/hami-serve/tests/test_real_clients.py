@@ -43,7 +43,13 @@ class TestScalar(hami.Backend):
             item["result"] = np.asarray(item["data"].sum())
 
 
-MODELS = {"any": "Identity", "vad": "TestRecurrent", "kind": "TestKind", "sum": "TestScalar"}
+MODELS = {
+    "any": "Identity",
+    "bytes": {"source": "Identity", "inputs": [{"name": "x", "datatype": "BYTES", "shape": [-1]}]},
+    "vad": "TestRecurrent",
+    "kind": "TestKind",
+    "sum": "TestScalar",
+}
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +124,7 @@ def test_bytes_that_are_not_text_are_refused_as_json_output(clients_server):
     def send(**others):
         data = json.dumps({"inputs": [head], **others}).encode()
         headers = {"Inference-Header-Content-Length": str(len(data))}
-        return clients_server.call("POST", "/v2/models/any/infer", data + b"\2\0\0\0\xff\xfe", headers)
+        return clients_server.call("POST", "/v2/models/bytes/infer", data + b"\2\0\0\0\xff\xfe", headers)
 
     status, _, answer = send()
     assert (status, "ask for it as binary data" in answer["error"]) == (400, True), answer

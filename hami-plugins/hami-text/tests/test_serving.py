@@ -107,6 +107,20 @@ def test_every_door_has_the_same_vectors(post):
         np.testing.assert_array_equal(np.float32(found), np.float32(vector))
 
 
+def test_every_door_has_the_same_order(post):
+    query, texts = "the cat", ["dog", "the cat sat", ""]
+    tensors = [
+        {"name": name, "datatype": "BYTES", "shape": [len(given)], "data": given}
+        for name, given in (("query", [query]), ("texts", texts))
+    ]
+    status, answer = post("/v2/models/rerank/infer", {"inputs": tensors})
+    assert status == 200, answer
+    assert json.loads(answer["outputs"][0]["data"][0]) == post("/rerank", {"query": query, "texts": texts})[1]
+    tensors[0] |= {"shape": [2], "data": ["a", "b"]}
+    status, answer = post("/v2/models/rerank/infer", {"inputs": tensors})
+    assert (status, '"query" must be a text, got ndarray' in answer["error"]) == (400, True), answer
+
+
 def test_the_options_of_embed(post):
     mean = vectors_of("the cat").mean(0)
     for options, wanted in (

@@ -79,6 +79,11 @@ class HookSpecs:
         """Return `inputs` and `outputs` of a configured backend: lists of dicts with name, dtype and shape; or None."""
         return None
 
+    @hookspec(firstresult=True)
+    def hami_data_type(self, backend: str) -> str | None:
+        """Return what `data` of a backend is, "bytes" or "text"; None if it is neither or unknown."""
+        return None
+
     @hookspec
     def hami_show_name(self, name: str) -> tuple[Any, str] | None:
         """Return what `hami show NAME` prints if no file has this name: the values for JSON, and a text."""

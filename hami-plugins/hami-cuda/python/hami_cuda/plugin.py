@@ -20,6 +20,11 @@ def hami_register(registry: Any) -> None:
 
 
 @hookimpl
+def hami_data_type(backend: str) -> str | None:
+    return "bytes" if backend == "DecodeTensor" else None
+
+
+@hookimpl
 def hami_report() -> dict[str, str]:
     absent = "not found: DecodeTensor needs it: pip install hami-cuda[nvjpeg]"
     return {"CUDA driver": describe(), "nvJPEG": find_library() or absent}

@@ -23,6 +23,11 @@ def hami_register(registry: Any) -> None:
 
 
 @hookimpl
+def hami_data_type(backend: str) -> str | None:
+    return "bytes" if backend == "DecodeMat" else None
+
+
+@hookimpl
 def hami_report() -> dict[str, str]:
     from importlib.metadata import version
 

@@ -34,15 +34,16 @@ def build(model: Model) -> None:
         for _ in range(version.warmup):
             pipe(request_of({spec.name: _zeros(spec) for spec in version.inputs}))
         model.description = pipe.describe()
-        _ask_engine(model)
+        _ask_plugins(model)
     except BaseException:
         pipe.close()
         raise
     model.pipe = pipe
 
 
-def _ask_engine(model: Model) -> None:
-    """Take the inputs and outputs that are not declared from the engine, if the pipeline is nothing but one."""
+def _ask_plugins(model: Model) -> None:
+    """Take what is not declared from the plugins: inputs and outputs only if the pipeline is nothing but an engine."""
+    model.data_type = hami.config.data_type(model.description)
     found = hami.config.signature(model.description)
     if found and not model.inputs:
         model.inputs = tuple(map(_spec, found["inputs"]))
@@ -52,15 +53,16 @@ def _ask_engine(model: Model) -> None:
 
 def _spec(tensor: dict[str, Any]) -> TensorSpec:
     if not tensor["dtype"]:  # a list or a map, whose form in the protocol is JSON text
-        return TensorSpec(tensor["name"], "BYTES", (1,))
-    datatype = "BYTES" if tensor["dtype"] == "string" else DATATYPE_OF_NAME.get(tensor["dtype"], "")
-    return TensorSpec(tensor["name"], datatype, tuple(tensor["shape"]))
+        return TensorSpec(tensor["name"], "BYTES", (1,), is_text=True)
+    if tensor["dtype"] == "string":
+        return TensorSpec(tensor["name"], "BYTES", tuple(tensor["shape"]), is_text=True)
+    return TensorSpec(tensor["name"], DATATYPE_OF_NAME.get(tensor["dtype"], ""), tuple(tensor["shape"]))
 
 
 def request_of(inputs: dict[str, Any]) -> dict[str, Any]:
     """Return a request with the inputs as keys, except those whose names have a meaning in a request.
 
-    `data` is the only input; the bytes of the only element if it is BYTES; of several inputs a dict by name. It is not
+    `data` is the only input; its only element if it is BYTES; of several inputs a dict by name. It is not
     the input that has this name if another one is not a key.
     """
     request = {name: value for name, value in inputs.items() if name not in RESERVED}
@@ -77,6 +79,6 @@ def _zeros(spec: TensorSpec) -> np.ndarray[Any, Any]:
     shape = [max(size, 1) if size < 0 else size for size in spec.shape]
     if spec.datatype == "BYTES":
         array = np.empty(shape, object)
-        array.fill(b"")
+        array.fill("" if spec.is_text else b"")
         return array
     return np.zeros(shape, DATATYPES[spec.datatype or "FP32"][0])

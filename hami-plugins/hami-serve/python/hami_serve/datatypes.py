@@ -1,7 +1,8 @@
 """The datatypes of the Open Inference Protocol, and tensors of each as bytes and as numpy arrays.
 
-BF16 is float32 in a pipe, because numpy has no such type. Elements of BYTES are `bytes` in an array of objects. On the
-wire, numbers are little-endian, and an element of BYTES is its length in four bytes and then the bytes.
+BF16 is float32 in a pipe, because numpy has no such type. Elements of BYTES are `bytes` in an array of objects, which
+`elements_as` makes `str` for models that take text. On the wire, numbers are little-endian, and an element of BYTES is
+its length in four bytes and then the bytes.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ DATATYPES: dict[str, tuple[np.dtype[Any], int]] = {  # the type of the array, by
     "BF16": (np.dtype("<f4"), 2),
     "BYTES": (np.dtype(object), 0),
 }
+TEXT = "STRING"  # in a configuration: BYTES that the model takes as `str`
 _NAMES = {dtype: name for name, (dtype, _) in DATATYPES.items() if name != "BF16"}
 DATATYPE_OF_NAME = {**{dtype.name: name for dtype, name in _NAMES.items()}, "bfloat16": "BF16"}
 MAX_RANK = 32  # axes; numpy 1 has no more
@@ -120,6 +122,36 @@ def _texts(what: str, count: int, data: memoryview) -> Array:
     if position != len(data):
         raise BadRequest(f"{what} has {len(data) - position} bytes after its last element")
     return texts
+
+
+def elements_as(what: str, array: Array, is_text: bool | None) -> Array:
+    """Return the elements of BYTES as `str`, as `bytes`, or (None) as they are.
+
+    Raises:
+        BadRequest: An element is not UTF-8.
+    """
+    if is_text is None:
+        return array
+    found = np.empty(array.size, object)
+    for index, element in enumerate(array.flat):
+        if not (index + 1) % STEP:
+            pause()
+        found[index] = element_as(what, element, is_text, index)
+    return found.reshape(array.shape)
+
+
+def element_as(what: str, element: Any, is_text: bool | None, index: int = 0) -> Any:
+    if is_text is False:
+        return element.encode() if isinstance(element, str) else element
+    if is_text is None or not isinstance(element, bytes):
+        return element
+    try:
+        return element.decode()
+    except UnicodeDecodeError as error:
+        raise BadRequest(
+            f"{what}: element {index} is not text in UTF-8: {error.reason} at byte {error.start}; send text, or "
+            'let the model declare the input with datatype = "BYTES"'
+        ) from None
 
 
 def array_of_json(what: str, datatype: str, shape: tuple[int, ...], data: Any) -> Array:

@@ -43,8 +43,8 @@ from hami_serve.http_tensors import (
 from hami_serve.inference import Call, Inference, Part, apply_parameters, call_of, run, stream
 from hami_serve.json_steps import encode
 from hami_serve.metrics import CONTENT_TYPE, answers
-from hami_serve.model import Model
-from hami_serve.plain_input import not_json, of_raw
+from hami_serve.model import Model, TensorSpec
+from hami_serve.plain_input import array_of_body, not_json
 from hami_serve.routes import Exchange, plugin_routes
 from hami_serve.routes import Route as PluginRoute
 from hami_serve.serving import Serving
@@ -258,25 +258,22 @@ class Handlers:
         parameters = dict(request.query_params)
         binary = parameters.get("binary_data_output") == "true"
         inference = HttpInference(inputs={}, parameters=parameters, binary={}, all_binary=binary)
-        data: Any = body
         if kind.startswith("text/"):
             try:
-                data = body.decode("utf-8")
+                body.decode("utf-8")
             except UnicodeDecodeError as error:
                 raise BadRequest(f"the body is {kind}, and not valid UTF-8: {error}") from None
         component, version = _place(request)
         model = self._serving.rounder.registry.draw(component, version)
-        keys: dict[str, Any] = {"data": data}
         if len(model.version.inputs) > 1:
             names = ", ".join(spec.name for spec in model.version.inputs)
             raise BadRequest(f'a body of the type {kind or "bytes"} is one input; model "{component}" has {names}')
-        if len(model.version.inputs) == 1:
-            (spec,) = model.version.inputs
-            keys[spec.name] = data
-            if spec.datatype not in ("", "BYTES"):
-                keys[spec.name] = keys["data"] = of_raw(f'input "{spec.name}"', spec.datatype, spec.shape, body)
+        spec = model.version.inputs[0] if model.version.inputs else TensorSpec("data", "BYTES", (1,))
+        inputs = {spec.name: array_of_body(f'input "{spec.name}"', spec, body)}
+        keys: dict[str, Any] = {}
         timeout = apply_parameters(keys, inference.parameters)
-        return Call(inference, component, version, keys, timeout, model.handle.version), inference
+        is_text = kind.startswith("text/")
+        return Call(inference, component, version, keys, timeout, inputs, is_text, model.handle.version), inference
 
     async def generate(self, request: Request) -> Response:
         call = await self._parse_generate(request)

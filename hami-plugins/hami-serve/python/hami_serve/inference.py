@@ -15,7 +15,7 @@ import numpy as np
 
 from hami_serve.building import request_of
 from hami_serve.classification import classified
-from hami_serve.datatypes import Array, datatype_of
+from hami_serve.datatypes import STEP, Array, datatype_of, elements_as
 from hami_serve.errors import BadRequest, short, text_of
 from hami_serve.failures import of_load, of_model, of_result
 from hami_serve.http_body import SHORT, off_loop
@@ -23,6 +23,7 @@ from hami_serve.model import Model, TensorSpec
 from hami_serve.rounder import AllRounder
 
 MAX_MOMENT = 1e12  # of a deadline, in seconds: a moment in milliseconds is out of range
+LONG_TEXT = 1 << 18  # bytes of texts that are decoded on the loop
 MAX_TENSORS = 1024  # inputs or outputs of a request
 OWN_PARAMETERS = {"timeout", "deadline", "priority", "binary_data_output"} | {
     *("sequence_id", "sequence_start", "sequence_end")
@@ -60,6 +61,8 @@ class Call:
     version: str | None
     keys: dict[str, Any]
     timeout: float | None
+    inputs: dict[str, Array]  # that become keys when the model is known, which takes text or bytes
+    is_text: bool = True  # what elements of BYTES are if the model does not say it
     drawn: str | None = None  # the version whose inputs the request was read for
 
 
@@ -152,18 +155,43 @@ async def _acquired(rounder: AllRounder, call: Call) -> tuple[Model, float | Non
     try:
         if model.inputs and call.inference.inputs:
             check_inputs(model, call.inference.inputs)
+        if call.inputs:
+            call.keys |= await _keys_of(model, call)
     except BaseException as error:
         rounder.registry.release(model, time.perf_counter(), error)
         raise
     return model, left
 
 
+async def _keys_of(model: Model, call: Call) -> dict[str, Any]:
+    """Return the keys of a request for its inputs. The loop does not decode long texts."""
+    texts = [array for array in call.inputs.values() if array.dtype == object]
+    if any(array.size > STEP or sum(map(len, array.flat)) > LONG_TEXT for array in texts):
+        return request_of(await off_loop(as_taken, model, call.inputs, call.is_text))
+    return request_of(as_taken(model, call.inputs, call.is_text))
+
+
+def as_taken(model: Model, inputs: dict[str, Array], is_text: bool | None) -> dict[str, Array]:
+    """Return inputs with the elements of BYTES as the model takes them. `is_text`: if it does not say how.
+
+    Raises:
+        BadRequest: The model takes text, and an element is not UTF-8.
+    """
+    found = dict(inputs)
+    for name, array in inputs.items():
+        if array.dtype == object:
+            taken = model.takes_text(name)
+            found[name] = elements_as(f'input "{short(name)}"', array, is_text if taken is None else taken)
+    return found
+
+
 def call_of(inference: Inference, component: str, version: str | None) -> Call:
     """Return the call for a request with tensors."""
     if not inference.inputs:
         raise BadRequest("the request has no inputs; give at least one")
-    keys = request_of(inference.inputs)
-    return Call(inference, component, version, keys, apply_parameters(keys, inference.parameters))
+    keys: dict[str, Any] = {}
+    timeout = apply_parameters(keys, inference.parameters)
+    return Call(inference, component, version, keys, timeout, inference.inputs)
 
 
 def apply_parameters(keys: dict[str, Any], parameters: Mapping[str, Any]) -> float | None:

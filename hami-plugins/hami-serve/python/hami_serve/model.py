@@ -60,6 +60,7 @@ class TensorSpec:
     datatype: str
     shape: tuple[int, ...]
     labels: tuple[str, ...] = ()  # of the classes of an output
+    is_text: bool = False  # BYTES that the pipe takes as `str`
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,6 +140,7 @@ class Model:
     description: Mapping[str, Any] = field(default_factory=dict)
     inputs: tuple[TensorSpec, ...] = ()  # those declared, else those of the engine
     outputs: tuple[TensorSpec, ...] = ()
+    data_type: str | None = None  # of what the first backend takes, "bytes" or "text", if its plugin says it
     more_rows: int = 0  # rows of successful requests, beyond one for each
 
     def __post_init__(self) -> None:
@@ -153,6 +155,13 @@ class Model:
     def is_loading(self) -> bool:
         """Whether it is not built yet, by a change that no request has started."""
         return self.state is State.LOADING and self.pipe is None and not self.on_demand
+
+    def takes_text(self, name: str) -> bool | None:
+        """Whether the pipe takes the elements of an input of BYTES as `str`; None if nothing says it."""
+        spec = next((each for each in self.inputs if each.name == name), None)
+        if spec is not None and spec.datatype:
+            return spec.is_text
+        return None if self.data_type is None else self.data_type == "text"
 
     def running_pipe(self) -> hami.Pipe:
         """Return the pipe for a request that was counted."""

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hami_serve.building import request_of
-from hami_serve.datatypes import DATATYPES, Array, array_of_bytes, array_of_json
+from hami_serve.datatypes import DATATYPES, Array, array_of_bytes, array_of_json, element_as, elements_as
 from hami_serve.errors import BadRequest, UnknownContentType, short
 from hami_serve.forms import Field, parse_form
 from hami_serve.http_generate import DATATYPES_OF_JSON, fitting_shape
 from hami_serve.http_tensors import may_be_json, parse_value
-from hami_serve.inference import Bound, check_inputs, rows_of
+from hami_serve.inference import Bound, as_taken, check_inputs, rows_of
 from hami_serve.model import Model, TensorSpec
 from hami_serve.pictures import media_type
 
@@ -115,8 +115,8 @@ def bind(given: Given, model: Model) -> Bound:
     by_name = given.by_name or (isinstance(value, dict) and (len(specs) != 1 or specs[0].name in value))
     if not specs:
         if not by_name:
-            return Bound({"data": value}, 1)
-        return Bound(request_of({name: _plain(each) for name, each in value.items()}), 1)
+            return Bound({"data": _plain("data", value, model)}, 1)
+        return Bound(request_of({name: _plain(name, each, model) for name, each in value.items()}), 1)
     if not by_name:
         if len(specs) > 1:
             names = ", ".join(spec.name for spec in specs)
@@ -128,11 +128,12 @@ def bind(given: Given, model: Model) -> Bound:
     declared = {spec.name: spec for spec in specs}
     inputs = {name: _array(name, each, declared.get(name)) for name, each in value.items()}
     check_inputs(model, inputs)
-    return Bound(request_of(inputs), rows_of(model, inputs))
+    return Bound(request_of(as_taken(model, inputs, None)), rows_of(model, inputs))
 
 
-def _plain(value: Any) -> Any:
-    return str(value) if isinstance(value, Field) else value
+def _plain(name: str, value: Any, model: Model) -> Any:
+    value = str(value) if isinstance(value, Field) else value
+    return element_as(f'input "{short(name)}"', value, model.takes_text(name))
 
 
 def _array(name: str, value: Any, spec: TensorSpec | None) -> Array:
@@ -167,7 +168,8 @@ def _texts(what: str, value: Any) -> Array:
     """Return an array of texts, and of bytes as they are."""
     values = value if isinstance(value, list) else [value]
     if not any(isinstance(each, bytes) for each in values):
-        return array_of_json(what, "BYTES", _shape_of(value), _plain(value))
+        given = str(value) if isinstance(value, Field) else value
+        return elements_as(what, array_of_json(what, "BYTES", _shape_of(value), given), is_text=True)
     if wrong := [each for each in values if not isinstance(each, (bytes, str))]:
         raise BadRequest(f"{what} is a list of texts or bytes, got {short(wrong[0])}")
     array = np.empty(len(values), object)
@@ -185,6 +187,15 @@ def _fitted(array: Array, declared: tuple[int, ...]) -> Array:
     if array.ndim <= 1:
         return array.reshape(fitting_shape(declared, array.size))
     return array[None] if array.ndim == len(declared) - 1 and declared[0] in (-1, 1) else array
+
+
+def array_of_body(what: str, spec: TensorSpec, body: bytes) -> Array:
+    """Return the tensor that a body is: one element of BYTES, or numbers."""
+    if spec.datatype not in ("", "BYTES"):
+        return of_raw(what, spec.datatype, spec.shape, body)
+    element = np.empty(1, object)
+    element[0] = body
+    return _fitted(element, spec.shape)
 
 
 def of_raw(what: str, datatype: str, shape: tuple[int, ...], data: bytes) -> Array:

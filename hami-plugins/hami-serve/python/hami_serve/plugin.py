@@ -15,6 +15,11 @@ def hami_register(registry: Any) -> None:
 
 
 @hookimpl
+def hami_data_type(backend: str) -> str | None:
+    return "bytes" if backend == "Remote" else None  # which sends them on as they are
+
+
+@hookimpl
 def hami_commands(subparsers: Any) -> None:
     from hami_serve.commands import add_import_triton, add_serve, add_serve_check
 

@@ -14,7 +14,7 @@ from typing import Any
 import hami
 import hami.config
 
-from hami_serve.datatypes import DATATYPES
+from hami_serve.datatypes import DATATYPES, TEXT
 from hami_serve.model import Stamp, TensorSpec, Version
 
 if sys.version_info >= (3, 11):
@@ -306,17 +306,19 @@ def _specs(name: str, key: str, value: Any, folder: Path) -> tuple[TensorSpec, .
                 f'{{name = "x", datatype = "FP32", shape = [-1, 4]}}, got {table!r}'
             )
         datatype, shape = table.get("datatype", ""), table.get("shape", [-1])
+        is_text = datatype == TEXT
+        datatype = "BYTES" if is_text else datatype
         if datatype and datatype not in DATATYPES:
             raise hami.ConfigError(
                 f'component "{name}": {key} "{table["name"]}" has the datatype {datatype!r}; '
-                f"known: {', '.join(DATATYPES)}"
+                f"known: {', '.join(DATATYPES)}, {TEXT}"
             )
         if not isinstance(shape, (list, tuple)) or not all(isinstance(size, int) and size >= -1 for size in shape):
             raise hami.ConfigError(
                 f'component "{name}": {key} "{table["name"]}" has the shape {shape!r}; sizes are ints from -1 (any) on'
             )
         labels = _labels(name, table["name"], table.get("labels", ()), folder)
-        found.append(TensorSpec(table["name"], datatype, tuple(shape), labels))
+        found.append(TensorSpec(table["name"], datatype, tuple(shape), labels, is_text))
     if len({spec.name for spec in found}) != len(found):
         raise hami.ConfigError(f'component "{name}": two {key} have the same name')
     return tuple(found)

@@ -31,6 +31,11 @@ def hami_open_model(path: str) -> dict[str, Any] | None:
 
 
 @hookimpl
+def hami_data_type(backend: str) -> str | None:
+    return "text" if backend in ("Tokenize", "PairTexts") else None
+
+
+@hookimpl
 def hami_report() -> dict[str, str]:
     from importlib.metadata import version
 

@@ -15,7 +15,7 @@ from hami_text.scores import Numbers, activated, logits_of
 class PairTexts(hami.Backend):
     """Make a pair of the query and each text.
 
-    data: {"query": text, "texts": list of texts}
+    data: {"query": text, "texts": list of texts}; also arrays, as hami-serve makes them of tensors
     result: list of [query, text]
     """
 
@@ -28,12 +28,18 @@ class PairTexts(hami.Backend):
             data = item.get("data", None)
             if not isinstance(data, Mapping) or not {"query", "texts"} <= set(data):
                 item.fail(hami.DataTypeError(f'PairTexts takes {{"query": text, "texts": list}}, got {_keys(data)}'))
-            elif not isinstance(data["texts"], (list, tuple)):
-                item.fail(hami.DataTypeError(f'PairTexts: "texts" must be a list, got {type(data["texts"]).__name__}'))
-            elif wrong := _wrong(data["query"], data["texts"]):
+                continue
+            query, texts = data["query"], data["texts"]
+            if isinstance(query, np.ndarray) and query.size == 1:
+                query = query.item()
+            if isinstance(texts, np.ndarray):
+                texts = texts.reshape(-1).tolist()
+            if not isinstance(texts, (list, tuple)):
+                item.fail(hami.DataTypeError(f'PairTexts: "texts" must be a list, got {type(texts).__name__}'))
+            elif wrong := _wrong(query, texts):
                 item.fail(hami.DataTypeError(f"PairTexts: {wrong}"))
             else:
-                item["result"] = [[data["query"], text] for text in data["texts"]]
+                item["result"] = [[query, text] for text in texts]
 
 
 class RankTexts(hami.Backend):
