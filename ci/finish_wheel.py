@@ -10,8 +10,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from _lib.dist import PLUGINS
 from _lib.paths import pinned
-from hami_build import sbom, wheel_file
+from hami_build import project, sbom, sources, wheel_file
+from packaging.utils import canonicalize_name
 
 
 def main() -> None:
@@ -20,7 +22,9 @@ def main() -> None:
     parser.add_argument("wheel", nargs="+", type=Path)
     arguments = parser.parse_args()
     for wheel in arguments.wheel:
+        plugin = PLUGINS / canonicalize_name(wheel.name.partition("-")[0])
         inside = [sbom.pybind11(pinned("pybind11"))] if wheel.name.startswith("hami_core-") else []
+        inside += sources.parts(project.read(plugin)) if plugin.is_dir() else []
         wheel_file.finish(wheel, arguments.destination, wheel.stem.split("-")[-1].split("."), inside)
         wheel.unlink()  # the next wheel uses the same folder
 

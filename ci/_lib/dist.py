@@ -16,6 +16,7 @@ from hami_build import build_requirements, headers, platforms, sbom, sdist, whee
 from hami_build.interpreters import Interpreter, running
 from hami_build.parallel import in_parallel
 from hami_build.project import NOT_SOURCE, read
+from hami_build.sources import WITHOUT
 from hami_build.steps import Failure, environment, exclusive, run, step
 
 from .environments import require_room
@@ -32,7 +33,8 @@ CORE_SOURCES = (
 # What the files depend on, in addition to their sources.
 TOOLS = [
     ROOT / "ci" / "_lib" / "dist.py",
-    *(PACKAGING / f"{name}.py" for name in ("pep517", "platforms", "project", "sbom", "sdist", "wheel_file", "wheels")),
+    *(PACKAGING / f"{name}.py" for name in ("pep517", "platforms", "project", "sbom", "sdist", "sources")),
+    *(PACKAGING / f"{name}.py" for name in ("wheel_file", "wheels")),
     REQUIREMENTS / "backend.txt",
 ]
 NATIVE_TOOLS = [PACKAGING / "zig.cmake", REQUIREMENTS / "tools.txt", ROOT / "hami-core" / "include", CMAKE_PACKAGE]
@@ -82,11 +84,11 @@ def key_of(project: Path) -> str:
     """Return the start of the names under which the wheels of a project are kept."""
     own = [ROOT / name for name in CORE_SOURCES] if project == ROOT else [project]
     inputs = [*own, *TOOLS, *(NATIVE_TOOLS if is_native(project) else ())]
-    return f"{read(project).module}-{content_key(inputs, zig.GLIBC)}"
+    return f"{read(project).module}-{content_key(inputs, zig.GLIBC, os.environ.get(WITHOUT, ''))}"
 
 
 def sdist_name(project: Path) -> str:
-    return f"{read(project).module}-sdist-{content_key([*TOOLS, *sources(project)])}"
+    return f"{read(project).module}-sdist-{content_key([*TOOLS, *sources(project)], os.environ.get(WITHOUT, ''))}"
 
 
 def kept(name: str, make: Callable[[Path], object]) -> Path:
@@ -256,7 +258,7 @@ def in_another_folder(interpreter: Interpreter) -> list[Path]:
     checkout, second = place / "checkout", place / "cache"
     ignored = [pattern for pattern in NOT_SOURCE if pattern != ".git"]
     shutil.copytree(ROOT, checkout, ignore=shutil.ignore_patterns("wheelhouse", *ignored))
-    for shared in ("envs/tools", f"zig/{zig.TARGET}"):  # compilers, which are not built from the checkout
+    for shared in ("envs/tools", f"zig/{zig.TARGET}", "sources"):  # none of it is built from the checkout
         (second / shared).parent.mkdir(parents=True, exist_ok=True)
         (second / shared).symlink_to(CACHE / shared)
     python = second / "envs" / "tools" / "bin" / "python"

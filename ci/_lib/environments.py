@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import importlib.util
 import os
@@ -11,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from hami_build.pip_settings import parse_config
 from hami_build.steps import Failure, environment, exclusive, guarded, only_one_at_a_time, run, step
 
 from .paths import CACHE, REQUIREMENTS
@@ -159,12 +159,7 @@ def by_uv(python: Path, arguments: Sequence[str | Path], log: str) -> bool:
 
 def uv_options(pip_config: str) -> tuple[list[str], dict[str, str]]:
     """Return the options and variables of uv for what `pip config list` prints."""
-    settings: dict[str, str] = {}
-    for place in ("global", "install", ":env:"):  # the later one applies
-        for line in pip_config.splitlines():
-            name, _, value = line.partition("=")
-            if name.startswith(f"{place}."):
-                settings[name.removeprefix(f"{place}.")] = ast.literal_eval(value)
+    settings = parse_config(pip_config, "install")
     options = ["--index-strategy", "unsafe-best-match"]  # the newest version in any of the indexes, as pip
     for key, option in UV_OPTIONS.items():
         options += [part for value in settings.get(key, "").split() for part in (option, value)]

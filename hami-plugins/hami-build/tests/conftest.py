@@ -165,7 +165,7 @@ def native_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             pytest.skip(f"{tool} is not installed")
     if not Path(hami.native.get_include()).is_dir():  # a development build of the core, in its checkout
         headers = str(Path(__file__).resolve().parents[3] / "hami-core" / "include")
-        monkeypatch.setattr(hami, "get_include", lambda: headers)
+        monkeypatch.setattr(hami.native, "get_include", lambda: headers)
     monkeypatch.setattr(cache, "_chosen", tmp_path / "cache")
     folder = tmp_path / "native"
     for name, text in {

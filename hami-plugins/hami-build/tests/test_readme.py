@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hami_build import checks, quality
+from hami_build import checks, project, quality, sources
 from hami_build.commands import main
 
 README = (Path(__file__).resolve().parent.parent / "README.md").read_text("utf-8")
@@ -27,9 +27,16 @@ def test_the_table_lists_every_check() -> None:
 
 
 def test_the_quality_file_is_valid() -> None:
-    found = quality.parse(blocks("toml")[0], "README.md")
+    found = quality.parse(blocks("toml")[1], "README.md")
     assert set(found.samples) == {"AcmeInc", "AcmeResize"}
     assert set(found.exempt) == {"links"}
+
+
+def test_the_table_of_a_source_is_valid(tmp_path: Path) -> None:
+    text = '[build-system]\nbuild-backend = "x"\n[project]\nname = "acme-inc"\n'
+    (tmp_path / "pyproject.toml").write_text(text + blocks("toml")[0], "utf-8")
+    (source,) = sources.declared(project.read(tmp_path))
+    assert (source.name, source.project, source.release) == ("llhttp", "httptools", "0.9.0")
 
 
 @pytest.mark.parametrize("command", [text for text in blocks("") if text.startswith("hami-build ")])

@@ -73,6 +73,10 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     audit = _add(commands, "audit", "audit the files of any project before they are published", run_audit)
     audit.add_argument("file", nargs="+", type=Path, metavar="FILE", help="a wheel or a source distribution")
     audit.add_argument("--changelog", type=Path, metavar="FILE", help="its newest version must be that of the files")
+    sources = _add(commands, "sources", "fetch the sources of others that a project is compiled with", run_sources)
+    sources.add_argument(
+        "project", nargs="?", type=Path, default=Path(), metavar="PROJECT", help="folder of the project; default: ."
+    )
     develop = _add(
         commands, "develop", "install a plugin from its sources, and compile it again when they change", run_develop
     )
@@ -153,6 +157,17 @@ def run_wheel(parsed: argparse.Namespace) -> int:
     if parsed.sdist:
         built.append(sdist.build(parsed.project, parsed.to))
     return _print_files(parsed, "wheels", built)
+
+
+def run_sources(parsed: argparse.Namespace) -> int:
+    """Print the folder with the sources that [tool.hami-build.sources] names, which CMake asks for."""
+    from hami_build import project, sources
+
+    folder = sources.folder_of(project.read(parsed.project))
+    if folder is None:
+        raise Failure(f"{parsed.project / 'pyproject.toml'} has no [tool.hami-build.sources.NAME]; write one")
+    print(json.dumps({"folder": str(folder.resolve())}) if parsed.json else folder.resolve())
+    return 0
 
 
 def run_audit(parsed: argparse.Namespace) -> int:

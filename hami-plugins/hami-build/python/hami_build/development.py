@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from hami_build import zig
+from hami_build import sources, zig
 from hami_build.project import Project
 from hami_build.steps import environment, run
 
@@ -70,8 +70,11 @@ def compile_project(
         *("cmake", "-S", project.folder.resolve(), "-B", work, "-G", "Ninja", *options, f"-Dhami_DIR={cmake_dir}"),
         *(f"-DSKBUILD_PROJECT_NAME={project.module}", f"-DSKBUILD_PROJECT_VERSION={project.version}"),
     ]
-    if not (work / "build.ninja").is_file():
+    configure += [f"-D{name}={path}" for name, path in sources.definitions(project).items()]
+    settings_file, text = work / "hami-settings", "\n".join(map(str, configure))
+    if not (settings_file.is_file() and settings_file.read_text("utf-8") == text):
         run(configure, log=f"{work.name}-configure", env=whole)
+        settings_file.write_text(text, "utf-8")
     stage = work / "stage"
     shutil.rmtree(stage, ignore_errors=True)
     run(["cmake", "--build", work], log=f"{work.name}-build", env=whole)

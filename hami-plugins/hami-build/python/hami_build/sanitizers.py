@@ -13,6 +13,7 @@ from hami_build.project import Project
 from hami_build.steps import environment
 
 CHECKS = "-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
+OF_C = {"clang++": "clang", "g++": "gcc"}  # the compiler of C with the same runtimes
 PACKAGES = "clang libclang-rt-14-dev, or g++"
 # Python frees nothing when it ends, tests of crashes expect the signal, and other libraries of the process may have an
 # operator new or delete of their own.
@@ -32,6 +33,8 @@ class Sanitizer:
         return [
             *("-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1"),
             *(f"-DCMAKE_CXX_COMPILER={self.compiler}", f"-DCMAKE_CXX_FLAGS={self.flags}"),
+            *(f"-DCMAKE_C_COMPILER={OF_C[self.compiler]}", f"-DCMAKE_C_FLAGS={self.flags}"),
+            "-DCMAKE_C_FLAGS_RELWITHDEBINFO=-O1 -g1",
             *development.launcher_settings(),
         ]
 

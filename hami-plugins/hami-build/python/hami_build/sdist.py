@@ -52,11 +52,18 @@ def of_files(
     destination: Path,
     backends: Path | None = None,
 ) -> Path:
-    """Build a source distribution from a copy of some files of `folder`: build backends include any file they find."""
+    """Build a source distribution from a copy of some files of `folder`: build backends include any file they find.
+
+    The sources of others that the project is compiled with are added: a build from it downloads none of them.
+    """
+    from hami_build import sources  # needs the package packaging, which a bare Python does not have
+
     for file in files:
         copy = work / "source" / file.relative_to(folder)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(file, copy)
+    if (others := sources.folder_of(read(folder))) is not None:
+        shutil.copytree(others, work / "source" / sources.FOLDER, dirs_exist_ok=True)
     made = pep517.build("build_sdist", backend, work / "source", work / "raw", log, backends=backends)
     destination.mkdir(parents=True, exist_ok=True)
     normalise(made, destination / made.name)

@@ -97,9 +97,21 @@ def finish(wheel: Path, destination: Path, platforms: Sequence[str], contains: S
         text = sbom.document(metadata(files), contains)
         files[f"{info}/sboms/{metadata(files)['Name']}.cdx.json"] = text.encode()
     files[f"{info}/WHEEL"] = retagged(files[f"{info}/WHEEL"], f"{python}-{abi}", platforms)
+    files[f"{info}/METADATA"] = with_licences(files, info)
     destination.mkdir(parents=True, exist_ok=True)
     parts = [*wheel.stem.split("-")[:-1], ".".join(platforms)]
     return write(files, destination / f"{'-'.join(parts)}.whl")
+
+
+def with_licences(files: Mapping[str, bytes], info: str) -> bytes:
+    """Return METADATA with a line for each licence file, also for those that CMake has installed."""
+    folder = f"{info}/licenses/"
+    text = files[f"{info}/METADATA"]
+    named = set(metadata(files).get_all("License-File") or [])
+    found = (name.removeprefix(folder) for name in sorted(files) if name.startswith(folder))
+    lines = "".join(f"License-File: {name}\n" for name in found if name not in named).encode()
+    head, _, body = text.partition(b"\n\n")
+    return b"%s\n%s\n%s" % (head.rstrip(b"\n"), lines, body) if lines else text
 
 
 def retagged(wheel_file: bytes, interpreter: str, platforms: Sequence[str]) -> bytes:

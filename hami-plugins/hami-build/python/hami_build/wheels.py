@@ -13,7 +13,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from hami_build import build_requirements, headers, pep517, sbom, wheel_file, zig
+from hami_build import build_requirements, headers, pep517, sbom, sources, wheel_file, zig
 from hami_build.errors import Failure
 from hami_build.interpreters import Interpreter, required, running
 from hami_build.parallel import in_parallel
@@ -43,11 +43,12 @@ def build(
     project = read(folder)
     require(project.backend.partition(".")[0])
     if not project.is_native:
-        with step(f"building {project.name}"), sources(project, PURE) as work:
+        with step(f"building {project.name}"), copied(project, PURE) as work:
             wheel = pep517.build("build_wheel", project.backend, work / "source", work / "raw", log_of(work))
             return [wheel_file.finish(wheel, destination, [PURE])]
     for tool in ("ziglang", "cmake", "ninja"):
         require(tool)
+    sources.folder_of(project)
     for platform in platforms:
         zig.warm_up(platform.target)
     variants: Sequence[Interpreter | None] = [None] if project.serves_every_python else pythons or required(["current"])
@@ -72,7 +73,7 @@ def build_for(
     cmake_dir: Path | None = None,
 ) -> Path:
     """Build the wheel of a native project for one platform, and for one Python if its ABI is needed."""
-    with sources(project, name_of(platform, python)) as work:
+    with copied(project, name_of(platform, python)) as work:
         lent = build_requirements.linked(project, python, work / "backends") if python and python != running() else None
         wheel = compile_wheel(
             work / "source",
@@ -85,13 +86,13 @@ def build_for(
             define=cmake_packages(project, cmake_dir),
         )
         inside = [sbom.pybind11(metadata.version("pybind11"))] if uses_pybind11(project) else []
-        inside.append(sbom.cxx_library(zig.cxx_library_version()))
+        inside += [*sources.parts(project), sbom.cxx_library(zig.cxx_library_version())]
         return wheel_file.finish(wheel, destination, platform.tags, inside)
 
 
 def cmake_packages(project: Project, cmake_dir: Path | None = None) -> dict[str, Path]:
-    """Return where CMake finds hami-core, and pybind11 if the project is built with it."""
-    found = {"hami_DIR": cmake_dir or installed_cmake_dir()}
+    """Return where CMake finds hami-core, the sources of others, and pybind11 if the project is built with it."""
+    found = {"hami_DIR": cmake_dir or installed_cmake_dir(), **sources.definitions(project)}
     if uses_pybind11(project):
         require("pybind11")
         installed = metadata.distribution("pybind11")
@@ -111,7 +112,7 @@ def require(module: str) -> None:
 
 
 @contextmanager
-def sources(project: Project, variant: str) -> Iterator[Path]:
+def copied(project: Project, variant: str) -> Iterator[Path]:
     """Yield a folder of the cache with a copy of the project in source/: build backends write into it."""
     work = project.cached / variant
     with exclusive(f"project-{work.parent.name}-{variant}"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pluggy
@@ -11,6 +12,7 @@ hookimpl = pluggy.HookimplMarker("hami")
 
 @hookimpl
 def hami_register(registry: Any) -> None:
+    registry.add_library(Path(__file__).with_name("door.so"))
     registry.add("Remote", "hami_serve.remote.backend:Remote")
 
 
@@ -26,3 +28,11 @@ def hami_commands(subparsers: Any) -> None:
     add_serve(subparsers)
     add_serve_check(subparsers)
     add_import_triton(subparsers)
+
+
+@hookimpl
+def hami_report() -> dict[str, str]:
+    import hami
+
+    with hami.pipe("hami-serve::DoorLibraries") as pipe:
+        return {"parsers": str(pipe({"data": None})["result"])}
