@@ -92,6 +92,40 @@ def test_each_pair_of_methods_at_the_same_time(pair, abort):
     assert device.problems == []
 
 
+@pytest.mark.parametrize("abort", [True, False])
+@pytest.mark.parametrize("hangs", [0, 2])
+@pytest.mark.parametrize("first", METHODS)
+def test_each_pair_of_methods_while_a_call_hangs(first, hangs, abort):
+    """One slot is lost at most, and another model of the device goes on."""
+    for second in list(METHODS)[list(METHODS).index(first) :]:
+        device = HangsAt(hangs, abort=abort)
+        engine_of(device, call_timeout=2e-3)
+        models = [AccelModel(NET, 4, device=device, max_time_per_fc=ONE_BY_ONE) for _ in range(2)]
+        ticket = models[0].start(x(), slot=0)
+
+        def run(name, model=models[0], ticket=ticket):
+            with contextlib.suppress(TYPED):
+                METHODS[name](model, ticket)
+
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(run, (first, second)))
+        for model in models if "close" not in (first, second) else models[1:]:
+            leave_all(model)
+            assert np.array_equal(answer_of(model), NET.reference({"x": x()})["y"])
+            assert sorted(model.summary()["slots"])[:3] == ["idle"] * 3
+        for model in models:
+            model.close()
+        assert device.problems == []
+
+
+def answer_of(model):
+    """Return the outputs of a task; the first one may be that which hangs."""
+    try:
+        return model(x())
+    except SlotLost:
+        return model(x())
+
+
 def leave_all(model):
     """Wait for what the callers have started and left."""
     for number in range(4):
@@ -205,6 +239,25 @@ def test_the_slot_of_a_hung_call_is_lost_also_if_its_caller_has_left(clock, leav
             assert np.array_equal(model(x()), NET.reference({"x": x()})["y"])
         assert "did not answer function-call 1 of 1 within 0.01 s" in caplog.text
     assert device.problems == []
+
+
+def test_the_errors_of_a_lost_slot_say_that_it_cannot_be_used_again():
+    device = CheckedDevice(clock="virtual", abort=False, hang_rate=1)
+    engine_of(device, call_timeout=0.01)
+    with AccelModel(NET, 2, device=device) as model:
+        ticket = model.start(x(), slot=0)
+        with pytest.raises(SlotLost):
+            model.wait(ticket)
+        for use in (lambda: model.start(x(), slot=0), lambda: model.bind(0, "x", x()), lambda: model.wait(0)):
+            with pytest.raises(SlotError, match="net: slot 0 is lost; use another slot"):
+                use()
+        busy = model.start(x())
+        with pytest.raises(SlotError, match="none of 2 slots is idle, and 1 are lost; wait for a task"):
+            model.start(x())
+        with pytest.raises(SlotLost):
+            model.wait(busy)
+        with pytest.raises(SlotError, match="not answered in any of 2 slots; create another AccelModel"):
+            model(x())
 
 
 def test_a_model_with_a_hung_call_is_not_freed(caplog):

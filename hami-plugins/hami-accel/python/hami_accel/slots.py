@@ -207,9 +207,8 @@ class SlotTable:
             if target is None:
                 target = self._any_idle()
             elif target.state is not IDLE:
-                raise SlotError(
-                    f"{self.name}: slot {number} is {target.state.value}; wait for its task, or use another slot"
-                )
+                todo = "use another slot" if target.state is LOST else "wait for its task, or use another slot"
+                raise SlotError(f"{self.name}: slot {number} is {target.state.value}; {todo}")
             target.state = FILLING
         return target
 
@@ -221,7 +220,15 @@ class SlotTable:
                 if target.state is IDLE and bool(target.buffers.bound) is bound:
                     self._next = (target.index + 1) % count
                     return target
-        raise SlotError(f"{self.name}: none of {count} slots is idle; wait for a task, or load with a larger n_task")
+        lost = sum(slot.state is LOST for slot in self._slots)
+        if lost == count:
+            raise SlotError(
+                f"{self.name}: the device has not answered in any of {count} slots; create another AccelModel"
+            )
+        also = f", and {lost} are lost" if lost else ""
+        raise SlotError(
+            f"{self.name}: none of {count} slots is idle{also}; wait for a task, or load with a larger n_task"
+        )
 
     def free(self, slot: Slot) -> None:
         """Make a FILLING slot IDLE again."""
@@ -239,8 +246,9 @@ class SlotTable:
     def running(self, slot: Slot) -> Ticket:
         """Return the ticket of the task of a slot."""
         ticket = slot.ticket
-        if slot.state is IDLE or ticket is None:
-            raise SlotError(f"{self.name}: slot {slot.index} is idle; start a task before you wait for one")
+        if ticket is None:
+            todo = "use another slot" if slot.state is LOST else "start a task before you wait for one"
+            raise SlotError(f"{self.name}: slot {slot.index} is {slot.state.value}; {todo}")
         return ticket
 
     def claim(self, ticket: Ticket, model: object) -> None:
