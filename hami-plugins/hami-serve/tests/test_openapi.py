@@ -7,8 +7,15 @@ import pytest
 from hami_serve.http_app import app
 from hami_serve.openapi import ERRORS, document
 from hami_serve.routes import plugin_routes
+from hami_serve.web_page import MODELS, PAGES
 
-OTHERS = {"/metrics", "/openapi.json", "/{name}"}  # they are not part of the protocol, or named by each model
+OTHERS = {
+    "/metrics",
+    "/openapi.json",
+    "/{name}",
+    MODELS,
+    *PAGES,
+}  # they are not part of the protocol, or named by each model
 TENSOR = {"name": "x", "datatype": "INT8", "shape": [1], "data": [1]}
 BODIES = {
     "infer": {"inputs": [TENSOR], "id": "a"},

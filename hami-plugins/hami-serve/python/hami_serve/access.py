@@ -14,8 +14,9 @@ import hami
 from hami_serve.errors import short
 from hami_serve.failures import log_rejected
 from hami_serve.metrics import answers
+from hami_serve.web_page import PAGES
 
-OPEN_PATHS = ("/v2/health/live", "/v2/health/ready")  # probes send no token
+OPEN_PATHS = {"/v2/health/live", "/v2/health/ready", *PAGES}  # probes send no token, nor does a browser for a page
 ALLOW = "start the server with --allow-host NAME if this is meant, or with --token-file"
 ALLOW_PAGE = "start the server with --cors ORIGIN if this is meant, with --allow-host NAME, or with --token-file"
 SAFE = ("GET", "HEAD", "OPTIONS")  # methods that change nothing; pages of other sites cannot read their answers

@@ -48,6 +48,7 @@ from hami_serve.plain_input import array_of_body, not_json
 from hami_serve.routes import Exchange, plugin_routes
 from hami_serve.routes import Route as PluginRoute
 from hami_serve.serving import Serving
+from hami_serve.web_page import MODELS, PAGES, models_of, page
 
 MAX_BODY = 64 << 20  # bytes of a request, by default
 LEASE = "hami_serve.lease"  # a key of a scope: what the request has of the memory of open requests
@@ -165,6 +166,8 @@ class Handlers:
             *(("POST", f"{each}/generate_stream", self.generate_stream) for each in (model, versioned)),
             ("GET", "/metrics", self.metrics),
             ("GET", "/openapi.json", self.openapi),
+            *(("GET", path, page) for path in PAGES),
+            ("GET", MODELS, self.shown),
             ("GET", "/v2", self.server),
             ("GET", "/v2/health/live", self.live),
             ("GET", "/v2/health/ready", self.ready),
@@ -177,7 +180,7 @@ class Handlers:
             ("POST", "/v2/repository/models/{name}/load", self.load),
             ("POST", "/v2/repository/models/{name}/unload", self.unload),
         ]
-        probes = {self.live, self.ready, self.model_ready, self.metrics, self.openapi, self.server}
+        probes = {self.live, self.ready, self.model_ready, self.metrics, self.openapi, self.server, page}
         table += [("POST", each.path, self._of_plugin(each)) for each in self._plugin_routes]
         made = [
             Route(path, Endpoint(self._serving, function, waits=function not in probes), methods=[method])
@@ -311,6 +314,9 @@ class Handlers:
     async def openapi(self, request: Request) -> Response:
         models = self._serving.rounder.registry.models() if self._serving.loaded else ()
         return _json(openapi.document(models, self._taken))
+
+    async def shown(self, request: Request) -> Response:
+        return _json(models_of(self._serving.rounder, request, self._taken))
 
     async def server(self, request: Request) -> Response:
         return _json(describing.server_metadata())
