@@ -1,16 +1,17 @@
 """Compare `hami serve` with LitServe and mosec, on the same work over HTTP.
 
     python tests/bench/peers/servers.py DATA [--rounds 5] [--seconds 2] [--clients 16] [--python PYTHON]
+    python tests/bench/peers/servers.py DATA --contenders hami,hami-grpc --works identity
 
 The servers run alternately over several rounds. All get the same bytes: hami and mosec as the
 body, LitServe as base64 in JSON, as it needs. The processor time is that of the server and all its processes, for each
-request; other programs influence it less than the rate.
+request; other programs influence it less than the rate. The load comes from wrk, and over gRPC from h2load; it and the
+server have processors of their own.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import base64
 import http.client
 import json
@@ -22,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +31,20 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 from _measure import about_this_machine  # noqa: E402
+from _wire_load import Measured, apart, over_grpc, over_http, pinned, require_tools  # noqa: E402
 from _works import Work, works  # noqa: E402
 
-CONTENDERS = ("hami", "litserve", "mosec")
+Load = Callable[[int, float, Sequence[int]], Measured]  # clients, seconds, processors
+CONTENDERS = ("hami", "hami-grpc", "litserve", "mosec")
+METHOD = "/inference.GRPCInferenceService/ModelInfer"
 TICK = os.sysconf("SC_CLK_TCK")
 
 
 def command_of(contender: str, name: str, port: int, given: argparse.Namespace, folder: Path) -> list[str]:
     if contender == "hami":
         return [sys.executable, "-m", "hami", "serve", str(folder / f"{name}.toml"), "--http", str(port)]
+    if contender == "hami-grpc":
+        return [*command_of("hami", name, 0, given, folder), "--grpc", str(port)]
     if contender == "litserve":
         return [given.python, "_litserve_server.py", str(given.data), name, str(port)]
     return [given.python, "_mosec_server.py", "--port", str(port), "--address", "127.0.0.1"]
@@ -49,12 +56,13 @@ def request_of(contender: str, name: str, payload: bytes) -> bytes:
         path, kind = f"/v2/models/{name}/infer", "image/jpeg"
     if contender == "litserve":
         payload, kind = json.dumps({"data": base64.b64encode(payload).decode()}).encode(), "application/json"
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: {kind}\r\nContent-Length: {len(payload)}\r\n\r\n"
+    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {kind}\r\nContent-Length: {len(payload)}\r\n\r\n"
     return head.encode() + payload
 
 
 def answer_of(port: int, request: bytes) -> bytes:
     """Return the body of the answer; wait until the server listens."""
+    last = "it does not listen"
     for _ in range(600):
         try:
             with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
@@ -64,10 +72,11 @@ def answer_of(port: int, request: bytes) -> bytes:
                 body = answer.read()
                 if answer.status == 200:
                     return body
+                last = f"status {answer.status}: {body[:200].decode(errors='replace')}"
         except OSError:
             pass
         time.sleep(0.1)
-    raise RuntimeError("the server does not answer")
+    raise RuntimeError(f"the server does not answer: {last}")
 
 
 def processor_seconds(root: int) -> float:
@@ -90,40 +99,43 @@ def processor_seconds(root: int) -> float:
     return total / TICK
 
 
-async def load(port: int, requests: list[bytes], clients: int, seconds: float) -> list[float]:
-    """Send requests over connections that stay open; return the latencies."""
-    latencies: list[float] = []
-    end = time.perf_counter() + seconds
+def http_load(contender: str, name: str, payloads: list[bytes], port: int) -> tuple[str, Load]:
+    """Return the answer to the first request, and the load over HTTP."""
+    requests = [request_of(contender, name, payload) for payload in payloads]
+    answer = answer_of(port, requests[0]).decode()
+    return answer, lambda clients, seconds, cores: over_http(port, requests, clients, seconds, cores)
 
-    async def client(number: int) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        while time.perf_counter() < end:
-            number += 1
-            before = time.perf_counter()
-            writer.write(requests[number % len(requests)])
-            head = (await reader.readuntil(b"\r\n\r\n")).lower()
-            assert head.startswith(b"http/1.1 200"), head
-            await reader.readexactly(int(head.partition(b"\ncontent-length: ")[2].partition(b"\r\n")[0]))
-            latencies.append(time.perf_counter() - before)
-        writer.close()
 
-    await asyncio.gather(*map(client, range(clients)))
-    return sorted(latencies)
+def grpc_load(name: str, payload: bytes, port: int) -> tuple[str, Load]:
+    """Return the answer to a call with the payload as a tensor of bytes, and the load over gRPC."""
+    import grpc
+    from hami_serve.grpc_messages import message
+
+    request = message("ModelInferRequest")(model_name=name)
+    request.inputs.add(name="data", datatype="BYTES", shape=[1])
+    request.raw_input_contents.append(len(payload).to_bytes(4, "little") + payload)
+    text = request.SerializeToString()
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        answer = channel.unary_unary(METHOD)(text, wait_for_ready=True, timeout=60)
+    shown = str(message("ModelInferResponse").FromString(answer))
+    return shown, lambda clients, seconds, cores: over_grpc(port, METHOD, text, len(answer), clients, seconds, cores)
 
 
 def measure(contender: str, name: str, work: Work, given: argparse.Namespace, folder: Path) -> dict[str, Any]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    requests = [request_of(contender, name, payload) for payload in work.payloads()]
-    command = command_of(contender, name, port, given, folder)
+    mine, others = apart()
+    command = pinned(command_of(contender, name, port, given, folder), mine)
     environment = {**os.environ, "DATA": str(given.data), "WORK": name}
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     server = subprocess.Popen(command, env=environment, start_new_session=True, cwd=HERE, **quiet)
     try:
-        answer = answer_of(port, requests[0])
-        asyncio.run(load(port, requests, given.clients, given.seconds / 4))
+        payloads = work.payloads()
+        grpc = contender == "hami-grpc"
+        answer, load = grpc_load(name, payloads[0], port) if grpc else http_load(contender, name, payloads, port)
+        load(given.clients, given.seconds / 4, others)
         before = processor_seconds(server.pid)
-        latencies = asyncio.run(load(port, requests, given.clients, given.seconds))
+        measured = load(given.clients, given.seconds, others)
         used = processor_seconds(server.pid) - before
     finally:
         for number in (signal.SIGTERM, signal.SIGKILL):
@@ -133,10 +145,10 @@ def measure(contender: str, name: str, work: Work, given: argparse.Namespace, fo
             except (ProcessLookupError, subprocess.TimeoutExpired):
                 continue
     return {
-        "answer": answer.decode(),
-        "rate": len(latencies) / given.seconds,
-        "p50": 1000 * latencies[len(latencies) // 2],
-        "cpu": 1000 * used / len(latencies),
+        "answer": answer,
+        "rate": measured.rate,
+        "p50": measured.p50_ms,
+        "cpu": 1000 * used / measured.answers,
     }
 
 
@@ -147,9 +159,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement")
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--works", default="identity,jpeg")
+    parser.add_argument("--contenders", default="hami,litserve,mosec", help=f"of {', '.join(CONTENDERS)}")
     parser.add_argument("--python", default=sys.executable, help="an interpreter that has LitServe and mosec")
     given = parser.parse_args()
     given.data = given.data.resolve()
+    contenders = given.contenders.split(",")
+    if not {"hami"} <= set(contenders) <= set(CONTENDERS):
+        parser.error(f"--contenders must be hami and others of {', '.join(CONTENDERS)}; got {given.contenders}")
+    require_tools("wrk", *["h2load"] * ("hami-grpc" in contenders))
     known = works(given.data)
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory() as temporary:
@@ -159,10 +176,14 @@ def main() -> None:
             (folder / f"{name}.toml").write_text(f"{name} = {{{keys}}}\n")
         for _ in range(given.rounds):
             for name in given.works.split(","):
-                for contender in CONTENDERS:
+                for contender in contenders:
                     row = measure(contender, name, known[name], given, folder)
                     found.setdefault((name, contender), []).append(row)
-    how = f"{given.rounds} rounds, {given.seconds} s, {given.clients} clients; load {os.getloadavg()[0]:.1f}"
+    mine, others = apart()
+    how = (
+        f"{given.rounds} rounds, {given.seconds} s, {given.clients} clients; server on {len(mine)} processors, load on "
+    )
+    how += f"{len(others)}; load average {os.getloadavg()[0]:.1f}"
     print(f"{about_this_machine()}; {how}\n")
     print("| work | server | requests/s | p50 | processor time | rate of hami / this | time of this / hami |")
     print("|---|---|---|---|---|---|---|")
