@@ -215,11 +215,13 @@ def test_without_network_a_second_project_builds_from_the_cache(place: Place, mo
 def test_without_network_and_cache_the_error_names_every_place(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     (place.folder / "acme-1.0.tar.gz").unlink()
     monkeypatch.setenv("PIP_NO_INDEX", "0")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://ann:secret@127.0.0.1:9/simple")
     with pytest.raises(Failure) as raised:
         sources.folder_of(place.read())
     lines = str(raised.value).splitlines()
     assert lines[1] == f"  {place.folder} does not have it"
     assert lines[2].startswith("  http://127.0.0.1:9/simple/acme/: [Errno 111]")
+    assert "secret" not in str(raised.value)
 
 
 def test_a_damaged_file_in_the_cache_is_fetched_again(place: Place) -> None:

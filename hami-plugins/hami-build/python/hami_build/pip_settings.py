@@ -59,3 +59,8 @@ def places(of: Mapping[str, str], project: str) -> list[str]:
             address = re.sub(r"^[\w-]+=", "", index)  # uv also has NAME=ADDRESS
             found.append(f"{address.rstrip('/')}/{page}/")
     return list(dict.fromkeys(found))
+
+
+def without_password(address: str) -> str:
+    """Return an address for messages: a user and password in it are secrets."""
+    return re.sub(r"(?<=://)[^/@]*@", "", address)

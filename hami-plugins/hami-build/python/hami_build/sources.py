@@ -27,6 +27,7 @@ FOLDER = "sources"  # in a source distribution, and where CMake looks first
 NOTICES = "licenses"  # inside of it: the notices for the wheel, in a folder for each source
 WITHOUT = "HAMI_WITHOUT_SOURCES"  # names of optional sources to build without
 KEYS = {"from", "sha256", "folder", "files", "version", "license", "license-files", "optional"}
+LISTS = {"files", "license-files"}
 REQUIRED = KEYS - {"folder", "license-files", "optional"}
 LINES = re.compile(r"(.+)#L(\d+)-L(\d+)")
 
@@ -74,15 +75,10 @@ def _parsed(project: Project, name: str, table: Mapping[str, Any]) -> Source:
         said = "has" if wrong[0] in table else "lacks"
         options = ", ".join(sorted(KEYS - REQUIRED))
         raise Failure(f'{where} {said} "{wrong[0]}"; it needs {", ".join(sorted(REQUIRED))}, and may have {options}')
-    lists = ("files", "license-files")
-    for key in table:
-        value = table[key]
-        if not (
-            isinstance(value, list) and all(isinstance(each, str) for each in value)
-            if key in lists
-            else isinstance(value, str)
-        ):
-            raise Failure(f"{where}: {key} must be {'a list of texts' if key in lists else 'a text'}, got {value!r}")
+    for key, value in table.items():
+        texts = value if key in LISTS and isinstance(value, list) else [value]
+        if (key in LISTS) != isinstance(value, list) or not all(isinstance(each, str) for each in texts):
+            raise Failure(f"{where}: {key} must be {'a list of texts' if key in LISTS else 'a text'}, got {value!r}")
     if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name) or name == NOTICES:
         raise Failure(f"{where}: {name!r} cannot be the name of a folder; write small letters, digits, - and _")
     if not re.fullmatch(r"[0-9a-f]{64}", table["sha256"]):
@@ -94,18 +90,17 @@ def _parsed(project: Project, name: str, table: Mapping[str, Any]) -> Source:
         pinned = None
     if pinned is None or pinned.operator != "==" or "*" in pinned.version:
         raise Failure(f"{where}: from must name one version, such as acme==1.0, got {table['from']!r}")
-    listed = (tuple(table["files"]), tuple(table.get("license-files", ())))
     return Source(
         name,
-        wanted.name,
-        pinned.version,
-        table["sha256"],
-        table.get("folder", "").strip("/"),
-        listed[0],
-        table["version"],
-        table["license"],
-        listed[1],
-        table.get("optional", ""),
+        project=wanted.name,
+        release=pinned.version,
+        sha256=table["sha256"],
+        folder=table.get("folder", "").strip("/"),
+        files=tuple(table["files"]),
+        version=table["version"],
+        license=table["license"],
+        notices=tuple(table.get("license-files", ())),
+        optional=table.get("optional", ""),
     )
 
 
@@ -139,14 +134,15 @@ def archive_of(source: Source) -> Path:
     """Return the source distribution with the hash of a source: that in the cache, else one of a package index."""
     file = f"{source.project}-{source.release}.tar.gz"
     kept = cache.folder() / FOLDER / "archives" / source.sha256 / file
-    if kept.is_file() and hashlib.sha256(kept.read_bytes()).hexdigest() == source.sha256:
-        return kept
-    with step(f"fetching {file}, the source of {source.name}"):
-        data = _fetched(source, file)
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    work = kept.with_name(f"{file}.{os.getpid()}")
-    work.write_bytes(data)
-    os.replace(work, kept)
+    with exclusive(f"archive-{source.sha256[:16]}"):
+        if kept.is_file() and hashlib.sha256(kept.read_bytes()).hexdigest() == source.sha256:
+            return kept
+        with step(f"fetching {file}, the source of {source.name}"):
+            data = _fetched(source, file)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        work = kept.with_name(f"{file}.work")
+        work.write_bytes(data)
+        os.replace(work, kept)
     return kept
 
 
@@ -154,10 +150,11 @@ def _fetched(source: Source, file: str) -> bytes:
     settings = pip_settings.settings()
     seen = []
     for place in pip_settings.places(settings, source.project):
+        named = pip_settings.without_password(place)
         try:
             offers = package_index.sdists(place, source.project, source.release, settings)
             if not offers:
-                seen.append(f"{place} does not have it")
+                seen.append(f"{named} does not have it")
             for offer in offers:
                 came = offer.sha256
                 if came in ("", source.sha256):  # else it need not be read
@@ -165,9 +162,9 @@ def _fetched(source: Source, file: str) -> bytes:
                     came = hashlib.sha256(data).hexdigest()
                     if came == source.sha256:
                         return data
-                seen.append(f"{offer.address} has SHA-256 {came}")
+                seen.append(f"{pip_settings.without_password(offer.address)} has SHA-256 {came}")
         except package_index.Unreachable as error:
-            seen.append(f"{place}: {error}")
+            seen.append(f"{named}: {error}")
     lines = [
         f"the source of {source.name} cannot be had: wanted {file} with SHA-256 {source.sha256}",
         *(f"  {each}" for each in seen or ["pip's settings name no index and no folder"]),
@@ -195,7 +192,7 @@ def unpack(archive: Path, source: Source, destination: Path) -> None:
     for name, text in texts.items():
         if any(PurePosixPath(name).match(pattern) for pattern in source.files):
             _write(destination / source.name / name, text)
-    _write(destination / source.name / "VERSION", source.version.encode())
+    (destination / source.name / "VERSION").write_text(source.version, "utf-8")
     for notice in source.notices:
         file, first, last = _lines(notice)
         text = b"".join(texts[file].splitlines(keepends=True)[first:last])
