@@ -30,7 +30,7 @@ CONFIGURATIONS = {
 }
 RESULT = "limits-ocr.json"  # of hami bench ocr --output
 GRAPH, PLOT = "limits-ocr.svg", "limits-ocr-loads.svg"
-TEXT = re.compile(r"<!-- (.*?) -->")  # matplotlib draws text as paths, and names each in a comment
+TEXT = re.compile(r">([^<>]+)</text>")
 
 
 def main() -> int:

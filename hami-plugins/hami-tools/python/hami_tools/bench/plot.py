@@ -31,6 +31,7 @@ def plot(found: Mapping[str, Any], path: str) -> None:
     Raises:
         ConfigError: matplotlib cannot write this format.
     """
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=SIZE, layout="constrained")
@@ -48,7 +49,8 @@ def plot(found: Mapping[str, Any], path: str) -> None:
         axes.grid(axis="y", alpha=0.3)
     figure.suptitle(printable(found["source"]), parse_math=False)
     try:
-        figure.savefig(path)
+        with rc_context({"svg.fonttype": "none"}):  # text that readers can search, not its outlines
+            figure.savefig(path)
     except ValueError as error:
         raise ConfigError(f"--plot {printable(path)}: {error}") from None
 
