@@ -20,7 +20,7 @@ from hami_build.steps import Failure, environment, run, step
 from . import dist, environments, in_place, other_systems, wheel_env
 from .affected import SMOKE_FILES
 from .checkout import known_files
-from .paths import CACHE, DIST, REQUIREMENTS, ROOT
+from .paths import CACHE, DIST, REQUIREMENTS, ROOT, pyproject
 from .runners import Totals, doctest, pytest
 
 Work = Callable[[Totals, Sequence[str]], None]  # the totals, and arguments for pytest
@@ -28,6 +28,7 @@ SERVING_S = 600  # limit for a test that starts another server
 OUTSIDE_S = 7200  # limit for a test that waits for downloads, or for another system that is made and compiles
 # They compare C++ with a grammar, and pictures with text: on the newest CPython only.
 OF_NO_PYTHON = ("test_parser_differential.py", "test_pictures.py")
+EDGES = {"hami-ocr": "rapidocr", "hami-openvino": "openvino"}  # plugins that use internals of a library
 ALWAYS, WITHOUT_ALL, WITH_ALL, ON_REQUEST = "*", "-", "+", " "
 
 
@@ -95,6 +96,22 @@ def suite(name: str, folder: str, totals: Totals, options: Sequence[str]) -> Non
     """Run tests against the installed wheels; those that compile something use the compiler of the wheels."""
     env = environment() if name == "python" else zig.build_environment()
     pytest(test_environment(build_current()), [ROOT / folder], name, totals, options, env)
+
+
+def edges_of(plugin: Path, library: str) -> dict[str, str]:
+    """Return what to install for the oldest and for the newest version of a library that a plugin accepts."""
+    from packaging.requirements import Requirement  # of the tools' environment
+
+    declared = map(Requirement, pyproject(plugin)["project"]["dependencies"])
+    needed = next(requirement for requirement in declared if requirement.name == library)
+    oldest = next(bound.version for bound in needed.specifier if bound.operator == ">=")
+    return {"oldest": f"{library}=={oldest}", "newest": str(needed)}
+
+
+def version_in(python: Path, distribution: str) -> str:
+    """Return the version of a distribution in an environment."""
+    code = f"import importlib.metadata; print(importlib.metadata.version({distribution!r}))"
+    return run([python, "-c", code], log=f"version-{distribution}").strip()
 
 
 def links(compiler: str, sanitizer: str) -> bool:
@@ -301,14 +318,16 @@ for name, each in (("python-tsan", in_place.THREAD), ("python-asan", in_place.AD
 def edges(totals: Totals, options: Sequence[str]) -> None:
     """The tests of plugins with the oldest and the newest version of their library, if `plugins` has another."""
     interpreter = build_current()
-    for plugin in dist.folders():
-        script = plugin / "tests" / "edges.py"
-        if not script.is_file():
-            continue
-        print(f"-- {plugin.name}", flush=True)
-        command = [plugin_environment(plugin, interpreter), script, "--tested-here", "--find-links", DIST]
-        result = subprocess.run(list(map(str, command)), env=environment(), check=False)
-        totals.check(result.returncode == 0, f"edges: {plugin.name}, see above")
+    for name, library in EDGES.items():
+        (plugin,) = dist.folders([name])
+        tested = {version_in(plugin_environment(plugin, interpreter), library)}
+        for edge, requirement in edges_of(plugin, library).items():
+            python = wheel_env.ensure(f"{name}-{edge}", interpreter, [f"{name}[test]"], [requirement])
+            used = version_in(python, library)
+            print(f"-- {name}, {edge}: {library} {used}{', tested already' if used in tested else ''}", flush=True)
+            if used not in tested:
+                tested.add(used)
+                pytest(python, [plugin / "tests"], f"{name} with {library} {used}", totals, options)
 
 
 @tier(ALWAYS)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 
 import catalog
 import pytest
 from _lib import dist, environments, project_templates, releases
 from _lib.paths import ROOT, pyproject
-from _lib.tiers import ALWAYS, TIERS, WITH_ALL
+from _lib.tiers import ALWAYS, EDGES, TIERS, WITH_ALL, edges_of, version_in
 from hami_build.steps import environment
+from packaging.requirements import Requirement
 
 PROJECTS = list(releases.projects(ROOT).values())
 NATIVE = [folder for folder in dist.folders() if dist.is_native(folder)]
@@ -33,6 +36,20 @@ def tool() -> Tool:
         return done.stdout
 
     return call
+
+
+@pytest.mark.parametrize(("plugin", "library"), EDGES.items())
+def test_the_edges_of_a_plugin_are_versions_that_it_accepts(plugin: str, library: str) -> None:
+    edges = edges_of(ROOT / "hami-plugins" / plugin, library)
+    oldest, newest = Requirement(edges["oldest"]), Requirement(edges["newest"])
+    assert newest.specifier.contains(next(iter(oldest.specifier)).version)
+    assert edges["newest"] in map(
+        str, map(Requirement, pyproject(ROOT / "hami-plugins" / plugin)["project"]["dependencies"])
+    )
+
+
+def test_the_version_of_a_distribution_in_another_environment_is_read() -> None:
+    assert version_in(Path(sys.executable), "packaging") == metadata.version("packaging")
 
 
 @pytest.fixture(params=project_templates.kinds())
