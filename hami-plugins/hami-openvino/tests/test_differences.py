@@ -15,7 +15,8 @@ from hami_model_check.graph import read_graph
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from hami_openvino.differences import RULES, find_differences, openvino_version
+from hami_openvino._difference_rules import RULES
+from hami_openvino.differences import find_differences, openvino_version
 
 RANDOM = np.random.default_rng(0)
 IMAGE = RANDOM.standard_normal((2, 4, 7, 7)).astype(np.float32)
