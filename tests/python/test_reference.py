@@ -10,10 +10,37 @@ import hami
 import pytest
 from doc_blocks import ROOT, blocks_of
 from hami import _core
+from hami._cli.main import _parser
+from hami.packages import first_party
 
 GENERATOR = ROOT / "ci" / "reference.py"
 PAGE = ROOT / "hami-core" / "docs" / "reference" / "backends.md"
 CORE = {backend.name: backend for backend in _core.defined() if backend.owner == "hami-core"}
+
+COMMAND_LINE = ROOT / "hami-core" / "docs" / "reference" / "command-line.md"
+OWNERS = first_party().commands()  # of the commands that plugins add
+OF_THE_CORE = list(_parser()[1].choices)
+DOCUMENTS = [ROOT / "README.md", *(ROOT / "hami-core" / "docs").rglob("*.md"), *ROOT.glob("hami-plugins/*/README.md")]
+
+
+def command_rows() -> dict[str, bool]:
+    """Return the commands in the table of the reference, and whether the row says that they are in hami-tools."""
+    rows = re.findall(r"^\| (\[?`hami .*?) \|", COMMAND_LINE.read_text("utf-8"), re.MULTILINE)
+    return {name: row.endswith("†") for row in rows for name in re.findall(r"`hami ([a-z][a-z-]*)", row)}
+
+
+def test_the_reference_says_of_each_command_whether_it_is_in_hami_tools() -> None:
+    rows = command_rows() | {"show": False}  # two rows: `hami show NAME` needs hami-tools
+    in_tools = {name for name, owners in OWNERS.items() if owners == ["hami-tools"]}
+    assert rows == {**dict.fromkeys(in_tools, True), **dict.fromkeys(OF_THE_CORE, False)}
+
+
+def test_every_command_that_a_document_names_exists() -> None:
+    of_two = {f"{owner.removeprefix('hami-')}-{name}" for name, owners in OWNERS.items() for owner in owners[1:]}
+    known = {*OF_THE_CORE, *OWNERS, *of_two}
+    pattern = re.compile(r"(?:`|\$ (?:\w+/bin/|python3? -m )?)hami ([a-z][a-z-]*)")
+    unknown = {page: set(pattern.findall(page.read_text("utf-8"))) - known for page in DOCUMENTS}
+    assert {page.name: commands for page, commands in unknown.items() if commands} == {}
 
 
 def test_the_generated_parts_are_current() -> None:
