@@ -247,8 +247,53 @@ def test_a_wheel_with_the_metadata_of_two_projects_is_refused(tmp_path: Path) ->
     wheel = write_wheel(tmp_path, "acme")
     with zipfile.ZipFile(wheel, "a") as archive:
         archive.writestr("other-2.0.dist-info/METADATA", METADATA.format(name="other", version="2.0"))
-    with pytest.raises(Failure, match=r"several projects: acme-1\.0\.dist-info/METADATA, other-2\.0"):
+    with pytest.raises(Failure, match=r"metadata more than once: acme-1\.0\.dist-info/METADATA, other-2\.0"):
         index.read(wheel)
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_an_archive_that_has_its_metadata_twice_is_refused(tmp_path: Path) -> None:
+    """One installer would read the first ones, and another the last ones."""
+    text = METADATA.format(name="acme", version="1.0")
+    wheel, source = write_wheel(tmp_path, "acme"), tmp_path / "acme-1.0.tar.gz"
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.writestr("acme-1.0.dist-info/METADATA", f"{text}Requires-Dist: other\n")
+    with tarfile.open(source, "w:gz") as tar:
+        for content in (text, f"{text}Requires-Dist: other\n"):
+            member = tarfile.TarInfo("acme-1.0/PKG-INFO")
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content.encode()))
+    for path in (wheel, source):
+        with pytest.raises(Failure, match="has metadata more than once"):
+            index.read(path)
+
+
+def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
+    """Unless they are the same: the index has one file of a name."""
+    first, second = (write_wheel(tmp_path / folder, "acme") for folder in "ab")
+    assert len(index.write([first, first, second], tmp_path / "index")) == 1
+    with zipfile.ZipFile(second, "a") as archive:
+        archive.writestr("acme/more.py", "")
+    with pytest.raises(Failure, match="have one name and different contents"):
+        index.write([first, second], tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("kind", ["a file", "a header", "many files"])
+def test_a_source_that_expands_without_end_is_refused(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index, "MAX_SOURCE_BYTES", 1 << 20)
+    monkeypatch.setattr(index, "MAX_SOURCE_FILES", 100)
+    source = write_source(tmp_path, "acme")
+    with tarfile.open(source, "w:gz") as tar:
+        for number in range(101 if kind == "many files" else 1):
+            member = tarfile.TarInfo(f"acme-1.0/{number}")
+            member.size = 0 if kind == "many files" else 2 << 20
+            member.type = tarfile.XHDTYPE if kind == "a header" else tarfile.REGTYPE
+            tar.addfile(member, io.BytesIO(bytes(member.size)))
+    with pytest.raises(Failure, match="leave out those that no build needs"):
+        index.read(source)
 
 
 def test_a_wheel_whose_files_claim_too_much_memory_is_not_read(tmp_path: Path) -> None:

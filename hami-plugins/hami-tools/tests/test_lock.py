@@ -170,6 +170,26 @@ def test_an_address_that_is_none_is_an_error(tmp_path: Path) -> None:
         lock.read(file)
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("git+https://h/x.git@main", "git+ext::sh%20-c%20id", "ftp://h/a.whl", "/etc/passwd", "-r/etc/passwd"),
+        *(
+            "https:///a.whl",
+            "https://h/",
+            "https://h/a.exe",
+            "https://h/a.whl;python_version<'3'",
+            "file:///etc/passwd",
+        ),
+        *("https://h/a.whl#subdirectory=..", "acme_one-1.0.0-py3-none-any.whl"),
+    ],
+)
+def test_an_address_that_is_not_of_an_archive_is_an_error(tmp_path: Path, url: str) -> None:
+    """Before an installer runs, which would start git, or read another file."""
+    with pytest.raises(hami.PluginError, match=r"the address of acme-one is .*, expected that of a wheel or a source"):
+        lock.read(write_lock(tmp_path, url=url))
+
+
 @pytest.mark.parametrize("marker", ["python_version ~= 'abc'", "'a' < 'b'", "os_name > ", "("])
 def test_an_environment_that_cannot_be_compared_is_an_error(tmp_path: Path, marker: str) -> None:
     file = write_lock(tmp_path, more=f'environments = ["{marker}"]')

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import email
 import email.message
+import gzip
 import hashlib
 import html
+import itertools
 import json
 import re
 import shutil
@@ -25,6 +27,8 @@ from hami_build.errors import Failure
 FILES = "files"
 SIMPLE = "simple"
 SUFFIXES = (".whl", ".tar.gz")
+MAX_SOURCE_BYTES = 256 << 20  # of the files of a source distribution, and of their headers
+MAX_SOURCE_FILES = 1 << 16
 MAX_METADATA_BYTES = 4 << 20  # far above the README of any project, which is most of the metadata
 PROVENANCE = ".provenance"  # of the file beside an archive with its provenance object (PEP 740)
 
@@ -80,21 +84,44 @@ def sha256(path: Path) -> str:
 
 def _metadata_of_wheel(path: Path) -> bytes:
     with zipfile.ZipFile(path) as archive:
-        found = {name for name in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", name)}
-        if len(found) > 1:
-            raise Failure(f"{path} has the metadata of several projects: {', '.join(sorted(found))}; build it again")
+        found = [name for name in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", name)]
+        if len(found) > 1:  # installers take different ones
+            raise Failure(f"{path} has metadata more than once: {', '.join(sorted(found))}; build it again")
         with archive.open(found.pop()) as member:
             return _bounded(member, path)
 
 
 def metadata_of_source(path: Path) -> bytes:
     """Return PKG-INFO of a source distribution; empty if it has none."""
-    with tarfile.open(path) as archive:
-        try:
-            member = archive.extractfile(f"{path.name.removesuffix('.tar.gz')}/PKG-INFO")
-        except KeyError:
-            return b""
-        return _bounded(member, path) if member else b""
+    wanted, found = f"{path.name.removesuffix('.tar.gz')}/PKG-INFO", b""
+    with gzip.open(path) as content, tarfile.open(fileobj=_Limited(content, path), mode="r|") as archive:
+        for number, member in enumerate(archive):
+            if number == MAX_SOURCE_FILES:
+                raise Failure(f"{path} has more than {MAX_SOURCE_FILES} files; leave out those that no build needs")
+            archive.members.clear()  # it keeps all that it has read
+            if member.name != wanted or not (file := archive.extractfile(member) if member.isfile() else None):
+                continue
+            if found:  # installers take different ones
+                raise Failure(f"{path} has metadata more than once: {wanted}; build it again")
+            found = _bounded(file, path)
+    return found
+
+
+class _Limited:
+    """A file that ends with a Failure after MAX_SOURCE_BYTES: zeros take a thousandth of their size in an archive."""
+
+    def __init__(self, content: IO[bytes], path: Path) -> None:
+        self._content, self._path = content, path
+        self._left = MAX_SOURCE_BYTES
+
+    def read(self, size: int = -1) -> bytes:
+        if not 0 <= size <= self._left:
+            raise Failure(
+                f"{self._path} has more than {MAX_SOURCE_BYTES >> 20} MiB of files; leave out those that no build needs"
+            )
+        data = self._content.read(size)
+        self._left -= len(data)
+        return data
 
 
 def _bounded(member: IO[bytes], path: Path) -> bytes:
@@ -113,6 +140,10 @@ def archives_in(folder: Path) -> list[Path]:
 def write(paths: Iterable[Path], folder: Path) -> list[Archive]:
     """Make `folder` an index of exactly the files `paths`; it is replaced in one step, so it is never incomplete."""
     archives = sorted(map(read, paths), key=lambda archive: (archive.project, archive.path.name))
+    for one, other in itertools.pairwise(archives):
+        if one.path.name == other.path.name and one.sha256 != other.sha256:
+            raise Failure(f"{one.path} and {other.path} have one name and different contents; give one of them")
+    archives = list({archive.path.name: archive for archive in archives}.values())
     if folder.exists() and any(folder.iterdir()) and not (folder / SIMPLE / "index.html").is_file():
         raise Failure(f"{folder} contains files that do not belong to an index; give a new or an empty folder")
     work = folder.with_name(f"{folder.name}.work")

@@ -25,6 +25,7 @@ from hami_tools.packages import fetch
 LOCK_VERSION = "1.0"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _VERSION = re.compile(r"[A-Za-z0-9.!+_-]+")
+SUFFIXES = (".whl", ".tar.gz", ".zip")
 VARIABLE = re.compile(r"\$\{")  # installers replace ${NAME} in a requirements file by a variable of the environment
 
 
@@ -149,7 +150,13 @@ def _locked(package: dict[str, Any]) -> Locked:
         raise ValueError(f"{name} has a space or a control character in its version or address")
     if VARIABLE.search(locked.url):
         raise ValueError(f"the address of {name} has ${{…}}, which an installer replaces by a variable of this machine")
-    urlsplit(locked.url)  # ValueError for an address that has none of the forms
+    address = urlsplit(locked.url)  # ValueError for an address that has none of the forms
+    has_place = address.netloc if address.scheme in ("http", "https") else address.scheme == "file"
+    if not has_place or address.fragment or not locked.file.endswith(SUFFIXES):
+        raise ValueError(
+            f"the address of {name} is {locked.url}, expected that of a wheel or a source distribution (.whl, .tar.gz, "
+            ".zip) with https://, http:// or file://"
+        )
     if not _VERSION.fullmatch(locked.version):
         raise ValueError(f"{locked.version!r} is not the version of a package, {name}")
     return locked
