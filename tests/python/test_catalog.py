@@ -25,10 +25,13 @@ def test_every_first_party_plugin_is_in_the_snapshot() -> None:
     assert ours.backends()["TensorrtTensor"] == ["hami-trt"]
     assert ours.pipelines() == {
         "classify-text": ["hami-text"],
+        "count-people": ["hami-vision"],
+        "detect": ["hami-vision"],
         "embed": ["hami-text"],
         "entities": ["hami-text"],
         "ocr": ["hami-ocr"],
         "rerank": ["hami-text"],
+        "track": ["hami-vision"],
     }
     assert ours.devices() == {"cuda": ["hami-cuda"]}
 

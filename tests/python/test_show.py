@@ -48,6 +48,16 @@ def test_results_are_readable(value: Any, lines: list[str]) -> None:
     assert lines_of(value) == lines
 
 
+def test_an_object_with_a_list_is_shown_as_that_list() -> None:
+    """As hami.to_json does: the detections of hami-vision are such an object."""
+
+    class Rows:
+        def tolist(self) -> list[dict[str, int]]:
+            return [{"id": 1}, {"id": 20}]
+
+    assert lines_of({"found": Rows()}) == ["found:", "  id", "  1", "  20"]
+
+
 def test_records_are_rows_with_text_last() -> None:
     page = [
         {"text": "Hello", "score": 0.98765, "box": [[1, 2], [30, 2], [30, 9], [1, 9]]},

@@ -10,19 +10,35 @@ namespace {
 
 constexpr std::array<std::string_view, 3> kKeys = {"boxes", "scores", "classes"};
 
-// All elements as numbers of one type; false if they are not real numbers.
+// All elements as numbers of one type; the memory of the tensor itself where it has them.
 template <class Number>
-bool read_numbers(const hami::Tensor& tensor, std::vector<Number>& numbers) {
-  numbers.resize(tensor.count());
-  const hami::Tensor solid = contiguous(tensor);
-  return hami::with_element(tensor.dtype(), [&](auto element) {
-    const char* at = data_of(solid);
-    for (Number& number : numbers) {
-      number = static_cast<Number>(decltype(element)::load(at));
-      at += hami::item_size(decltype(element)::kType);
+class Numbers {
+ public:
+  // False if the elements are not real numbers.
+  bool read(const hami::Tensor& tensor) {
+    solid_.emplace(contiguous(tensor));
+    if (hami::same_dtype(tensor.dtype(), hami::dtype_of<Number>())) {
+      start_ = reinterpret_cast<const Number*>(data_of(*solid_));
+      return true;
     }
-  });
-}
+    copies_.resize(tensor.count());
+    start_ = copies_.data();
+    return hami::with_element(tensor.dtype(), [&](auto element) {
+      using Element = decltype(element);
+      const char* at = data_of(*solid_);
+      for (Number& copy : copies_) {
+        copy = static_cast<Number>(Element::load(at));
+        at += hami::item_size(Element::kType);
+      }
+    });
+  }
+  const Number* start() const noexcept { return start_; }  // null before `read`
+
+ private:
+  std::optional<hami::Tensor> solid_;
+  std::vector<Number> copies_;
+  const Number* start_ = nullptr;
+};
 
 // The first elements of a tensor along axis 0, in an order.
 hami::Tensor rows_of(const hami::Tensor& tensor, const std::vector<std::int64_t>& rows) {
@@ -73,16 +89,17 @@ class NmsTensor : public TensorBackend {
 
   hami::Value kept_of(const hami::Dict& item) const {
     const std::vector<hami::Tensor> parts = read(item);
-    std::vector<float> boxes;
-    std::vector<double> scores;
-    std::vector<double> classes;
-    if (!read_numbers(parts[0], boxes) || !read_numbers(parts[1], scores)) refuse("another dtype");
-    if (parts.size() > 2 && !read_numbers(parts[2], classes)) refuse("classes " + show_tensor(parts[2]));
+    Numbers<float> boxes;
+    Numbers<double> scores;
+    Numbers<double> classes;
+    boxes.read(parts[0]);
+    scores.read(parts[1]);
+    if (parts.size() > 2 && !classes.read(parts[2])) refuse("classes " + show_tensor(parts[2]));
     BoxSet set;
-    set.boxes = boxes.data();
+    set.boxes = boxes.start();
     set.stride = static_cast<int>(parts[0].view().shape[1]);
-    set.scores = scores.data();
-    set.classes = parts.size() > 2 ? classes.data() : nullptr;
+    set.scores = scores.start();
+    set.classes = classes.start();
     set.count = parts[0].view().shape[0];
     const NmsResult result = apply(set);
     if (result.nan_boxes > 0) count("nan_boxes", result.nan_boxes);

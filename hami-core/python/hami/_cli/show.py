@@ -22,6 +22,8 @@ def lines_of(value: Any) -> list[str]:
             return [line for item in value for line in lines_of(item)] if not is_flat(value) else [short(value)]
     if isinstance(value, dict):
         return _fields(value)
+    if hasattr(value, "tolist") and not is_array(value):  # as to_json does
+        return lines_of(value.tolist())
     return [short(value)]
 
 

@@ -1,0 +1,172 @@
+"""DecodeDetections: every head finds the same object, is chosen where that is unambiguous, and maps boxes back."""
+
+from __future__ import annotations
+
+import hami
+import numpy as np
+import pytest
+
+from hami_vision.heads import HEADS
+from hami_vision.letter_box_input import LetterBox
+
+F32 = np.float32
+SIZE, CELLS = 128, 336  # pixels; 16 x 16 + 8 x 8 + 4 x 4
+BOX = LetterBox.fit(256, 128, SIZE, SIZE)  # a wide picture, so there are 32 rows of border above it
+CENTRE = np.array([20.0, 46.0, 8.0, 6.0])  # in the input; in the picture: 32, 22, 48, 34
+IN_PICTURE = [32, 22, 48, 34]
+LABELS = 80
+
+
+def table(columns: int, rows: int = CELLS) -> np.ndarray:
+    """Rows of zeros, but for one object of class 2 with score 0.75 in row 7."""
+    made = np.zeros((rows, columns), F32)
+    made[7, :4] = CENTRE
+    return made
+
+
+def corners() -> np.ndarray:
+    return np.concatenate([CENTRE[:2] - CENTRE[2:] / 2, CENTRE[:2] + CENTRE[2:] / 2])
+
+
+def outputs_of(head: str):
+    """The outputs of a model of this head with 80 classes (key points: 1), which found one object."""
+    made = table({"yolov5": 85, "yolov8": 84, "yolov8-obb": 85, "yolov8-pose": 11, "yolov8-seg": 116}.get(head, 84))
+    made[7, 6] = 0.75
+    if head == "yolov5":
+        made = table(85, 3 * CELLS)
+        made[7, [4, 7]] = 0.9375, 0.8
+        return made[None]
+    if head == "yolov8-pose":
+        made[7, 4:] = 0.75, 20, 46, 0.5, 24, 48, 0.25
+    if head == "yolov8-obb":
+        made[7, 84] = 0.25
+    if head.startswith("yolov8"):
+        if head != "yolov8-seg":
+            return made.T[None]
+        made[7, 84] = 1.0
+        prototypes = np.full((1, 32, 32, 32), -1, F32)
+        prototypes[0, 0, :, 5:] = 1  # from x = 20 of the input, 40 of the picture
+        return [made.T[None], prototypes]
+    if head == "yolov10":
+        made = np.zeros((1, 300, 6), F32)
+        made[0, 3] = [*corners(), 0.75, 2]
+        return made
+    boxes, scores = np.zeros((1, 10, 4), F32), np.zeros((1, 10), F32)
+    scores[0, 4] = 0.75
+    if head in ("detr", "rt-detr"):
+        boxes[0, 4] = CENTRE / SIZE
+        logits = np.full((1, 10, LABELS + (head == "detr")), -30, F32)
+        logits[..., -1] = 0 if head == "detr" else -30
+        logits[0, 4, 2] = np.log(3)  # 0.75 against a logit of 0, and of no other number
+        return {"logits": logits, "pred_boxes": boxes}
+    boxes[0, 4] = corners() if head != "ssd" else corners()[[1, 0, 3, 2]] / SIZE
+    names = (
+        ("detection_boxes", "detection_scores", "detection_classes") if head == "ssd" else ("boxes", "scores", "labels")
+    )
+    labels = np.full((1, 10), 2 + (head == "ssd"), F32)
+    return dict(zip(names, (boxes, scores, labels), strict=True))
+
+
+def decode(data, box: LetterBox = BOX, **params):
+    with hami.pipe({"backend": "DecodeDetections", **params}) as pipe:
+        return pipe({"data": data, "letter_box": box})["result"]
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_every_head_finds_the_same_object(head):
+    found = decode(outputs_of(head), head=head)
+    assert len(found) == 1
+    np.testing.assert_allclose(found.boxes[0], IN_PICTURE, atol=1e-4)
+    assert found.scores[0] == pytest.approx(0.75)
+    assert found.classes[0] == (0 if head == "yolov8-pose" else 2)
+
+
+def labels_file(tmp_path, count: int):
+    file = tmp_path / f"labels{count}.txt"
+    file.write_text("\n".join(f"name{i}" for i in range(count)))
+    return str(file)
+
+
+@pytest.mark.parametrize("head", [name for name in HEADS if name not in ("boxes-scores-labels", "ssd")])
+def test_the_labels_make_the_head_unambiguous(head, tmp_path):
+    found = decode(outputs_of(head), labels=labels_file(tmp_path, 1 if head == "yolov8-pose" else LABELS))
+    np.testing.assert_allclose(found.boxes[0], IN_PICTURE, atol=1e-4)
+    assert found.name_of(0) == ("name0" if head == "yolov8-pose" else "name2")
+
+
+def test_a_table_of_six_columns_is_told_by_its_rows():
+    """6 columns: YOLOv10, or YOLOv5 with one class; the input says how many rows that one has."""
+    found = decode(outputs_of("yolov10"))
+    np.testing.assert_allclose(found.boxes[0], IN_PICTURE, atol=1e-4)
+    made = table(6, 3 * CELLS)
+    made[7, 4:] = 1, 0.75
+    np.testing.assert_allclose(decode(made[None]).boxes[0], IN_PICTURE, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("data", "params", "message"),
+    [
+        (np.zeros((1, 84, CELLS), F32), {}, "yolov8, yolov8-obb fit table .*set labels"),
+        (np.zeros((1, 56, CELLS), F32), {}, "yolov8-obb, yolov8-pose fit"),
+        ({"logits": np.zeros((1, 9, 5)), "pred_boxes": np.zeros((1, 9, 4))}, {}, "detr, rt-detr fit"),
+        (np.zeros((1, 84, 85), F32), {}, r"no head fits table \[84, 85\] of an input of 128 x 128 pixels; set head"),
+        (np.zeros((1, 10), F32), {}, r"the outputs fit no head: 0 \[1, 10\]"),
+        (np.zeros((2, 84, CELLS), F32), {}, "outputs for one picture"),
+        (np.zeros((1, 300, 7), F32), {"head": "yolov10"}, "has 6 columns"),
+        (np.zeros((1, 84, CELLS), F32), {"head": "detr"}, "the head detr needs boxes, logits, got table"),
+        (np.zeros((1, 4, CELLS), F32), {"head": "yolov8"}, "has not the columns of the head yolov8"),
+    ],
+)
+def test_what_is_ambiguous_or_fits_no_head_names_what_to_do(data, params, message):
+    with pytest.raises(hami.Error, match=message):
+        decode(data, **params)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [({"head": "yolo"}, "head must be one of yolov5"), ({"iou_threshold": 2}, "iou_threshold must be from 0 to 1")],
+)
+def test_parameters_out_of_range_fail_when_the_pipe_is_built(params, message):
+    with pytest.raises(hami.ConfigError, match=message):
+        hami.pipe({"backend": "DecodeDetections", **params})
+
+
+def test_a_newer_name_of_a_layout_is_accepted():
+    np.testing.assert_allclose(decode(outputs_of("yolov8"), head="yolo11").boxes[0], IN_PICTURE, atol=1e-4)
+
+
+def test_masks_key_points_and_angles_are_in_the_picture():
+    mask = decode(outputs_of("yolov8-seg"), head="yolov8-seg").masks[0]
+    rows, columns = np.nonzero(mask)
+    assert (rows.min(), rows.max(), columns.max()) == (22, 33, 47)  # the box
+    assert columns.min() == pytest.approx(40, abs=4)  # between two prototypes, which are 8 pixels apart
+    points = decode(outputs_of("yolov8-pose"), head="yolov8-pose").keypoints[0]
+    np.testing.assert_allclose(points, [[40, 28, 0.5], [48, 32, 0.25]], atol=1e-4)
+    assert decode(outputs_of("yolov8-obb"), head="yolov8-obb").angles.tolist() == [0.25]
+
+
+def test_only_heads_that_repeat_objects_are_suppressed_and_nan_is_left_out():
+    made = table(84)
+    made[[7, 8, 9], :4] = CENTRE
+    made[[7, 8, 9], 6] = 0.75, 0.5, 0.6
+    made[10, 6], made[10, 0] = 0.9, np.nan
+    assert decode(made.T[None], head="yolov8").scores.tolist() == [0.75]
+    ends = np.zeros((1, 300, 6), F32)
+    ends[0, :2] = [*corners(), 0.75, 2]
+    assert len(decode(ends)) == 2
+    assert len(decode(ends, max_objects=1)) == 1
+
+
+def test_boxes_outside_the_picture_are_clipped_to_it():
+    ends = np.zeros((1, 300, 6), F32)
+    ends[0, 0] = [-50, -50, 500, 500, 0.75, 2]
+    assert decode(ends).boxes.tolist() == [[0, 0, 256, 128]]
+
+
+def test_the_letter_box_maps_back_what_it_made():
+    for width, height in ((64, 64), (127, 63), (63, 127), (1920, 1080), (5, 3), (1000, 1)):
+        box = LetterBox.fit(width, height, 64, 48)
+        corner = np.float32([[box.left, box.top], [box.left + width * box.scale, box.top + height * box.scale]])
+        np.testing.assert_allclose(box.to_image(corner), [[0, 0], [width, height]], atol=1e-3)
+        assert box.left + box.inner[0] <= 64
+        assert box.top + box.inner[1] <= 48

@@ -1,0 +1,111 @@
+"""The packaged pipelines, with a detector of squares."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import cv2
+import hami
+import numpy as np
+import pytest
+from small_models import SIZE, SQUARE, picture
+
+
+@pytest.fixture
+def settings(detector):
+    return {"model": str(detector), "labels": str(detector.with_name("labels.txt"))}
+
+
+def png(image: np.ndarray) -> bytes:
+    return cv2.imencode(".png", image)[1].tobytes()
+
+
+def test_detect_finds_the_squares_of_a_picture(settings):
+    """The picture is twice as wide as the input, and its channels are in another order."""
+    image = cv2.resize(picture(("red", 0, 16), ("blue", 48, 24), height=48), None, fx=2, fy=2)
+    with hami.pipe({"extends": "detect", "global": {**settings, "pad": 0}}) as pipe:
+        request = pipe({"data": png(image), "source": "a.png"})
+    found = request["result"]
+    assert sorted(found.name_of(i) for i in range(len(found))) == ["blue", "red"]
+    red, blue = (found.of_class(name).boxes[0] for name in ("red", "blue"))
+    np.testing.assert_allclose(red, np.array([0, 16, SQUARE, 16 + SQUARE]) * 2, atol=4)
+    np.testing.assert_allclose(blue, np.array([48, 24, 48 + SQUARE, 24 + SQUARE]) * 2, atol=4)
+    assert found.source == "a.png"
+    assert request["image"].shape == image.shape
+
+
+def test_the_command_prints_the_objects(settings, tmp_path):
+    file = tmp_path / "squares.png"
+    file.write_bytes(png(picture(("red", 8, 16))))
+    keys = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    done = subprocess.run(
+        [sys.executable, "-m", "hami", "run", "detect", *keys, str(file)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert [line.split() for line in done.stdout.splitlines()] == [
+        ["box", "score", "class", "name"],
+        ["[8,", "16,", "24,", "32]", "1.000", "0", "red"],
+    ]
+
+
+def test_track_keeps_the_ids_of_every_stream(settings):
+    with hami.pipe({"extends": "track", "global": settings}) as pipe:
+        for i in range(6):
+            frames = {"left": ("red", 4 + 3 * i, 8), "right": ("blue", 44 - 3 * i, 40)}
+            requests = [
+                {"data": picture(square), "req_id": name, "source": name, "frame": i, "time": i / 10}
+                for name, square in frames.items()
+            ]
+            pipe(requests)
+            for request, name in zip(requests, frames, strict=True):
+                found = request["result"]
+                best = found[found.scores > 0.6]
+                assert (best.ids.tolist(), found.source, found.frame, found.time) == ([0], name, i, i / 10)
+
+
+def test_people_who_cross_a_line_are_counted(settings):
+    keys = {"lines": ["door: 32,64, 32,0"], "zones": [f"left: 0,0, 32,0, 32,{SIZE}, 0,{SIZE}"]}
+    with hami.pipe({"extends": "count-people", "global": {**settings, **keys}}) as pipe:
+        for i in range(12):
+            squares = ("red", 4 * i, 0), ("blue", 44 - 4 * i, 48)  # class 0 walks to the right
+            result = pipe({"data": picture(*squares), "req_id": "camera", "time": i / 10})["result"]
+    assert result["lines"] == {"door": {"in": 1, "out": 0}}
+    assert (result["objects"], result["zones"]["left"]["inside"], result["zones"]["left"]["entered"]) == (1, 0, 1)
+    assert json.loads(json.dumps(hami.to_json(result)))["objects"] == 1
+
+
+def test_one_wrong_picture_fails_alone(settings):
+    good = {"data": picture(("red", 8, 8)), "req_id": "a"}
+    with (
+        hami.pipe({"extends": "track", "global": settings}) as pipe,
+        pytest.raises(hami.BatchError, match=r"uint8 array H x W x 3, as DecodeMat returns.*float64") as raised,
+    ):
+        pipe([{"data": np.zeros((4, 4, 3)), "req_id": "b"}, good, {"data": picture()[:0], "req_id": "c"}])
+    assert [i for i, _ in raised.value.errors] == [0, 2]
+    assert len(good["result"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("backend", "message"),
+    [
+        ("LetterBoxInput", "the size of the input is not known"),
+        ("LetterBoxInput(width=8,height=8,pad=300)", "pad must be from 0 to 255"),
+        ("LetterBoxInput(width=8,height=8,mean='1,2')", "mean has 1 or 3 numbers"),
+        ("LetterBoxInput(width=8,height=8,std=0)", "no number of it can be 0"),
+    ],
+)
+def test_a_wrong_input_fails_when_the_pipe_is_built(backend, message):
+    with pytest.raises(hami.ConfigError, match=message):
+        hami.pipe(backend)
+
+
+def test_the_input_is_the_letterboxed_picture_in_the_order_of_the_model():
+    image = np.full((2, 4, 3), (10, 20, 30), np.uint8)  # BGR
+    with hami.pipe("LetterBoxInput(width=4,height=4,pad=0,scale=1,mean='1,2,3',std=2)") as pipe:
+        made = pipe({"data": image})["result"]
+        same = pipe({"data": image[..., ::-1], "color": "rgb"})["result"]
+    assert made[0, :, 1, 0].tolist() == [(30 - 1) / 2, (20 - 2) / 2, (10 - 3) / 2]
+    assert made[0, :, 0, 0].tolist() == [-0.5, -1.0, -1.5]
+    np.testing.assert_array_equal(made, same)

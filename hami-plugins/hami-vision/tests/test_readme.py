@@ -1,0 +1,73 @@
+"""The README names what exists, and the programs of the documentation run with a small detector."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import cv2
+import hami
+import pytest
+from small_models import picture
+
+from hami_vision.heads import ALIASES, HEADS
+
+FOLDER = Path(__file__).resolve().parent.parent
+README = (FOLDER / "README.md").read_text()
+PAGE = FOLDER.parents[1] / "hami-core" / "docs" / "howto" / "detect-track-count.md"
+
+
+def programs(text: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture
+def run(detector, tmp_path, monkeypatch):
+    """run(program) with the files that it names, of red squares for people."""
+    monkeypatch.chdir(tmp_path)
+    video = cv2.VideoWriter("street.webm", cv2.VideoWriter.fourcc(*"VP90"), 25, (640, 640))
+    assert video.isOpened()
+    for i in range(16):
+        video.write(cv2.resize(picture(("red", 3 * i, 24)), (640, 640), interpolation=cv2.INTER_NEAREST))
+    video.release()
+    cv2.imwrite("street.jpg", cv2.resize(picture(("red", 24, 24)), (640, 640)))
+
+    def run(program: str) -> dict:
+        named = program.replace("yolo11n.onnx", str(detector)).replace(
+            "coco.txt", str(detector.with_name("labels.txt"))
+        )
+        names: dict = {}
+        exec(named, names)
+        return names
+
+    return run
+
+
+def test_the_program_of_the_readme_runs(run):
+    (program,) = programs(README)
+    names = run(program)
+    assert [names["found"].name_of(i) for i in range(len(names["found"]))] == ["red"]
+    assert names["drawn"].shape == (640, 640, 3)
+
+
+@pytest.mark.skipif(not PAGE.exists(), reason="the documentation is not in the source distribution of this package")
+def test_the_programs_of_the_page_run(run, capsys):
+    first, second = programs(PAGE.read_text("utf-8"))
+    assert len([line for line in first.splitlines() if line]) <= 10
+    run(first)
+    assert capsys.readouterr().out == "{'door': {'in': 1, 'out': 0}}\n"
+    run(second)
+    assert capsys.readouterr().out.startswith("red ")
+    assert Path("found.png").exists()
+
+
+@pytest.mark.parametrize("backend", ["CountObjects", "DecodeDetections", "LetterBoxInput", "TrackObjects"])
+def test_each_parameter_is_named(backend):
+    (section,) = re.findall(rf"^## {backend}\n(.*?)(?=^## |\Z)", README, re.DOTALL | re.MULTILINE)
+    for parameter in hami.backends(load=True)[backend].params:
+        assert f"`{parameter['name']}`" in section
+
+
+def test_each_head_is_named():
+    for head in [*HEADS, *(alias for alias in ALIASES if not alias.startswith("yolov1"))]:
+        assert f"`{head}`" in README
