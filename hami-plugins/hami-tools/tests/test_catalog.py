@@ -125,7 +125,10 @@ def test_show_of_an_unknown_name_suggests_one(hami_command: Any) -> None:
             '"backends" of plugins[0] is not of the JSON type',
         ),
         ('{"format": 1, "plugins": [{"name": "a", "backends": {"A": 1}}]}', "something else than objects"),
-        ('{"format": 1, "plugins": [{"name": "a", "platforms": [1]}]}', "a list with something else than texts"),
+        ('{"format": 1, "plugins": [{"name": "a", "platforms": [1]}]}', 'a list, or an "abi", with something else'),
+        ('{"format": 1, "plugins": [{"name": "a", "abi": {"min": 1}}]}', "with something else than texts"),
+        ('{"format": 1, "plugins": [{"name": "a", "backends": {"A": {"params": 3}}}]}', '"params" of a backend of'),
+        ('{"format": 1, "plugins": [{"name": "a", "backends": {"A": {"params": null}}}]}', "is not a list"),
     ],
 )
 def test_a_file_that_is_not_a_catalogue_is_an_error(tmp_path: Path, content: str, problem: str) -> None:

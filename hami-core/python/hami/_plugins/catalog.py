@@ -159,11 +159,13 @@ def _entry(fields: Any, place: str, source: str) -> CatalogEntry:
     for key, kind in _TYPES.items():
         if not isinstance(known[key], kind):
             raise damaged(source, f'"{key}" of {place} is not of the JSON type for {kind.__name__}')
-    items = [item for key in _TEXTS for item in known[key]]
+    items = [item for key in _TEXTS for item in known[key]] + list(known["abi"].values())
     if not all(isinstance(item, str) for item in items):
-        raise damaged(source, f"{place} has a list with something else than texts")
+        raise damaged(source, f'{place} has a list, or an "abi", with something else than texts')
     if not all(isinstance(backend, dict) for backend in known["backends"].values()):
         raise damaged(source, f'"backends" of {place} has something else than objects')
+    if not all(isinstance(backend.get("params", []), list) for backend in known["backends"].values()):
+        raise damaged(source, f'"params" of a backend of {place} is not a list')
     if not all(isinstance(release, dict) for release in known["releases"]):
         raise damaged(source, f'"releases" of {place} has something else than objects')
     if not _NAME.fullmatch(known["name"]):
