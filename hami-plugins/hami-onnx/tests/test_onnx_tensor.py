@@ -7,7 +7,9 @@ import ctypes
 import hami
 import numpy as np
 import pytest
-from onnx import TensorProto
+from conftest import save
+from hami.__main__ import main
+from onnx import TensorProto, helper
 
 
 def floats(*values):
@@ -410,3 +412,55 @@ def test_a_node_without_max_runs_the_requests_of_a_call_together_if_the_batch_ax
         results = [request["result"].tolist() for request in pipe(requests)]
         assert pipe.stats()["default"].batches == batches
     assert results == [[[2.0 * number, 2.0]] for number in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "text"),
+    [
+        (TensorProto.INT64, [[np.nan, 1.0]], "expects int64, got float64 with the value nan"),
+        (TensorProto.INT64, np.array([[np.inf, 1.0]]), "expects int64, got float64 with the value inf"),
+        (TensorProto.INT64, [[1.5, 1.0]], "expects int64, got float64 with the value 1.5"),
+        (TensorProto.FLOAT, [[1e39, 1.0]], "expects float32, got float64 with the value 1e+39"),
+        (TensorProto.FLOAT, "text", "expects float32, got text"),
+        (TensorProto.FLOAT, ["a", "b"], "expects float32, got text"),
+        (TensorProto.FLOAT, np.array(["a", "b"]), "expects float32, got text"),
+    ],
+)
+def test_values_that_the_declared_type_does_not_have_are_refused_alone(pipe, models, kind, data, text):
+    running = pipe(model=str(models.double(width=2, kind=kind)))
+    with pytest.raises(hami.DataTypeError) as error:
+        running({"data": data})
+    assert text in message(error)
+    assert running({"data": [[1, 2]]})["result"].tolist() == [[2, 4]]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64])
+def test_no_rows_have_a_result_without_rows(pipe, models, dtype):
+    result = pipe(model=str(models.double(width=2)))({"data": np.zeros((0, 2), dtype)})["result"]
+    assert (result.shape, result.dtype) == ((0, 2), "float32")
+
+
+def test_an_input_that_is_called_data_is_one_of_several(pipe, tmp_path):
+    port = (TensorProto.FLOAT, ["n", 2])
+    node = helper.make_node("Sub", ["data", "other"], ["y"])
+    model = str(save(tmp_path / "data.onnx", [node], {"data": port, "other": port}, {"y": port}))
+    one, two, running = floats([1, 1]), floats([3, 5]), pipe(model=model)
+    for request in ({"data": two, "other": one}, {"data": {"data": two, "other": one}}, {"data": [two, one]}):
+        assert running(request)["result"].tolist() == [[2, 4]]
+    for request, text in (
+        ({"data": {"data": two}}, "the model has the inputs ['data', 'other'], got a dict with the keys ['data']"),
+        ({"other": two}, 'of which the request lacks ["data"]; its keys are ["other"]'),
+    ):
+        with pytest.raises(hami.RequestError) as error:
+            running(request)
+        assert text in message(error)
+
+
+def test_a_file_of_arrays_with_other_names_fails_alone(models, tmp_path, capsys):
+    np.savez(tmp_path / "a.npz", z=floats([1, 2]))
+    np.savez(tmp_path / "b.npz", x=floats([1, 2]))
+    model = str(models.double(width=2))
+    assert main(["run", model, str(tmp_path / "a.npz"), str(tmp_path / "b.npz")]) == 1
+    found = capsys.readouterr()
+    assert "a.npz: OnnxTensor: the model has the inputs ['x'], got a dict with the keys ['z']" in found.err
+    assert found.out.endswith("b.npz:\n  2,4\n")

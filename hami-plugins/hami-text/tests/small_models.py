@@ -43,6 +43,17 @@ def embedding_nodes(types: bool) -> list[Any]:
     return nodes
 
 
+def position_nodes() -> list[Any]:
+    return [
+        helper.make_node("Shape", ["input_ids"], ["length"], start=1, end=2),
+        helper.make_node("Squeeze", ["length"], ["count"]),
+        helper.make_node("Range", ["none", "count", "step"], ["places"]),
+        helper.make_node("Cast", ["places"], ["place"], to=TensorProto.FLOAT),
+        helper.make_node("Unsqueeze", ["place", "axis1"], ["place1"]),
+        helper.make_node("Add", ["hidden", "place1"], ["placed"]),
+    ]
+
+
 def attention_nodes(output: str) -> list[Any]:
     """Attention over the tokens of the mask, and a product with weights before and after it."""
     return [
@@ -66,8 +77,12 @@ def write_model(
     extra: Sequence[str] = (),
     classes: int = 0,
     layer: bool = False,
+    positions: bool = False,
 ) -> None:
-    """Write a model: the vectors of the tokens, with `layer` after attention, or with `classes` sums as logits."""
+    """Write a model: the vectors of the tokens, with `layer` after attention, or with `classes` sums as logits.
+
+    With `positions`, its place in the row is added to each token, as by a table of absolute positions.
+    """
     nodes = embedding_nodes(types)
     if classes:
         nodes.append(helper.make_node("ReduceSum", ["hidden", "axis1"], ["summed"], keepdims=0))
@@ -77,7 +92,10 @@ def write_model(
         nodes.append(helper.make_node("ReduceSum", ["hidden", "axis1"], [output], keepdims=0))
         result = helper.make_tensor_value_info(output, TensorProto.FLOAT, ["batch", SIZE])
     else:
-        nodes += attention_nodes(output) if layer else [helper.make_node("Identity", ["hidden"], [output])]
+        if positions:
+            nodes += position_nodes()
+        last = "placed" if positions else "hidden"
+        nodes += attention_nodes(output) if layer else [helper.make_node("Identity", [last], [output])]
         result = helper.make_tensor_value_info(output, TensorProto.FLOAT, ["batch", "sequence", SIZE])
     names = ["input_ids", "attention_mask", *(["token_type_ids"] if types else []), *extra]
     graph = helper.make_graph(
@@ -91,6 +109,8 @@ def write_model(
             numpy_helper.from_array(np.array([1]), "axis1"),
             numpy_helper.from_array(np.eye(SIZE, classes or 1, dtype=np.float32), "choose"),
             numpy_helper.from_array(VECTORS[:SIZE] @ VECTORS[:SIZE].T, "weights"),
+            numpy_helper.from_array(np.array(0), "none"),
+            numpy_helper.from_array(np.array(1), "step"),
             numpy_helper.from_array(np.float32(1), "one"),
             numpy_helper.from_array(np.float32(1e4), "many"),
         ],

@@ -123,8 +123,10 @@ def test_a_folder_without_a_pooling_is_an_error_that_names_the_key(write):
         embed(write(pooling={"pooling_mode": "median"}), ["cat"])
 
 
-def test_texts_of_unequal_length_share_runs(write):
-    model = write(modules=MODULES, pooling=MEAN)
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_texts_of_unequal_length_share_runs(write, side):
+    """With their padding at the right, also if tokenizer_config.json says otherwise: positions are absolute."""
+    model = write({"positions": True}, modules=MODULES, pooling=MEAN, tokenizer_config={"padding_side": side})
     source = f"S[Tokenize(model='{model}'), Pad(run_cost=1000)[OnnxTensor(model='{model}')], Pool(model='{model}')]"
     texts = [" ".join(["cat"] * (i % 9)) for i in range(64)]
     with hami.pipe({"backend": source, "max": 64}) as pipe:
@@ -132,7 +134,8 @@ def test_texts_of_unequal_length_share_runs(write):
             found = pipe([{"data": text} for text in texts])
         counters = pipe.stats()["default"].counters
     for text, item in zip(texts, found, strict=True):
-        np.testing.assert_allclose(item["result"], unit(vectors_of(text).mean(0)), rtol=1e-5)
+        places = np.arange(len(ids_of(text)), dtype=np.float32)[:, None]
+        np.testing.assert_allclose(item["result"], unit((vectors_of(text) + places).mean(0)), rtol=1e-5)
     assert counters["padding"] > 0
     assert "padding_differences" not in counters
 
@@ -266,6 +269,34 @@ def test_a_document_has_the_first_of_its_prompts(write):
 def test_a_text_of_special_tokens_alone_has_a_vector(write):
     (vector,) = embed(write(modules=MODULES, pooling=MEAN), ["[CLS] [SEP]"])
     np.testing.assert_allclose(vector, unit(VECTORS[[2, 2, 3, 3]].mean(0)), rtol=1e-5)
+
+
+def test_a_text_without_words_beside_longer_ones_has_its_own_maximum(write):
+    """Attention that sees nothing but padding, and a maximum over padding, would be infinite or not numbers."""
+    model = write({"layer": True}, modules=MODULES, pooling={"pooling_mode": "max"})
+    source = f"S[Tokenize(model='{model}'), Pad(run_cost=1000)[OnnxTensor(model='{model}')], Pool(model='{model}')]"
+    texts = ["", "the cat", "a very long text on the mat", ""]
+    with hami.pipe({"backend": source, "max": 64}) as pipe:
+        alone = [pipe({"data": text})["result"] for text in texts]
+        for _ in range(6):  # the first ones are compared with texts that run alone
+            for vector, item in zip(alone, pipe([{"data": text} for text in texts]), strict=True):
+                assert np.isfinite(item["result"]).all()
+                np.testing.assert_allclose(item["result"], vector, rtol=1e-5, atol=1e-6)
+        counters = pipe.stats()["default"].counters
+    assert counters["padding"] > 0
+    assert "padding_differences" not in counters
+
+
+@pytest.mark.parametrize("mode", POOLED)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_halves_are_pooled_in_float32(write, mode, dtype):
+    """The sum of 2048 numbers of about 100 is out of the range of float16, and bfloat16 has 8 bits of it."""
+    dtype = pytest.importorskip("ml_dtypes").bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
+    vectors = (100 + np.random.default_rng(0).standard_normal((1, 2048, SIZE))).astype(dtype)
+    with hami.pipe(f"Pool(model='{write()}',pooling={mode},normalize=false)") as pipe:
+        found = pipe({"data": vectors})["result"]
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, POOLED[mode](vectors[0].astype(np.float64)), rtol=1e-5)
 
 
 def test_an_activation_beside_modules_wins(write):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import tracemalloc
-from typing import Any
+from typing import Any, ClassVar
 
 import hami
 import numpy as np
 import pytest
 from small_models import VECTORS, ids_of, module
+from tokenizers import Tokenizer
 
 
 def tokens(result: Any) -> dict[str, list[list[int]]]:
@@ -189,3 +190,37 @@ def test_two_callers_at_once(write):
 
 def test_modules_of_a_folder_are_unused_here(write):
     assert run(write(modules=[module("Unheard")]), "cat")["tokens"] == 3
+
+
+class OnlyBatches:
+    """A tokenizer without the calls for one text, which hold the GIL while they run."""
+
+    opened: ClassVar[list[Any]] = []
+
+    def __init__(self, made: Any) -> None:
+        self.__dict__["made"] = made
+
+    @classmethod
+    def from_file(cls, path: str) -> OnlyBatches:
+        cls.opened.append(path)
+        return cls(Tokenizer.from_file(path))
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("encode", "decode"):
+            raise AssertionError(f"{name} holds the GIL")
+        return getattr(self.made, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.made, name, value)
+
+
+@pytest.mark.parametrize("options", ["", ",stride=2", ",pair=true", ",special_tokens=false"])
+def test_one_text_is_tokenized_by_the_calls_that_release_the_gil(write, monkeypatch, options):
+    monkeypatch.setattr("hami_text.tokenize.Tokenizer", OnlyBatches)
+    monkeypatch.setattr(OnlyBatches, "opened", [])
+    model = write(config_sentence_transformers=PROMPTS)
+    data, keys = ("cat dog " * 20, {"prompt": "query"}) if "pair" not in options else (["cat", "dog"], {})
+    assert run(model, data, options, **keys)["tokens"] > 4
+    with hami.pipe(f"Detokenize(model='{model}')") as pipe:
+        assert pipe({"data": [5, 9]})["result"] == "cat dog"
+    assert len(OnlyBatches.opened) == 2
