@@ -103,8 +103,8 @@ def spans() -> Iterator[Any]:
     provider.add_span_processor(Keeper())
 
     class Spans:
-        def of(self, pipe: hami.Pipe) -> hami.Pipe:
-            return hami.observe.opentelemetry(pipe, provider)
+        def of(self, pipe: hami.Pipe, attributes: dict[str, str] | None = None) -> hami.Pipe:
+            return hami.observe.opentelemetry(pipe, provider, attributes)
 
         def outcomes(self, count: int) -> list[str]:
             return [span.status.status_code.name for span in self.take(count)]
@@ -244,6 +244,32 @@ def test_only_the_visits_of_a_request_can_be_read() -> None:
     assert started is not None
     assert ended is not None
     assert arrived <= started <= ended
+
+
+def test_the_times_of_a_request_are_those_of_its_nodes_also_if_it_is_traced(spans: Any) -> None:
+    source = {"first": {"backend": "Identity", "next": "second"}, "second": {"backend": "MetricsShare"}}
+    with hami.pipe(source) as pipe:
+        for used in (pipe, spans.of(pipe, {"model": "m"})):
+            request: dict[str, Any] = {"data": 3}
+            with hami.observe.RequestTimes(request) as times:
+                used(request)
+            assert request == {"data": 3, "result": 1 / 3}
+            assert times.queue_s > 0
+            assert times.compute_s > 0
+            assert times.compute_s == times.compute_s  # it has ended
+    (span,) = spans.take(1)
+    assert span.attributes == {"model": "m"}
+    nodes = spans.nodes_of(span)
+    assert [node.attributes["hami.node"] for node in nodes] == ["first", "second"]
+    assert times.compute_s == pytest.approx(sum((each.end_time - each.events[0].timestamp) / 1e9 for each in nodes))
+
+
+def test_the_times_of_a_request_that_fails_are_known(spans: Any) -> None:
+    with hami.pipe("MetricsShare") as pipe:
+        request: dict[str, Any] = {"data": 0}
+        with pytest.raises(ZeroDivisionError), hami.observe.RequestTimes(request) as times:
+            pipe(request)
+        assert times.compute_s > 0
 
 
 def test_a_traced_pipe_can_be_replaced(spans: Any) -> None:

@@ -23,7 +23,9 @@ _PROPAGATOR = TraceContextTextMapPropagator()
 _VISITS = "hami.visits"  # the key under which the core takes what records the nodes of a request
 
 
-def opentelemetry(pipe: Pipe, tracer_provider: trace.TracerProvider | None = None) -> Pipe:
+def opentelemetry(
+    pipe: Pipe, tracer_provider: trace.TracerProvider | None = None, attributes: Mapping[str, str] | None = None
+) -> Pipe:
     """Return the same running pipe in a form that records a span of OpenTelemetry for each request.
 
     >>> with hami.pipe("Identity") as pipe:
@@ -40,6 +42,7 @@ def opentelemetry(pipe: Pipe, tracer_provider: trace.TracerProvider | None = Non
     Args:
         pipe: A running pipe. Closing it or the returned one closes both.
         tracer_provider: Makes the spans; by default the global one of OpenTelemetry.
+        attributes: Of the span of each request, such as the name of a model.
 
     Raises:
         ConfigError: opentelemetry-api is not installed.
@@ -48,26 +51,29 @@ def opentelemetry(pipe: Pipe, tracer_provider: trace.TracerProvider | None = Non
     traced = object.__new__(_TracedPipe)
     vars(traced).update(vars(pipe))
     traced._tracer = tracer
+    traced._attributes = dict(attributes or {})
     return traced
 
 
 class _RequestSpan:
     """The span of one request, and those of the nodes that it visits."""
 
-    def __init__(self, tracer: trace.Tracer, request: Any, priority: int | None) -> None:
+    def __init__(self, tracer: trace.Tracer, attributes: Mapping[str, str], request: Any, priority: int | None) -> None:
         parent = context.get_current()
         keys = request if isinstance(request, Mapping) else {}
         carrier = {key: keys[key] for key in _KEYS if isinstance(keys.get(key), str)}
         if "traceparent" in carrier:
             parent = _PROPAGATOR.extract(carrier, parent)  # keeps the parent if the key is not valid
         chosen = keys.get("priority", priority)
-        attributes = {"hami.priority": chosen} if isinstance(chosen, int) else {}
+        found: dict[str, str | int] = {**attributes}
+        if isinstance(chosen, int):
+            found["hami.priority"] = chosen
         self._tracer = tracer
-        self._span = tracer.start_span("hami.request", parent, attributes=attributes)
+        self._span = tracer.start_span("hami.request", parent, attributes=found)
         self._request: dict[str, Any] = {}
         if isinstance(request, dict) and self._span.is_recording():
             self._request = request
-            request[_VISITS] = self._visits = _core.record_visits()
+            self._visits = request.setdefault(_VISITS, _core.record_visits())  # another may record them already
 
     def end(self, error: BaseException | None) -> None:
         """End the spans; `error` is that of the request."""
@@ -94,9 +100,10 @@ class _RequestSpan:
 
 class _TracedPipe(Pipe):
     _tracer: trace.Tracer
+    _attributes: Mapping[str, str]
 
     def _start_span(self, request: Any, priority: int | None) -> _RequestSpan:
-        return _RequestSpan(self._tracer, request, priority)
+        return _RequestSpan(self._tracer, self._attributes, request, priority)
 
     def __call__(self, requests: Any, timeout: float | None = None, *, priority: int | None = None) -> Any:
         if not isinstance(requests, list):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hami._runtime.spans import opentelemetry
     from hami.observe.description import BackendDescription, NodeDescription, PartDescription, PipeDescription
     from hami.observe.metrics import prometheus
+    from hami.observe.request_times import RequestTimes
     from hami.observe.secrets import redact
     from hami.observe.trace import Trace
 
@@ -27,6 +28,7 @@ __all__ = [
     "NodeStats",
     "PartDescription",
     "PipeDescription",
+    "RequestTimes",
     "Trace",
     "opentelemetry",
     "prometheus",
@@ -40,6 +42,7 @@ _MODULES = {
     "NodeDescription": "hami.observe.description",
     "PartDescription": "hami.observe.description",
     "PipeDescription": "hami.observe.description",
+    "RequestTimes": "hami.observe.request_times",
     "Trace": "hami.observe.trace",
     "opentelemetry": "hami._runtime.spans",
     "prometheus": "hami.observe.metrics",

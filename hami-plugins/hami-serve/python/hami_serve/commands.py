@@ -89,6 +89,10 @@ def add_serve(subparsers: Any) -> None:
         metavar="ORIGIN",
         help="let pages of this origin, such as https://app.example.org, use the server; * for all; repeatable",
     )
+    serve.add_argument(
+        "--log", choices=("text", "json"), default="text", help="form of the log on stderr: lines of text, or of JSON"
+    )
+    serve.add_argument("--access-log", action="store_true", help="also log each request, with its status and times")
     serve.add_argument("--json", action="store_true", help="print the models and addresses as JSON")
     serve.add_argument("--traceback", action="store_true", help="print the traceback of an error")
     serve.set_defaults(run=_serve)

@@ -59,9 +59,13 @@ def report(error: BaseException, protocol: str, request: str, id: object = "") -
     raised = error.__cause__ if issubclass(type(error), (ModelFailed, LoadFailed)) and error.__cause__ else error
     named = f', request "{short(id)}"' if id not in ("", None) else ""
     line = f"{request}{named} over {protocol}: {status.http} {line_of(raised)}"
+    fields = {"protocol": protocol, "request": request, "request_id": short(id) if named else "", "status": status.http}
+    fields |= {"error": kind_of(raised), "message": line}
     if not issubclass(type(error), hami.Error) or log.isEnabledFor(logging.DEBUG):
-        line = f"{line}\n{_traceback(error)}"
-    log.log(logging.ERROR if status.http == 500 else logging.WARNING, "%s", line)
+        fields["traceback"] = _traceback(error)
+        line = f"{line}\n{fields['traceback']}"
+    level = logging.ERROR if status.http == 500 else logging.WARNING
+    log.log(level, "%s", line, extra={"fields": fields})
     return Failure(status, text_for_clients(error))
 
 
@@ -74,7 +78,8 @@ def line_of(error: BaseException) -> str:
 
 def log_rejected(protocol: str, request: str, status: int, text: str) -> None:
     """Log a request that is rejected before it reaches a model."""
-    log.warning("%s over %s: %d %s", request, protocol, status, text)
+    fields = {"protocol": protocol, "request": request, "status": status}
+    log.warning("%s over %s: %d %s", request, protocol, status, text, extra={"fields": fields})
 
 
 @contextlib.contextmanager

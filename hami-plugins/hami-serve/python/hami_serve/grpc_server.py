@@ -18,6 +18,7 @@ from grpc_reflection.v1alpha import reflection
 
 from hami_serve import describing
 from hami_serve.access import MISSING, is_allowed
+from hami_serve.access_log import Entry, recorded
 from hami_serve.budget import Budget
 from hami_serve.errors import STOPPING, BadRequest, Overloaded, short
 from hami_serve.failures import Failure, log_rejected, report
@@ -222,25 +223,28 @@ class Stream:
         """Run a request, and write its responses."""
         self.begun += 1
         lease = self._serving.budget.lease()
+        entry = None
         try:
             lease.add(_readable(request).size)
             request.lease = lease
-            await self._answer_in_parts(request)
+            with recorded("gRPC", "ModelStreamInfer") as entry:
+                await self._answer_in_parts(request)
+            _answered(entry, request, None)
         except asyncio.CancelledError:
             if self.stopped:
-                await self._fail(hami.PipeClosed(STOPPING), request)
+                await self._fail(hami.PipeClosed(STOPPING), request, entry)
             raise
         except GeneratorExit:
             raise
         except BaseException as error:
-            await self._fail(error, request)
+            await self._fail(error, request, entry)
         finally:
             lease.close()
             self._ended += 1
 
-    async def _fail(self, error: BaseException, request: Any) -> None:
+    async def _fail(self, error: BaseException, request: Any, entry: Entry | None) -> None:
         failure = _report(error, request)
-        answers.count("gRPC", failure.status.grpc)
+        _answered(entry, request, failure)
         failed = StreamResponse(error_message=failure.text)
         failed.infer_response.id = getattr(_message(request), "id", "")
         failed.infer_response.parameters[FINAL].bool_param = True
@@ -256,7 +260,6 @@ class Stream:
                     answer.raw_output_contents.extend(map(bytes, contents))
                     answer.parameters[FINAL].bool_param = part.final
                     await self._write(StreamResponse(infer_response=answer))
-        answers.count("gRPC", "OK")
 
     async def _write(self, response: Any) -> None:
         """Write a response. This waits while the client is slow, and then the model waits too.
@@ -271,13 +274,13 @@ class Stream:
                 raise asyncio.CancelledError from None
 
 
-def _unary(method: Method, answer: Any, last: LastCalls) -> Method:
+def _unary(name: str, method: Method, answer: Any, last: LastCalls) -> Method:
     """Let a method answer with a dict, and turn exceptions into statuses."""
 
     async def call(request: Any, context: Any) -> Any:
-        failure, value = None, None
+        failure, value, entry = None, None, None
         try:
-            with last.running():
+            with last.running(), recorded("gRPC", name) as entry:
                 value = await method(_readable(request), context)
             value = json_format.ParseDict(value, answer()) if isinstance(value, dict) else value
         except asyncio.CancelledError:
@@ -288,7 +291,7 @@ def _unary(method: Method, answer: Any, last: LastCalls) -> Method:
             raise
         except BaseException as error:
             failure = _report(error, request)
-        answers.count("gRPC", failure.status.grpc if failure else "OK")
+        _answered(entry, request, failure)
         await last.before_answer()
         if failure is None:
             return value
@@ -296,6 +299,17 @@ def _unary(method: Method, answer: Any, last: LastCalls) -> Method:
         await context.abort(getattr(grpc.StatusCode, failure.status.grpc), failure.text)
 
     return call
+
+
+def _answered(entry: Entry | None, request: Any, failure: Failure | None) -> None:
+    """Count an answer, and write its line of the access log."""
+    status = failure.status.grpc if failure else "OK"
+    answers.count("gRPC", status)
+    if entry is not None:
+        request = _message(request)
+        entry.model = entry.model or short(getattr(request, "model_name", "") or getattr(request, "name", ""))
+        entry.id = str(getattr(request, "id", ""))
+        entry.write(status)
 
 
 def _message(request: Any) -> Any:
@@ -399,9 +413,11 @@ def handlers(serving: Serving, last: LastCalls, max_body: int) -> list[Any]:
         if method.name == "ModelStreamInfer":
             found[method.name] = grpc.stream_stream_rpc_method_handler(function, **coders)
         elif method.name == "ModelInfer":
-            of_infer.append(InferHandler(_unary(function, answer, last), serving.budget, max_body))
+            of_infer.append(InferHandler(_unary(method.name, function, answer, last), serving.budget, max_body))
         else:
-            found[method.name] = grpc.unary_unary_rpc_method_handler(_unary(function, answer, last), **coders)
+            found[method.name] = grpc.unary_unary_rpc_method_handler(
+                _unary(method.name, function, answer, last), **coders
+            )
     return [*of_infer, grpc.method_handlers_generic_handler(SERVICE, found)]
 
 

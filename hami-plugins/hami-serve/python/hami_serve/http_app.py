@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hami_serve import describing, openapi
 from hami_serve.access import Gate
+from hami_serve.access_log import CLIENT_LEFT, REQUEST_ID, AccessLog, id_of
 from hami_serve.budget import Lease
 from hami_serve.cors import Cors, checked_origins
 from hami_serve.errors import STOPPING, BadRequest, Overloaded, UnknownContentCoding, load_failed, short
@@ -56,8 +57,6 @@ HEADERS: dict[type[BaseException], dict[str, str]] = {  # of answers to requests
     Overloaded: {"Retry-After": "1"},  # seconds
     UnknownContentCoding: {"Accept-Encoding": "gzip, deflate"},
 }
-CLIENT_LEFT = 499  # only access logs show it
-REQUEST_ID = "hami_serve.id"  # in a scope: the id that a client has given to its request
 
 
 def app(
@@ -91,6 +90,7 @@ def app(
     made.add_middleware(Gate, hosts=allow_hosts, origins=origins)
     if origins:
         made.add_middleware(Cors, origins=origins)
+    made.add_middleware(AccessLog)
     return made
 
 
@@ -456,5 +456,5 @@ def _report(error: BaseException, scope: Scope) -> tuple[int, bytes]:
     """Log why a request failed; return the status and the body of its answer."""
     name = scope.get("path_params", {}).get("name")
     what = f'model "{short(name)}"' if name else f"{scope['method']} {short(scope['path'])}"
-    failure = report(error, "HTTP", what, scope.get(REQUEST_ID, ""))
+    failure = report(error, "HTTP", what, id_of(scope))
     return failure.status.http, json.dumps({"error": failure.text}, ensure_ascii=False).encode()

@@ -3,23 +3,45 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import queue
 import threading
 from collections.abc import Iterator
+from datetime import datetime, timezone
+from typing import Any
 
 MAX_LINES = 1000  # that wait to be written; more of them are dropped and counted
 LAST_LINES_S = 1.0  # for the lines that wait when the server ends
 FORMAT = "hami serve: %(message)s"
 
 
+class JsonFormatter(logging.Formatter):
+    """Makes each message one line of JSON: time, level, logger, message, and the fields of the attribute `fields`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        given: Any = getattr(record, "fields", None)
+        fields = given if isinstance(given, dict) else {}
+        line = {
+            "time": datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "pid": record.process,
+            "message": record.getMessage(),
+            **fields,
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
 class Lines(logging.Handler):
     """Writes lines to a file descriptor. It never waits, and says later how many lines it has dropped."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, *, as_json: bool = False) -> None:
         super().__init__()
-        self.setFormatter(logging.Formatter(FORMAT))
+        self.setFormatter(JsonFormatter() if as_json else logging.Formatter(FORMAT))
         self._descriptor = descriptor
         self._waiting: queue.Queue[bytes | None] = queue.Queue(MAX_LINES)
         self._dropped = 0
@@ -30,7 +52,8 @@ class Lines(logging.Handler):
         try:
             line = self.format(record).encode("utf-8", "backslashreplace") + b"\n"
         except Exception:  # the arguments do not fit the message
-            line = f"hami serve: {record.msg!r} {record.args!r}\n".encode("utf-8", "backslashreplace")
+            record.msg, record.args = f"{record.msg!r} {record.args!r}", ()
+            line = self.format(record).encode("utf-8", "backslashreplace") + b"\n"
         try:
             self._waiting.put_nowait(line)
         except queue.Full:
@@ -44,9 +67,9 @@ class Lines(logging.Handler):
                 dropped, self._dropped = self._dropped, 0
                 self.release()
                 if dropped:
-                    self._write(
-                        b"hami serve: %d messages of the log were dropped, because it was read too slowly\n" % dropped
-                    )
+                    text = f"{dropped} messages of the log were dropped, because it was read too slowly"
+                    record = logging.LogRecord("hami.serve", logging.WARNING, "", 0, text, None, None)
+                    self._write(self.format(record).encode() + b"\n")
 
     def _write(self, line: bytes) -> None:
         rest = memoryview(line)
@@ -63,13 +86,13 @@ class Lines(logging.Handler):
 
 
 @contextlib.contextmanager
-def logging_to(descriptor: int) -> Iterator[None]:
+def logging_to(descriptor: int, *, as_json: bool = False) -> Iterator[None]:
     """Write the log to a file descriptor, unless the program has said where it goes."""
     root = logging.getLogger()
     if root.handlers:
         yield
         return
-    handler = Lines(descriptor)
+    handler = Lines(descriptor, as_json=as_json)
     root.addHandler(handler)
     try:
         yield

@@ -11,6 +11,7 @@ from typing import Any
 
 import hami
 
+from hami_serve import access_log
 from hami_serve.capacity import Limits
 from hami_serve.changes import Changes
 from hami_serve.component import Component
@@ -251,7 +252,8 @@ class AllRounder:
         started = time.perf_counter()
         failed: BaseException | None = None
         try:
-            return await model.running_pipe().acall(request, timeout)
+            with access_log.of_model(model, request):
+                return await model.running_pipe().acall(request, timeout)
         except BaseException as error:
             failed = error
             raise
@@ -266,8 +268,9 @@ class AllRounder:
         failed: BaseException | None = None
         try:
             async with aclosing(model.running_pipe().astream(request, timeout)) as parts:
-                async for part in parts:
-                    yield part
+                with access_log.of_model(model, request):
+                    async for part in parts:
+                        yield part
         except BaseException as error:
             failed = error
             raise

@@ -9,6 +9,7 @@ import ctypes
 import importlib
 import importlib.util
 import json
+import logging
 import resource
 import signal
 import socket
@@ -21,7 +22,9 @@ from typing import TYPE_CHECKING, Any
 import hami
 import uvicorn
 
+from hami_serve import access_log
 from hami_serve.access import Gate, is_loopback, read, read_token
+from hami_serve.access_log import AccessLog
 from hami_serve.budget import default_limit
 from hami_serve.cors import Cors, checked_origins
 from hami_serve.failures import unraisable_in_log
@@ -200,7 +203,9 @@ def run(
         peers: The other workers, which listen on the same ports.
         beside_others: The others serve already: connections go to them until the models are loaded.
     """
-    with logging_to(STDERR):
+    with logging_to(STDERR, as_json=arguments.log == "json"):
+        if arguments.access_log:
+            access_log.log.setLevel(logging.INFO)
         _run_logging(arguments, announce, peers, beside_others)
 
 
@@ -239,7 +244,7 @@ def _run_logging(
         origins=arguments.cors,
     )
     config = uvicorn.Config(
-        Cors(gate, arguments.cors) if arguments.cors else gate,
+        AccessLog(Cors(gate, arguments.cors) if arguments.cors else gate),
         ssl_certfile=arguments.tls_cert,
         ssl_keyfile=arguments.tls_key,
         http=Protocol,  # type: ignore[arg-type]  # a protocol with buffers has the same methods for uvicorn

@@ -90,7 +90,7 @@ def supervise(arguments: argparse.Namespace) -> int:
             if (port := getattr(arguments, option)) is not None:
                 setattr(arguments, option, _reserve(reserved, arguments.host, port))
         folder = reserved.enter_context(tempfile.TemporaryDirectory(prefix="hami-serve-"))
-        reserved.enter_context(logging_to(STDERR))
+        reserved.enter_context(logging_to(STDERR, as_json=arguments.log == "json"))
         return _Supervisor(arguments, Path(folder)).run()
 
 

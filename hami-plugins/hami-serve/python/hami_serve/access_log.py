@@ -1,0 +1,129 @@
+"""The access log: one line for each request that has ended, with its model, its status and its times."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import hami
+
+from hami_serve.errors import short
+
+PROBES = ("/v2/health/live", "/v2/health/ready")  # which have no line if they succeed
+REQUEST_ID = "hami_serve.id"  # in a scope: the id that a client has given to its request
+CLIENT_LEFT = 499
+log = logging.getLogger("hami.serve.access")
+Scope = MutableMapping[str, Any]
+
+
+@dataclass
+class Entry:
+    """What the line of one request says."""
+
+    protocol: str  # "HTTP" or "gRPC"
+    request: str  # such as "POST /v2/models/detect/infer" or "ModelInfer"
+    model: str = ""
+    version: str = ""
+    id: str = ""
+    times: list[hami.observe.RequestTimes] = field(default_factory=list)
+    started: float = field(default_factory=time.perf_counter)
+
+    def write(self, status: int | str) -> None:
+        """Write the line."""
+        fields = {
+            "protocol": self.protocol,
+            "request": self.request,
+            **({"model": self.model, "version": self.version} if self.model else {}),
+            **({"request_id": short(self.id)} if self.id else {}),
+            "status": status,
+            "total_ms": _ms(time.perf_counter() - self.started),
+        }
+        if self.times:
+            fields["queue_ms"] = _ms(sum(each.queue_s for each in self.times))
+            fields["compute_ms"] = _ms(sum(each.compute_s for each in self.times))
+        shown = {key: value for key, value in fields.items() if key not in ("protocol", "request", "status")}
+        line = f"{self.request} over {self.protocol}: {status} {' '.join(f'{k}={v}' for k, v in shown.items())}"
+        log.info("%s", line, extra={"fields": fields})
+
+
+_current: ContextVar[Entry | None] = ContextVar("hami_serve.access_log", default=None)
+
+
+def _ms(seconds: float) -> float:
+    return round(1000 * seconds, 3)
+
+
+def is_on() -> bool:
+    return log.isEnabledFor(logging.INFO)
+
+
+@contextmanager
+def recorded(protocol: str, request: str) -> Iterator[Entry | None]:
+    """Let the requests of models inside the block be those of a new entry; None if there is no access log."""
+    if not is_on():
+        yield None
+        return
+    entry = Entry(protocol, request)
+    token = _current.set(entry)
+    try:
+        yield entry
+    finally:
+        _current.reset(token)
+
+
+@contextmanager
+def of_model(model: Any, request: dict[str, Any]) -> Iterator[None]:
+    """Record the times of a request of a model in the entry of this task, if there is one."""
+    entry = _current.get()
+    if entry is None:
+        yield
+        return
+    entry.model, entry.version = model.handle.component, model.handle.version
+    with hami.observe.RequestTimes(request) as times:
+        entry.times.append(times)
+        yield
+
+
+class AccessLog:
+    """An ASGI application that writes the line of each request of another one."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        with recorded("HTTP", f"{scope['method']} {short(scope['path'])}") as entry:
+            if entry is None:
+                return await self._app(scope, receive, send)
+            await self._recorded(entry, scope, receive, send)
+
+    async def _recorded(self, entry: Entry, scope: Scope, receive: Any, send: Any) -> None:
+        status = CLIENT_LEFT
+
+        async def noted(message: Mapping[str, Any]) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noted)
+        finally:
+            entry.model = entry.model or short(scope.get("path_params", {}).get("name", ""))
+            entry.id = id_of(scope)
+            if status != 200 or scope["path"] not in PROBES:
+                entry.write(status)
+
+
+def id_of(scope: Scope) -> str:
+    """Return the id of a request: that of its body, else its header X-Request-Id."""
+    given = scope.get(REQUEST_ID)
+    if given is None:
+        given = next((value.decode("latin-1") for key, value in scope["headers"] if key == b"x-request-id"), "")
+    return str(given)
