@@ -108,7 +108,7 @@ def test_a_file_that_does_not_exist_is_reported_with_its_place_and_full_path(fol
 
 def test_a_folder_and_a_nul_character_are_not_a_file(folder: Path) -> None:
     assert refused({"backend": "TestShows", "file": str(folder)}).splitlines()[0] == (
-        f'parameter "file" of TestShows: file "{folder}" is a folder (looked for {folder})'
+        f'parameter "file" of TestShows: file "{folder}" is a folder, name a file in it (looked for {folder})'
     )
     assert refused({"backend": "TestShows", "file": "a\0b"}).splitlines()[0] == (
         'parameter "file" of TestShows: the path "a\\x00b" contains a NUL character'

@@ -44,7 +44,7 @@ void check_file(const std::string& path, const std::string& written, const std::
   std::error_code failure;
   const auto status = std::filesystem::status(path, failure);
   if (std::filesystem::exists(status) && !std::filesystem::is_directory(status)) return;
-  const std::string reason = std::filesystem::is_directory(status) ? "is a folder"
+  const std::string reason = std::filesystem::is_directory(status) ? "is a folder, name a file in it"
                              : status.type() == std::filesystem::file_type::not_found
                                  ? "does not exist"
                                  : "cannot be read: " + failure.message();

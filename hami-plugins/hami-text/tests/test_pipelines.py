@@ -60,8 +60,11 @@ def test_a_folder_without_an_onnx_file_says_where_it_is_expected(write):
     with pytest.raises(hami.ConfigError, match=r"has no ONNX file; expected model.onnx or onnx/model.onnx") as raised:
         packaged("embed", model.parent)
     assert "is a folder" not in str(raised.value)
+    is_folder = r'parameter "model" of Tokenize: file ".*" is a folder, name a file in it'
+    with pytest.raises(hami.ConfigError, match=is_folder):  # parameters in brackets name files
+        hami.pipe(f"Tokenize(model='{model.parent}')")
     (model.parent / "tokenizer.json").unlink()
-    with pytest.raises(hami.ConfigError, match=r'parameter "model" of Tokenize: file ".*" is a folder'):
+    with pytest.raises(hami.ConfigError, match=is_folder):
         packaged("embed", model.parent)
 
 
