@@ -35,7 +35,8 @@ def test_the_error_for_a_missing_model_names_the_path(tmp_path):
 
 def test_a_directory_is_not_a_model(tmp_path):
     path = str(tmp_path)
-    assert f'parameter "model" of OnnxTensor: file "{path}" is a folder, name a file in it (looked for {path})' in refused(model=path)
+    found = refused(model=path)
+    assert f'parameter "model" of OnnxTensor: file "{path}" is a folder, name a file in it (looked for {path})' in found
 
 
 def test_a_path_with_a_nul_character_is_refused():
