@@ -8,6 +8,7 @@ import hami
 import hami.config
 import numpy as np
 
+from hami_serve import tracing
 from hami_serve.datatypes import DATATYPE_OF_NAME, DATATYPES
 from hami_serve.model import Model, TensorSpec
 from hami_serve.source import misplaced
@@ -38,7 +39,7 @@ def build(model: Model) -> None:
     except BaseException:
         pipe.close()
         raise
-    model.pipe = pipe
+    model.pipe = tracing.traced(pipe, model.handle.component, model.handle.version)
 
 
 def _ask_plugins(model: Model) -> None:

@@ -92,6 +92,11 @@ def add_serve(subparsers: Any) -> None:
     serve.add_argument(
         "--log", choices=("text", "json"), default="text", help="form of the log on stderr: lines of text, or of JSON"
     )
+    serve.add_argument(
+        "--otlp",
+        metavar="URL",
+        help="send spans of OpenTelemetry there by gRPC; default: OTEL_EXPORTER_OTLP_ENDPOINT, else none",
+    )
     serve.add_argument("--access-log", action="store_true", help="also log each request, with its status and times")
     serve.add_argument("--json", action="store_true", help="print the models and addresses as JSON")
     serve.add_argument("--traceback", action="store_true", help="print the traceback of an error")

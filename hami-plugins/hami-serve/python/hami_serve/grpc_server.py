@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing, nullcontext
 from typing import Any
 
 import grpc
@@ -44,6 +44,7 @@ from hami_serve.metrics import answers
 from hami_serve.model import Model
 from hami_serve.rounder import AllRounder
 from hami_serve.serving import Serving
+from hami_serve.tracing import is_on, server_span
 
 Method = Callable[[Any, Any], Awaitable[Any]]
 StreamResponse = message("ModelStreamInferResponse")
@@ -227,7 +228,7 @@ class Stream:
         try:
             lease.add(_readable(request).size)
             request.lease = lease
-            with recorded("gRPC", "ModelStreamInfer") as entry:
+            with recorded("gRPC", "ModelStreamInfer") as entry, _span("ModelStreamInfer", self._context):
                 await self._answer_in_parts(request)
             _answered(entry, request, None)
         except asyncio.CancelledError:
@@ -280,7 +281,7 @@ def _unary(name: str, method: Method, answer: Any, last: LastCalls) -> Method:
     async def call(request: Any, context: Any) -> Any:
         failure, value, entry = None, None, None
         try:
-            with last.running(), recorded("gRPC", name) as entry:
+            with last.running(), recorded("gRPC", name) as entry, _span(name, context):
                 value = await method(_readable(request), context)
             value = json_format.ParseDict(value, answer()) if isinstance(value, dict) else value
         except asyncio.CancelledError:
@@ -299,6 +300,15 @@ def _unary(name: str, method: Method, answer: Any, last: LastCalls) -> Method:
         await context.abort(getattr(grpc.StatusCode, failure.status.grpc), failure.text)
 
     return call
+
+
+def _span(name: str, context: Any) -> AbstractContextManager[Any]:
+    """Return the span of a call, whose parent is that of the metadata of its client."""
+    if not is_on():
+        return nullcontext()
+    given = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
+    attributes = {"rpc.system": "grpc", "rpc.service": SERVICE, "rpc.method": name}
+    return server_span(f"{SERVICE}/{name}", given, attributes)
 
 
 def _answered(entry: Entry | None, request: Any, failure: Failure | None) -> None:

@@ -49,6 +49,7 @@ from hami_serve.plain_input import array_of_body, not_json
 from hami_serve.routes import Exchange, plugin_routes
 from hami_serve.routes import Route as PluginRoute
 from hami_serve.serving import Serving
+from hami_serve.tracing import Tracing
 from hami_serve.web_page import MODELS, PAGES, models_of, page
 
 MAX_BODY = 64 << 20  # bytes of a request, by default
@@ -90,6 +91,7 @@ def app(
     made.add_middleware(Gate, hosts=allow_hosts, origins=origins)
     if origins:
         made.add_middleware(Cors, origins=origins)
+    made.add_middleware(Tracing)
     made.add_middleware(AccessLog)
     return made
 

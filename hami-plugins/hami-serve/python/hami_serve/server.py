@@ -35,6 +35,7 @@ from hami_serve.log_lines import logging_to
 from hami_serve.peers import Peers
 from hami_serve.serving import Serving, with_settings
 from hami_serve.source import read_each
+from hami_serve.tracing import Tracing, exporting
 from hami_serve.watching import Watcher
 
 if TYPE_CHECKING:
@@ -206,7 +207,8 @@ def run(
     with logging_to(STDERR, as_json=arguments.log == "json"):
         if arguments.access_log:
             access_log.log.setLevel(logging.INFO)
-        _run_logging(arguments, announce, peers, beside_others)
+        with exporting(arguments.otlp):
+            _run_logging(arguments, announce, peers, beside_others)
 
 
 def _run_logging(
@@ -244,7 +246,7 @@ def _run_logging(
         origins=arguments.cors,
     )
     config = uvicorn.Config(
-        AccessLog(Cors(gate, arguments.cors) if arguments.cors else gate),
+        AccessLog(Tracing(Cors(gate, arguments.cors) if arguments.cors else gate)),
         ssl_certfile=arguments.tls_cert,
         ssl_keyfile=arguments.tls_key,
         http=Protocol,  # type: ignore[arg-type]  # a protocol with buffers has the same methods for uvicorn

@@ -1,0 +1,132 @@
+"""Spans of OpenTelemetry: that of a request at the door, below the span of its client, and those of the pipe."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import hami
+
+if TYPE_CHECKING:
+    from opentelemetry import trace
+
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")  # variables that turn spans on
+NAME = "hami-serve"
+Scope = MutableMapping[str, Any]
+
+
+def is_wanted(endpoint: str | None) -> bool:
+    """Return whether the option or the environment asks for spans."""
+    disabled = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
+    return not disabled and bool(endpoint or any(os.environ.get(each) for each in ENDPOINTS))
+
+
+@contextmanager
+def exporting(endpoint: str | None) -> Iterator[None]:
+    """Send the spans of this process to an OTLP receiver (gRPC) inside the block, if that is wanted.
+
+    Args:
+        endpoint: Its URL, such as http://127.0.0.1:4317; None for that of the environment.
+
+    Raises:
+        PluginError: The packages of OpenTelemetry are not installed.
+    """
+    if not is_wanted(endpoint):
+        yield
+        return
+    try:
+        from opentelemetry import trace
+        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError as error:
+        raise hami.PluginError(
+            f"spans need packages that are not installed: {error}", 'install them: pip install "hami-serve[otel]"'
+        ) from error
+    named = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": NAME}
+    provider = TracerProvider(resource=Resource.create(named))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
+    trace.set_tracer_provider(provider)
+    try:
+        yield
+    finally:
+        provider.shutdown()  # sends the last spans
+
+
+def is_on() -> bool:
+    """Return whether this program has set a provider of OpenTelemetry."""
+    api = sys.modules.get("opentelemetry.trace")  # which nothing here imports
+    return api is not None and not isinstance(api.get_tracer_provider(), api.ProxyTracerProvider)
+
+
+def traced(pipe: hami.Pipe, component: str, version: str) -> hami.Pipe:
+    """Return the pipe of a model in a form whose requests have spans, if there is a provider."""
+    if not is_on():
+        return pipe
+    attributes = {"hami.model.name": component, "hami.model.version": version}
+    return hami.observe.opentelemetry(pipe, attributes=attributes)
+
+
+@contextmanager
+def server_span(name: str, headers: Mapping[str, str], attributes: Mapping[str, str]) -> Iterator[trace.Span | None]:
+    """Let the spans inside the block be those of a request at the door; None if there is no provider.
+
+    Args:
+        name: Its name.
+        headers: With `traceparent` and `tracestate` of the client (W3C Trace Context), if it has them.
+        attributes: By the semantic conventions of OpenTelemetry.
+    """
+    if not is_on():
+        yield None
+        return
+    from opentelemetry import trace
+    from opentelemetry.propagate import extract
+
+    tracer = trace.get_tracer(NAME)
+    parent = extract(headers)
+    with tracer.start_as_current_span(name, parent, trace.SpanKind.SERVER, attributes=attributes) as span:
+        yield span
+
+
+class Tracing:
+    """An ASGI application that records a span for each request of another one."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+        if scope["type"] != "http" or not is_on():
+            return await self._app(scope, receive, send)
+        headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]}
+        attributes = {"http.request.method": scope["method"], "url.path": scope["path"]}
+        with server_span(scope["method"], headers, attributes) as span:
+            assert span is not None
+
+            async def noted(message: Mapping[str, Any]) -> None:
+                if message["type"] == "http.response.start":
+                    _describe(span, scope, message["status"])
+                await send(message)
+
+            await self._app(scope, receive, noted)
+
+
+def _describe(span: trace.Span, scope: Scope, status: int) -> None:
+    span.set_attribute("http.response.status_code", status)
+    parameters = scope.get("path_params", {})
+    if "name" not in parameters:
+        return
+    route = "/".join(_placeholder(part, parameters) for part in scope["path"].split("/"))
+    span.set_attribute("http.route", route)
+    span.update_name(f"{scope['method']} {route}")
+    if status >= 500:
+        from opentelemetry.trace import StatusCode
+
+        span.set_status(StatusCode.ERROR)
+
+
+def _placeholder(part: str, parameters: Mapping[str, str]) -> str:
+    return next((f"{{{key}}}" for key, value in parameters.items() if value == part), part)
