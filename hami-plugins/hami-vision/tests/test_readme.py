@@ -52,13 +52,19 @@ def test_the_program_of_the_readme_runs(run):
 
 @pytest.mark.skipif(not PAGE.exists(), reason="the documentation is not in the source distribution of this package")
 def test_the_programs_of_the_page_run(run, capsys):
-    first, second = programs(PAGE.read_text("utf-8"))
+    first, second, third, fourth = programs(PAGE.read_text("utf-8"))
     assert len([line for line in first.splitlines() if line]) <= 10
     run(first)
-    assert capsys.readouterr().out == "{'door': {'in': 1, 'out': 0}}\n"
+    assert capsys.readouterr().out.endswith("{'door': {'in': 1, 'out': 0}}\n")
     run(second)
     assert capsys.readouterr().out.startswith("red ")
     assert Path("found.png").exists()
+    cameras = third.replace("rtsp://camera1/live", "street.webm").replace("rtsp://camera2/live", "street.jpg")
+    run(cameras.replace(', take="latest"', ""))
+    assert {line.split()[0] for line in capsys.readouterr().out.splitlines()} == {"door", "yard"}
+    run(fourth)
+    assert len(Path("labels.csv").read_text().splitlines()) > 10
+    assert Path("found.webm").stat().st_size > 1000
 
 
 @pytest.mark.parametrize("backend", ["CountObjects", "DecodeDetections", "LetterBoxInput", "TrackObjects"])

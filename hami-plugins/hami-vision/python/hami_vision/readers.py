@@ -1,0 +1,152 @@
+"""Readers: the frames of one file, folder, stream, device or generator, read on the thread that iterates."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+Image = NDArray[np.uint8]
+PICTURES = (".avif", ".bmp", ".gif", ".jpeg", ".jpg", ".jp2", ".png", ".tif", ".tiff", ".webp")
+_TIMEOUT = 5000  # milliseconds for which OpenCV waits for a stream to open, and for each packet
+_REFUSED_IN_A_ROW = 16  # packets; a file or stream that has ended refuses every read
+_QUICK = 0.5  # seconds; a stream that refuses a read later than that sends nothing any more
+
+
+class SourceError(Exception):
+    """A source cannot be read: the reason."""
+
+
+@dataclass
+class Reading:
+    """One frame before it is converted: `image` is called only for frames that are wanted.
+
+    Attributes:
+        time: Seconds from the start, as the source says; None if it does not.
+        refused: Packets or files before it that could not be decoded.
+    """
+
+    image: Any
+    time: float | None = None
+    refused: int = 0
+
+
+class Reader:
+    """One source. `is_live` is true for a stream or device: its end is a loss, after which it is opened again."""
+
+    is_live = False
+
+    def __iter__(self) -> Iterator[Reading]:
+        """Open the source and yield its frames; close it where it was opened.
+
+        Raises:
+            SourceError: It cannot be opened.
+        """
+        raise NotImplementedError
+
+
+class VideoReader(Reader):
+    """A video file, a stream or a device, decoded by OpenCV's FFmpeg."""
+
+    def __init__(self, place: str | int) -> None:
+        self._place = place
+        self.is_live = isinstance(place, int) or "://" in place
+
+    def __iter__(self) -> Iterator[Reading]:
+        if not self.is_live and not os.path.exists(self._place):
+            raise SourceError(f"the file {self._place} does not exist")
+        options = [cv2.CAP_PROP_OPEN_TIMEOUT_MSEC, _TIMEOUT, cv2.CAP_PROP_READ_TIMEOUT_MSEC, _TIMEOUT]
+        if isinstance(self._place, int):
+            video = cv2.VideoCapture(self._place)
+        else:
+            video = cv2.VideoCapture(self._place, cv2.CAP_FFMPEG, options)
+        try:
+            if not video.isOpened():
+                raise SourceError(f"{self._place} cannot be opened as a video")
+            refused = 0
+            while refused < _REFUSED_IN_A_ROW:
+                start = monotonic()
+                if not video.grab():
+                    if self.is_live and monotonic() - start > _QUICK:
+                        return
+                    refused += 1
+                    continue
+                milliseconds = video.get(cv2.CAP_PROP_POS_MSEC)
+                yield Reading(lambda: video.retrieve()[1], milliseconds / 1000, refused)
+                refused = 0
+        finally:
+            video.release()
+
+
+class PictureReader(Reader):
+    """Picture files, in the order of their names."""
+
+    def __init__(self, files: list[str]) -> None:
+        self._files = files
+
+    def __iter__(self) -> Iterator[Reading]:
+        refused = 0
+        for file in self._files:
+            image = cv2.imread(file)
+            if image is None:
+                refused += 1
+                continue
+            yield Reading(lambda image=image: image, None, refused)
+            refused = 0
+        if refused:
+            raise SourceError(f"{self._files[-1]} is not a picture that OpenCV reads")
+
+
+class ArrayReader(Reader):
+    """An iterable of arrays H x W x 3, or of pairs of a time in seconds and an array."""
+
+    def __init__(self, frames: Iterable[Any]) -> None:
+        self._frames = frames
+
+    def __iter__(self) -> Iterator[Reading]:
+        for each in self._frames:
+            time, image = each if isinstance(each, tuple) else (None, each)
+            yield Reading(lambda image=image: image, time)
+
+
+def reader_of(source: Any) -> Reader:
+    """Return the reader of a path, pattern, folder, address, number of a device, or iterable of arrays.
+
+    Raises:
+        SourceError: No reader takes it.
+    """
+    if isinstance(source, Reader):
+        return source
+    if isinstance(source, int):
+        return VideoReader(source)
+    if isinstance(source, (str, os.PathLike)):
+        return _reader_of_path(os.fspath(source))
+    if isinstance(source, Iterable):
+        return ArrayReader(source)
+    raise SourceError(f"a source is a path, an address, a device or an iterable of arrays, got {type(source).__name__}")
+
+
+def _reader_of_path(path: str) -> Reader:
+    if re.match(r"[A-Za-z][\w+.-]*://", path):
+        return VideoReader(path)
+    if os.path.isdir(path):
+        return _pictures(path, (str(file) for file in Path(path).iterdir()))
+    if not os.path.exists(path) and glob.has_magic(path):
+        return _pictures(path, glob.iglob(path))
+    return PictureReader([path]) if path.lower().endswith(PICTURES) and os.path.exists(path) else VideoReader(path)
+
+
+def _pictures(place: str, files: Iterable[str]) -> Reader:
+    found = sorted(file for file in files if file.lower().endswith(PICTURES))
+    if not found:
+        raise SourceError(f"{place} has no pictures ({', '.join(PICTURES)})")
+    return PictureReader(found)

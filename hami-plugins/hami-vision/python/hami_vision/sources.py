@@ -1,0 +1,281 @@
+"""Sources: the frames of many cameras, videos, pictures and generators at once, each read on a thread of its own.
+
+>>> import numpy as np
+>>> from hami_vision.sources import Sources
+>>> with Sources({"left": [np.zeros((4, 4, 3), np.uint8)] * 2, "right": "missing.webm"}) as sources:
+...     print([(frame.source, frame.index) for frame in sources])
+...     print(sources.states()["right"].state)
+[('left', 0), ('left', 1)]
+failed
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from hami_vision.readers import Image, Reader, Reading, SourceError, reader_of
+
+State = Literal["connecting", "running", "ended", "failed", "closed"]
+_CLOSE_TIMEOUT = 0.9  # seconds that close() waits for reading threads; those that hang in a read end after it
+_STEP = 0.001  # seconds between frames whose source says no rising times
+_EVERY_CAPACITY = 4  # frames of a source that wait
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One frame: `image` is BGR, H x W x 3, uint8; `time` never goes back, `raw_time` is what the source says."""
+
+    source: str
+    index: int
+    image: Image
+    time: float
+    raw_time: float | None
+
+    def request(self) -> dict[str, Any]:
+        """Return the request of this frame for the pipelines track and count-people."""
+        keys = {"source": self.source, "frame": self.index, "time": self.time}
+        return {"data": self.image, "req_id": self.source, "color": "bgr", **keys}
+
+
+@dataclass(frozen=True)
+class SourceState:
+    """What a source does: its state and the reason of the last failure; frames read, dropped and refused; losses."""
+
+    state: State = "connecting"
+    reason: str = ""
+    frames: int = 0
+    dropped: int = 0
+    refused: int = 0
+    losses: int = 0
+
+
+class Sources:
+    """Reads many sources at once. Iterating yields the frames of all, each source in its order and in turns.
+
+    Args:
+        sources: Paths, patterns, folders, addresses (rtsp://, http://), numbers of devices, and iterables of arrays
+            or of (seconds, array); a dict names them.
+        take: "every" frame, where a reader waits for a slow program; or the "latest" one, where older ones are dropped.
+        max_rate: Most frames per second of each source, by its own times; others are not converted.
+        retry: Seconds until a stream that is lost is opened again; doubled after each failure, up to 30.
+        live_retries: How often in a row that happens without a frame before the source has failed; None: no limit.
+
+    A source that fails, hangs or ends does not hold up the others. `close` returns within a second; only the thread
+    that reads a source closes it.
+    """
+
+    def __init__(
+        self,
+        sources: Iterable[Any] | Mapping[str, Any],
+        *,
+        take: Literal["every", "latest"] = "every",
+        max_rate: float | None = None,
+        retry: float = 0.5,
+        live_retries: int | None = None,
+    ) -> None:
+        if take not in ("every", "latest"):
+            raise ValueError(f'take must be "every" or "latest", got {take!r}')
+        self._capacity = 1 if take == "latest" else _EVERY_CAPACITY
+        self._drops = take == "latest"
+        self._period = 0.0 if max_rate is None else 1 / max_rate
+        self._retry, self._live_retries = retry, live_retries
+        self._changed = threading.Condition()
+        self._streams: dict[str, _Stream] = {}
+        self._turn = 0
+        self._closed = False
+        given = sources if isinstance(sources, Mapping) else {_name_of(i, each): each for i, each in enumerate(sources)}
+        for name, source in given.items():
+            self.add(name, source)
+
+    def add(self, name: str, source: Any) -> None:
+        """Start to read another source.
+
+        Raises:
+            ValueError: The name is taken, or the sources are closed.
+        """
+        with self._changed:
+            if name in self._streams or self._closed:
+                raise ValueError(
+                    f"a source {name!r} is there already" if not self._closed else "the sources are closed"
+                )
+            stream = self._streams[name] = _Stream(name)
+        stream.thread = threading.Thread(target=self._read, args=(stream, source), name=f"source {name}", daemon=True)
+        stream.thread.start()
+
+    def remove(self, name: str) -> None:
+        """Stop a source and forget its frames that wait. Raises KeyError for an unknown name."""
+        with self._changed:
+            self._streams.pop(name).stop()
+            self._changed.notify_all()
+
+    def states(self) -> dict[str, SourceState]:
+        """Return what each source does now."""
+        with self._changed:
+            return {name: stream.state for name, stream in self._streams.items()}
+
+    def __iter__(self) -> Iterator[Frame]:
+        while (frame := self.next()) is not None:
+            yield frame
+
+    def next(self, timeout: float | None = None) -> Frame | None:
+        """Return the next frame; None when all sources have ended, or after `timeout` seconds without one."""
+        end = None if timeout is None else time.monotonic() + timeout
+        with self._changed:
+            while not self._closed:
+                streams = list(self._streams.values())
+                for i in range(len(streams)):
+                    stream = streams[(self._turn + i) % len(streams)]
+                    if stream.frames:
+                        self._turn = (self._turn + i + 1) % len(streams)
+                        self._changed.notify_all()
+                        return stream.frames.popleft()
+                if all(stream.is_done for stream in streams):
+                    return None
+                if not self._changed.wait(None if end is None else max(0.0, end - time.monotonic())):
+                    return None
+        return None
+
+    def close(self) -> None:
+        """Stop all sources; returns within a second, also where a reading thread hangs."""
+        with self._changed:
+            self._closed = True
+            streams = list(self._streams.values())
+            for stream in streams:
+                stream.stop()
+            self._changed.notify_all()
+        end = time.monotonic() + _CLOSE_TIMEOUT
+        for stream in streams:
+            if stream.thread is not None and stream.thread is not threading.current_thread():
+                stream.thread.join(max(0.0, end - time.monotonic()))
+
+    def __enter__(self) -> Sources:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _read(self, stream: _Stream, source: Any) -> None:
+        """Read a source to its end, and a live one again and again. This is the thread of the source."""
+        failures = 0
+        while not stream.stopped.is_set():
+            before = stream.state.frames
+            try:
+                reader = reader_of(source)
+                self._set(stream, state="connecting")
+                self._read_once(stream, reader)
+                lost = f"{source} has ended" if reader.is_live else ""
+            except SourceError as error:
+                reader, lost = None, str(error)
+            except Exception as error:  # of a generator of the user, or of OpenCV
+                reader, lost = None, f"{type(error).__name__}: {error}"
+            if not lost:
+                return self._set(stream, state="ended")
+            failures = 1 if stream.state.frames > before else failures + 1
+            is_live = reader.is_live if reader else _is_live(source)
+            if not is_live or (self._live_retries is not None and failures > self._live_retries):
+                return self._set(stream, state="failed", reason=lost)
+            self._set(stream, state="connecting", reason=lost, losses=stream.state.losses + 1)
+            stream.stopped.wait(min(30.0, self._retry * 2 ** (failures - 1)))
+        return self._set(stream, state="closed")
+
+    def _read_once(self, stream: _Stream, reader: Reader) -> None:
+        stream.clock.restart()
+        frames = iter(reader)
+        try:
+            for reading in frames:
+                if stream.stopped.is_set():
+                    return
+                self._take(stream, reading)
+        finally:
+            close = getattr(frames, "close", None)
+            if close is not None:
+                close()
+
+    def _take(self, stream: _Stream, reading: Reading) -> None:
+        at = stream.clock.next(reading.time)
+        index = stream.state.frames
+        refused = stream.state.refused + reading.refused
+        self._set(stream, state="running", frames=index + 1, refused=refused)
+        if at < stream.due - _STEP / 2:
+            return self._set(stream, dropped=stream.state.dropped + 1)
+        stream.due = max(stream.due, at) + self._period if self._period else at
+        image = np.asarray(reading.image())
+        if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
+            raise SourceError(f"frame {index} is not uint8, H x W x 3, but {image.dtype} {list(image.shape)}")
+        frame = Frame(stream.name, index, image, at, reading.time)
+        with self._changed:
+            while len(stream.frames) >= self._capacity and not stream.stopped.is_set():
+                if self._drops:
+                    stream.frames.popleft()
+                    stream.state = replace(stream.state, dropped=stream.state.dropped + 1)
+                else:
+                    self._changed.wait()
+            if not stream.stopped.is_set():
+                stream.frames.append(frame)
+            self._changed.notify_all()
+        return None
+
+    def _set(self, stream: _Stream, **values: Any) -> None:
+        with self._changed:
+            stream.state = replace(stream.state, **values)
+            if stream.is_done:
+                self._changed.notify_all()
+
+
+class _Clock:
+    """Times that never go back, of raw times that may be missing, repeat, jump back or begin again."""
+
+    def __init__(self) -> None:
+        self._last = -math.inf
+        self._offset = 0.0
+
+    def restart(self) -> None:
+        """The source was opened again: its times begin again, and ours go on."""
+        if self._last > -math.inf:
+            self._offset = self._last + _STEP
+
+    def next(self, raw: float | None) -> float:
+        if raw is None or not math.isfinite(raw):
+            self._last = 0.0 if self._last == -math.inf else self._last + _STEP
+            return self._last
+        if raw + self._offset <= self._last:
+            self._offset = self._last + _STEP - raw
+        self._last = raw + self._offset
+        return self._last
+
+
+class _Stream:
+    """One source, its thread, and its frames that wait."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.frames: deque[Frame] = deque()
+        self.state = SourceState()
+        self.stopped = threading.Event()
+        self.thread: threading.Thread | None = None
+        self.clock = _Clock()
+        self.due = -math.inf  # the time of the next frame that `max_rate` lets through
+
+    @property
+    def is_done(self) -> bool:
+        return self.state.state in ("ended", "failed", "closed")
+
+    def stop(self) -> None:
+        self.stopped.set()
+        self.frames.clear()
+
+
+def _name_of(index: int, source: Any) -> str:
+    return str(source) if isinstance(source, (str, int)) or hasattr(source, "__fspath__") else f"source{index}"
+
+
+def _is_live(source: Any) -> bool:
+    return isinstance(source, int) or "://" in str(source)

@@ -1,0 +1,103 @@
+"""LabelWriter and VideoWriter: files that others read."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import cv2
+import numpy as np
+import pytest
+from small_models import picture
+
+from hami_vision import Detections
+from hami_vision.sinks import LabelWriter, VideoWriter
+
+SIZE = {"width": 100, "height": 80}
+
+
+def pictures() -> list[Detections]:
+    nan = float("nan")
+    first = Detections(
+        [[0, 0, 50, 40], [nan] * 4], [0.5, nan], [2, 0], names=("a", "b", "c"), source="cam/1.webm", frame=0
+    )
+    return [
+        first,
+        Detections([[10, 20, 30, 60]], [0.25], [0], names=("a", "b", "c"), ids=[0], source="cam/1.webm", frame=1),
+    ]
+
+
+def write(path, form: str):
+    with LabelWriter(path, form) as labels:
+        for found in pictures():
+            labels.write(found, **SIZE)
+
+
+def test_jsonl_has_a_line_for_each_picture_and_nan_is_null(tmp_path):
+    write(tmp_path / "labels.jsonl", "jsonl")
+    first, second = map(json.loads, (tmp_path / "labels.jsonl").read_text().splitlines())
+    assert first["objects"][1] == {"box": [None] * 4, "score": None, "class": 0, "name": "a"}
+    assert (second["frame"], second["objects"][0]["id"], second["width"]) == (1, 0, 100)
+
+
+def test_csv_has_the_same_columns_for_every_object(tmp_path):
+    write(tmp_path / "labels.csv", "csv")
+    with open(tmp_path / "labels.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["frame"], row["id"], row["name"], row["x2"]) for row in rows] == [
+        ("0", "", "c", "50.0"),
+        ("1", "0", "a", "30.0"),
+    ]
+
+
+def test_yolo_has_a_file_for_each_picture(tmp_path):
+    write(tmp_path / "labels", "yolo")
+    assert {file.name: file.read_text() for file in (tmp_path / "labels").iterdir()} == {
+        "1_000000.txt": "2 0.25 0.25 0.5 0.5\n",
+        "1_000001.txt": "0 0.2 0.5 0.2 0.5\n",
+    }
+
+
+def test_coco_numbers_from_one_and_has_the_area(tmp_path):
+    write(tmp_path / "labels.json", "coco")
+    content = json.loads((tmp_path / "labels.json").read_text())
+    assert [(each["id"], each["image_id"], each["bbox"], each["area"]) for each in content["annotations"]] == [
+        (1, 1, [0, 0, 50, 40], 2000),
+        (2, 2, [10, 20, 20, 40], 800),
+    ]
+    assert content["categories"] == [{"id": 0, "name": "a"}, {"id": 2, "name": "c"}]
+    assert [image["id"] for image in content["images"]] == [1, 2]
+
+
+def test_a_wrong_format_or_closed_labels_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="format must be"):
+        LabelWriter(tmp_path / "x", "xml")
+    labels = LabelWriter(tmp_path / "x", "csv")
+    labels.close()
+    with pytest.raises(ValueError, match="the labels are closed"):
+        labels.write(pictures()[0], **SIZE)
+    with pytest.raises(OSError, match="none"):
+        LabelWriter(tmp_path / "none" / "x", "csv")
+
+
+def test_a_video_is_vp9_and_odd_sizes_are_padded(tmp_path):
+    file = tmp_path / "found.webm"
+    with VideoWriter(file, 10) as video:
+        for i in range(5):
+            video.write(picture(("red", 4 * i, 20), width=63, height=61))
+        with pytest.raises(ValueError, match=r"one shape, \(61, 63, 3\), got"):
+            video.write(picture())
+    assert file.read_bytes()[:4] == b"\x1a\x45\xdf\xa3"  # Matroska and WebM
+    read = cv2.VideoCapture(str(file))
+    assert int(read.get(cv2.CAP_PROP_FOURCC)).to_bytes(4, "little") in (b"VP90", b"vp09")
+    frames = [frame for ok, frame in iter(read.read, (False, None)) if ok]
+    read.release()
+    assert [frame.shape for frame in frames] == [(62, 64, 3)] * 5
+    assert np.abs(frames[4][25:30, 20:28].astype(int) - (0, 0, 255)).max() < 40
+
+
+def test_a_video_that_cannot_be_written_says_so(tmp_path):
+    with pytest.raises(ValueError, match=r"must end with \.webm"):
+        VideoWriter(tmp_path / "found.mp4", 10)
+    with pytest.raises(OSError, match="cannot be written as a video of 64 x 64"):
+        VideoWriter(tmp_path / "none" / "found.webm", 10).write(picture())

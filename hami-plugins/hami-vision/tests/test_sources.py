@@ -1,0 +1,227 @@
+"""Sources: frames of every kind, in order and in turns, while others fail, hang or are lost."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from small_models import picture
+
+from hami_vision.sources import Sources
+
+WAIT = 20  # seconds, for what takes milliseconds on a machine that is not busy
+
+
+def frames_of(count: int, times=None):
+    for i in range(count):
+        image = np.full((8, 8, 3), i, np.uint8)
+        yield image if times is None else (times[i], image)
+
+
+@pytest.fixture(scope="module")
+def video(tmp_path_factory) -> Path:
+    file = tmp_path_factory.mktemp("video") / "squares.webm"
+    writer = cv2.VideoWriter(str(file), cv2.VideoWriter.fourcc(*"VP90"), 10, (64, 64))
+    for i in range(12):
+        writer.write(picture(("red", 4 * i, 24)))
+    writer.release()
+    return file
+
+
+def test_one_list_mixes_files_folders_patterns_and_arrays(video, tmp_path):
+    for name in "ba":
+        cv2.imwrite(str(tmp_path / f"{name}.png"), picture(width=20 if name == "a" else 30))
+    (tmp_path / "notes.txt").write_text("not a picture")
+    with Sources([video, tmp_path, str(tmp_path / "b*"), frames_of(3)]) as sources:
+        found = list(sources)
+        states = sources.states()
+    assert {state.state for state in states.values()} == {"ended"}
+    assert [frame.index for frame in found if frame.source == str(video)] == list(range(12))
+    assert [frame.image.shape[1] for frame in found if frame.source == str(tmp_path)] == [20, 30]
+    assert [frame.image.shape[1] for frame in found if frame.source.endswith("b*")] == [30]
+    assert [int(frame.image[0, 0, 0]) for frame in found if frame.source == "source3"] == [0, 1, 2]
+    times = [frame.time for frame in found if frame.source == str(video)]
+    np.testing.assert_allclose(np.diff(times), 0.1, atol=0.002)
+    assert found[0].request().keys() == {"data", "req_id", "color", "source", "frame", "time"}
+
+
+def test_refused_packets_are_counted_and_are_not_the_end(video, tmp_path):
+    """The first byte of two packets in the middle is 0, which no frame of VP9 has."""
+    data = bytearray(video.read_bytes())
+    size = rb"(?:[\x80-\xff]|[\x40-\x7f].|[\x20-\x3f]..|[\x10-\x1f]...)"  # of a block in WebM
+    packets = [found.end() for found in re.finditer(rb"\xa3" + size + rb"\x81..[\x00\x80]", data, re.DOTALL)]
+    assert len(packets) == 12
+    data[packets[5]] = data[packets[6]] = 0
+    (tmp_path / "damaged.webm").write_bytes(data)
+    with Sources([tmp_path / "damaged.webm"]) as sources:
+        found = list(sources)
+        (state,) = sources.states().values()
+    assert (state.state, len(found), state.refused) == ("ended", 10, 2)
+    assert (np.diff([frame.time for frame in found]) > 0).all()
+
+
+def test_a_source_that_fails_says_why_and_the_others_go_on(tmp_path):
+    (tmp_path / "text.webm").write_text("not a video")
+    (tmp_path / "broken.png").write_text("not a picture")
+
+    def raising():
+        yield from frames_of(1)
+        raise RuntimeError("the camera is gone")
+
+    given = {
+        "good": frames_of(5),
+        "none": tmp_path / "none.webm",
+        "text": tmp_path / "text.webm",
+        "picture": tmp_path / "broken.png",
+        "empty": str(tmp_path / "*.jpg"),
+        "raising": raising(),
+        "gray": [np.zeros((4, 4), np.uint8)],
+        "other": 1.5,
+    }
+    with Sources(given) as sources:
+        found = [frame.source for frame in sources]
+        states = sources.states()
+    assert sorted(found) == ["good"] * 5 + ["raising"]
+    assert {name: state.state for name, state in states.items()} == {
+        name: "ended" if name == "good" else "failed" for name in given
+    }
+    reasons = {name: state.reason for name, state in states.items()}
+    assert "does not exist" in reasons["none"]
+    assert "cannot be opened as a video" in reasons["text"]
+    assert "is not a picture that OpenCV reads" in reasons["picture"]
+    assert "has no pictures" in reasons["empty"]
+    assert reasons["raising"] == "RuntimeError: the camera is gone"
+    assert "not uint8, H x W x 3, but uint8 [4, 4]" in reasons["gray"]
+    assert "got float" in reasons["other"]
+
+
+def test_sources_take_turns():
+    done = threading.Event(), threading.Event()
+
+    def frames(end):
+        yield from frames_of(3)
+        end.set()
+
+    with Sources({"a": frames(done[0]), "b": frames(done[1])}) as sources:
+        assert all(each.wait(WAIT) for each in done)  # both wait with all their frames
+        assert [frame.source for frame in sources] == ["a", "b"] * 3
+
+
+def test_a_reader_never_runs_far_ahead_of_the_program():
+    asked = []
+
+    def endless():
+        for i in range(1000):
+            asked.append(i)
+            yield np.zeros((4, 4, 3), np.uint8)
+
+    with Sources([endless()]) as sources:
+        for _ in range(10):
+            sources.next(WAIT)
+        assert len(asked) <= 10 + 4 + 2
+
+
+def test_latest_drops_older_frames_and_counts_them():
+    done = threading.Event()
+
+    def quick():
+        yield from frames_of(9)
+        done.set()
+
+    with Sources([quick()], take="latest") as sources:
+        assert done.wait(WAIT)
+        (frame,) = list(sources)
+        assert int(frame.image[0, 0, 0]) == frame.index == 8
+        assert sources.states()["source0"].dropped == 8
+
+
+def test_times_never_go_back():
+    raw = [0.0, 0.1, 0.1, -5.0, float("nan"), 0.2, 0.3]
+    with Sources([frames_of(7, raw)]) as sources:
+        found = list(sources)
+    assert [frame.raw_time for frame in found][:4] == raw[:4]
+    assert (np.diff([frame.time for frame in found]) > 0).all()
+
+
+def test_a_rate_limit_converts_only_what_is_taken():
+    with Sources([frames_of(50, [i / 25 for i in range(50)])], max_rate=5) as sources:
+        found = list(sources)
+        assert sources.states()["source0"].dropped == 40
+    assert [frame.index for frame in found] == list(range(0, 50, 5))
+
+
+def test_sources_are_added_and_removed_while_they_run():
+    hold = threading.Event()
+
+    def held():
+        hold.wait(WAIT)
+        yield from frames_of(1)
+
+    with Sources({"held": held()}) as sources:
+        sources.add("late", frames_of(1))
+        assert sources.next(WAIT).source == "late"
+        with pytest.raises(ValueError, match="is there already"):
+            sources.add("late", frames_of(1))
+        assert sources.next(0.01) is None
+        sources.remove("held")
+        assert list(sources) == []
+        assert list(sources.states()) == ["late"]
+        hold.set()
+
+
+@pytest.fixture
+def server(video):
+    """An address that serves the video to its first two visitors, and then refuses."""
+    visits = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            visits.append(self.path)
+            if len(visits) > 2:
+                return self.send_error(503)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(video.read_bytes())
+            return None
+
+        def log_message(self, *_):
+            pass
+
+    running = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=running.serve_forever, args=(0.01,))
+    thread.start()
+    yield f"http://127.0.0.1:{running.server_port}/live.webm"
+    running.shutdown()
+    thread.join()
+    running.server_close()
+
+
+def test_a_stream_that_ends_is_lost_and_opened_again(server):
+    with Sources({"camera": server}, retry=0.01, live_retries=1) as sources:
+        found = list(sources)
+        state = sources.states()["camera"]
+    assert [frame.index for frame in found] == list(range(24))
+    assert (np.diff([frame.time for frame in found]) > 0).all()
+    assert (state.state, state.losses) == ("failed", 2)
+
+
+def test_close_returns_while_a_stream_hangs(monkeypatch):
+    """A server that accepts and sends nothing: OpenCV waits for it much longer than close may take."""
+    monkeypatch.setattr("hami_vision.sources._CLOSE_TIMEOUT", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        sources = Sources({"silent": f"http://127.0.0.1:{silent.getsockname()[1]}/", "good": frames_of(2)})
+        accepted, _ = silent.accept()
+        with accepted:
+            assert [sources.next(WAIT).source for _ in range(2)] == ["good"] * 2
+            (reading,) = [each for each in threading.enumerate() if each.name == "source silent"]
+            sources.close()
+            assert reading.is_alive()
+            assert sources.next() is None
+    reading.join(WAIT)  # so that no thread outlives the test
+    assert not reading.is_alive()
