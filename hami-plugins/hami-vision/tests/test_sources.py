@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from small_models import picture
 
+from hami_vision.readers import Reader, Reading
 from hami_vision.sources import Sources
 
 WAIT = 20  # seconds, for what takes milliseconds on a machine that is not busy
@@ -64,6 +65,23 @@ def test_refused_packets_are_counted_and_are_not_the_end(video, tmp_path):
         (state,) = sources.states().values()
     assert (state.state, len(found), state.refused) == ("ended", 10, 2)
     assert (np.diff([frame.time for frame in found]) > 0).all()
+
+
+def test_a_frame_that_cannot_be_converted_is_refused():
+    class Camera(Reader):
+        def __iter__(self):
+            for i in range(3):
+                yield Reading(lambda i=i: None if i == 1 else np.zeros((4, 4, 3), np.uint8))
+
+    with Sources({"camera": Camera()}) as sources:
+        assert [frame.index for frame in sources] == [0, 2]
+        assert sources.states()["camera"].refused == 1
+
+
+@pytest.mark.parametrize("wrong", [{"take": "all"}, {"max_rate": 0}, {"retry": -1}])
+def test_settings_out_of_range_are_refused(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Sources([], **wrong)
 
 
 def test_a_source_that_fails_says_why_and_the_others_go_on(tmp_path):

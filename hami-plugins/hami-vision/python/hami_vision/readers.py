@@ -5,8 +5,9 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -28,14 +29,15 @@ class SourceError(Exception):
 
 @dataclass
 class Reading:
-    """One frame before it is converted: `image` is called only for frames that are wanted.
+    """One frame before it is converted.
 
     Attributes:
+        image: Called for frames that are wanted; returns an array, or None if it cannot be converted.
         time: Seconds from the start, as the source says; None if it does not.
         refused: Packets or files before it that could not be decoded.
     """
 
-    image: Any
+    image: Callable[[], Any]
     time: float | None = None
     refused: int = 0
 
@@ -100,7 +102,7 @@ class PictureReader(Reader):
             if image is None:
                 refused += 1
                 continue
-            yield Reading(lambda image=image: image, None, refused)
+            yield Reading(partial(_same, image), None, refused)
             refused = 0
         if refused:
             raise SourceError(f"{self._files[-1]} is not a picture that OpenCV reads")
@@ -115,7 +117,11 @@ class ArrayReader(Reader):
     def __iter__(self) -> Iterator[Reading]:
         for each in self._frames:
             time, image = each if isinstance(each, tuple) else (None, each)
-            yield Reading(lambda image=image: image, time)
+            yield Reading(partial(_same, image), time)
+
+
+def _same(image: Any) -> Any:
+    return image
 
 
 def reader_of(source: Any) -> Reader:

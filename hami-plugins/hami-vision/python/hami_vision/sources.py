@@ -83,11 +83,14 @@ class Sources:
     ) -> None:
         if take not in ("every", "latest"):
             raise ValueError(f'take must be "every" or "latest", got {take!r}')
+        if retry < 0 or (max_rate is not None and not max_rate > 0):
+            raise ValueError(f"max_rate must be above 0 and retry at least 0, got {max_rate} and {retry}")
         self._capacity = 1 if take == "latest" else _EVERY_CAPACITY
         self._drops = take == "latest"
         self._period = 0.0 if max_rate is None else 1 / max_rate
         self._retry, self._live_retries = retry, live_retries
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()  # of all that follows, and of the state and frames of each stream
+        self._arrived = threading.Condition(self._lock)  # a frame, or the end of a source
         self._streams: dict[str, _Stream] = {}
         self._turn = 0
         self._closed = False
@@ -101,24 +104,24 @@ class Sources:
         Raises:
             ValueError: The name is taken, or the sources are closed.
         """
-        with self._changed:
+        with self._lock:
             if name in self._streams or self._closed:
                 raise ValueError(
                     f"a source {name!r} is there already" if not self._closed else "the sources are closed"
                 )
-            stream = self._streams[name] = _Stream(name)
+            stream = self._streams[name] = _Stream(name, self._lock)
         stream.thread = threading.Thread(target=self._read, args=(stream, source), name=f"source {name}", daemon=True)
         stream.thread.start()
 
     def remove(self, name: str) -> None:
         """Stop a source and forget its frames that wait. Raises KeyError for an unknown name."""
-        with self._changed:
+        with self._lock:
             self._streams.pop(name).stop()
-            self._changed.notify_all()
+            self._arrived.notify_all()
 
     def states(self) -> dict[str, SourceState]:
         """Return what each source does now."""
-        with self._changed:
+        with self._lock:
             return {name: stream.state for name, stream in self._streams.items()}
 
     def __iter__(self) -> Iterator[Frame]:
@@ -128,29 +131,29 @@ class Sources:
     def next(self, timeout: float | None = None) -> Frame | None:
         """Return the next frame; None when all sources have ended, or after `timeout` seconds without one."""
         end = None if timeout is None else time.monotonic() + timeout
-        with self._changed:
+        with self._lock:
             while not self._closed:
                 streams = list(self._streams.values())
                 for i in range(len(streams)):
                     stream = streams[(self._turn + i) % len(streams)]
                     if stream.frames:
                         self._turn = (self._turn + i + 1) % len(streams)
-                        self._changed.notify_all()
+                        stream.space.notify()
                         return stream.frames.popleft()
                 if all(stream.is_done for stream in streams):
                     return None
-                if not self._changed.wait(None if end is None else max(0.0, end - time.monotonic())):
+                if not self._arrived.wait(None if end is None else max(0.0, end - time.monotonic())):
                     return None
         return None
 
     def close(self) -> None:
         """Stop all sources; returns within a second, also where a reading thread hangs."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             streams = list(self._streams.values())
             for stream in streams:
                 stream.stop()
-            self._changed.notify_all()
+            self._arrived.notify_all()
         end = time.monotonic() + _CLOSE_TIMEOUT
         for stream in streams:
             if stream.thread is not None and stream.thread is not threading.current_thread():
@@ -206,28 +209,31 @@ class Sources:
         self._set(stream, state="running", frames=index + 1, refused=refused)
         if at < stream.due - _STEP / 2:
             return self._set(stream, dropped=stream.state.dropped + 1)
+        converted = reading.image()
+        if converted is None:
+            return self._set(stream, refused=refused + 1)
         stream.due = max(stream.due, at) + self._period if self._period else at
-        image = np.asarray(reading.image())
+        image = np.asarray(converted)
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
             raise SourceError(f"frame {index} is not uint8, H x W x 3, but {image.dtype} {list(image.shape)}")
         frame = Frame(stream.name, index, image, at, reading.time)
-        with self._changed:
+        with self._lock:
             while len(stream.frames) >= self._capacity and not stream.stopped.is_set():
                 if self._drops:
                     stream.frames.popleft()
                     stream.state = replace(stream.state, dropped=stream.state.dropped + 1)
                 else:
-                    self._changed.wait()
+                    stream.space.wait()
             if not stream.stopped.is_set():
                 stream.frames.append(frame)
-            self._changed.notify_all()
+                self._arrived.notify()
         return None
 
     def _set(self, stream: _Stream, **values: Any) -> None:
-        with self._changed:
+        with self._lock:
             stream.state = replace(stream.state, **values)
             if stream.is_done:
-                self._changed.notify_all()
+                self._arrived.notify_all()
 
 
 class _Clock:
@@ -255,8 +261,9 @@ class _Clock:
 class _Stream:
     """One source, its thread, and its frames that wait."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, lock: threading.Lock) -> None:
         self.name = name
+        self.space = threading.Condition(lock)  # for another frame
         self.frames: deque[Frame] = deque()
         self.state = SourceState()
         self.stopped = threading.Event()
@@ -269,8 +276,10 @@ class _Stream:
         return self.state.state in ("ended", "failed", "closed")
 
     def stop(self) -> None:
+        """Call it with the lock."""
         self.stopped.set()
         self.frames.clear()
+        self.space.notify_all()
 
 
 def _name_of(index: int, source: Any) -> str:
