@@ -6,8 +6,12 @@ import argparse
 import json
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hami_serve.triton_import import Imported
 
 MAX_MIB = 64
 
@@ -135,24 +139,41 @@ def _serve_check(arguments: argparse.Namespace) -> int:
 
 def add_import_triton(subparsers: Any) -> None:
     """Add `hami import-triton`."""
-    command = subparsers.add_parser(
-        "import-triton",
-        help="describe a model repository of Triton for hami serve",
-        description="Write models.toml for a model repository of Triton, and list what has no counterpart.",
-        allow_abbrev=False,
-    )
-    command.add_argument("folder", metavar="FOLDER", help="the repository: folders with config.pbtxt")
+    command = subparsers.add_parser("import-triton", help="describe a model repository of Triton for hami serve")
+    _set_import(command, "Triton", "config.pbtxt", import_triton_command)
+
+
+def add_import_mlserver(subparsers: Any) -> None:
+    """Add `hami import-mlserver`."""
+    command = subparsers.add_parser("import-mlserver", help="describe a model repository of MLServer for hami serve")
+    _set_import(command, "MLServer", "model-settings.json", import_mlserver_command)
+
+
+def _set_import(command: argparse.ArgumentParser, server: str, file: str, run: Callable[..., int]) -> None:
+    command.description = f"Write models.toml for a model repository of {server}, and list what has no counterpart."
+    command.allow_abbrev = False
+    command.add_argument("folder", metavar="FOLDER", help=f"the repository: folders with {file}")
     command.add_argument("--output", metavar="FILE", help="the file to write; default: print it")
     command.add_argument("--json", action="store_true", help="print the models and what is not mapped as JSON")
     command.add_argument("--traceback", action="store_true", help="print the traceback of an error")
-    command.set_defaults(run=lambda given: import_triton_command(given.folder, given.output, as_json=given.json))
+    command.set_defaults(run=lambda given: run(given.folder, given.output, as_json=given.json))
 
 
 def import_triton_command(folder: str, output: str | None, *, as_json: bool = False) -> int:
     """Write the description of a repository, and what is not mapped to stderr; return 1 if a model is left out."""
     from hami_serve.triton_import import import_triton
 
-    found = import_triton(Path(folder))
+    return _written(import_triton(Path(folder)), output, as_json=as_json)
+
+
+def import_mlserver_command(folder: str, output: str | None, *, as_json: bool = False) -> int:
+    """Do the same for a repository of MLServer."""
+    from hami_serve.mlserver_import import import_mlserver
+
+    return _written(import_mlserver(Path(folder)), output, as_json=as_json)
+
+
+def _written(found: Imported, output: str | None, *, as_json: bool) -> int:
     if output is not None:
         Path(output).parent.mkdir(parents=True, exist_ok=True)
         Path(output).write_text(found.toml(), "utf-8")

@@ -23,11 +23,12 @@ def hami_data_type(backend: str) -> str | None:
 
 @hookimpl
 def hami_commands(subparsers: Any) -> None:
-    from hami_serve.commands import add_import_triton, add_serve, add_serve_check
+    from hami_serve.commands import add_import_mlserver, add_import_triton, add_serve, add_serve_check
 
     add_serve(subparsers)
     add_serve_check(subparsers)
     add_import_triton(subparsers)
+    add_import_mlserver(subparsers)
 
 
 @hookimpl

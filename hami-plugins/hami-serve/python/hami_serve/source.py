@@ -28,6 +28,7 @@ COMPONENT_KEYS = (*VERSION_KEYS, "version", "versions", "default", "weights", "a
 INDEX = "models.toml"  # in a folder: describes the whole repository
 OPTIONS = "model.toml"  # in the folder of a component: everything except its versions
 TRITON_CONFIG = "config.pbtxt"  # in the folder of a model of Triton
+MLSERVER_SETTINGS = "model-settings.json"  # of a model in a repository of MLServer
 MAX_FILE = 16 << 20  # bytes; the same as for a configuration of hami.pipe
 MAX_EXTENDS = 50  # files that extend each other
 
@@ -114,6 +115,11 @@ def read_each(folder: Path) -> tuple[dict[str, ComponentSpec], dict[str, Excepti
                 f'"{folder}" is a model repository of Triton: run `hami import-triton {folder} --output models.toml`, '
                 "and serve models.toml"
             )
+        if mlserver_settings(folder):
+            raise hami.ConfigError(
+                f'"{folder}" is a model repository of MLServer: run `hami import-mlserver {folder} --output '
+                "models.toml`, and serve models.toml"
+            )
         for entry in entries:
             if hami.config.model_file(entry) and entry.is_file():
                 if other := tables.get(entry.stem):
@@ -122,6 +128,13 @@ def read_each(folder: Path) -> tuple[dict[str, ComponentSpec], dict[str, Excepti
                 tables[entry.stem] = {"source": str(entry)}
     found, others = _each({name: table for name, table in tables.items() if name not in errors}, Path())
     return found, {**errors, **others}
+
+
+def mlserver_settings(folder: Path) -> list[Path]:
+    """Return the files with the settings of models of MLServer: in the folder itself, and in folders in it."""
+    return sorted(
+        path for path in (folder / MLSERVER_SETTINGS, *folder.glob(f"*/{MLSERVER_SETTINGS}")) if path.is_file()
+    )
 
 
 def triton_configs(folder: Path) -> list[Path]:
