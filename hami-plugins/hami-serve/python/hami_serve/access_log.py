@@ -97,11 +97,13 @@ class AccessLog:
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
-            return await self._app(scope, receive, send)
+            await self._app(scope, receive, send)
+            return
         with recorded("HTTP", f"{scope['method']} {short(scope['path'])}") as entry:
             if entry is None:
-                return await self._app(scope, receive, send)
-            await self._recorded(entry, scope, receive, send)
+                await self._app(scope, receive, send)
+            else:
+                await self._recorded(entry, scope, receive, send)
 
     async def _recorded(self, entry: Entry, scope: Scope, receive: Any, send: Any) -> None:
         status = CLIENT_LEFT

@@ -132,12 +132,13 @@ def elements_as(what: str, array: Array, is_text: bool | None) -> Array:
     """
     if is_text is None:
         return array
-    found = np.empty(array.size, object)
+    found: Array = np.empty(array.size, object)
     for index, element in enumerate(array.flat):
         if not (index + 1) % STEP:
             pause()
         found[index] = element_as(what, element, is_text, index)
-    return found.reshape(array.shape)
+    shaped: Array = found.reshape(array.shape)
+    return shaped
 
 
 def element_as(what: str, element: Any, is_text: bool | None, index: int = 0) -> Any:

@@ -45,9 +45,9 @@ def document(models: Iterable[Model] = (), taken: frozenset[str] = frozenset()) 
         name = model.handle.component
         operation = plain_operation(f"Run {name}", model.inputs, model.outputs, errors)
         paths[plain_path(name, taken)] = {"post": operation}
-    for path, parameters in ((PATHS[1], ("name",)), (PATHS[2], ("name", "version"))):
+    for path, names in ((PATHS[1], ("name",)), (PATHS[2], ("name", "version"))):
         operation = plain_operation("Run a request of plain JSON, a form or a picture", (), (), errors)
-        operation["parameters"] = _in_path(parameters)
+        operation["parameters"] = _in_path(names)
         paths[path] = {"post": operation}
     for place, parameters in VERSIONED.items():
         paths |= _of_model(f"/v2/models/{{name}}{place}", parameters)

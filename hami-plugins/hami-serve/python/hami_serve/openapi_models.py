@@ -77,6 +77,6 @@ def _element(datatype: str) -> Json:
     if kind is None:
         return {"anyOf": [{"type": "string"}, FILE]}
     if kind == "integer":
-        limits = np.iinfo(dtype)
+        limits: Any = np.iinfo(dtype.name)
         return {"type": kind, "minimum": int(limits.min), "maximum": int(limits.max)}
     return {"type": [kind, "null"]} if kind == "number" else {"type": kind}

@@ -124,7 +124,7 @@ def bind(given: Given, model: Model) -> Bound:
                 f'the body is one value, and model "{model.handle.component}" has the inputs {names}; send a JSON '
                 f"object or {FORM} with each by its name"
             )
-        value = {specs[0].name: value}
+        value = {spec.name: value for spec in specs}  # which is one
     declared = {spec.name: spec for spec in specs}
     inputs = {name: _array(name, each, declared.get(name)) for name, each in value.items()}
     check_inputs(model, inputs)

@@ -44,7 +44,7 @@ async def page(request: Request) -> Response:
     """Answer with a file of the page."""
     path = request.scope["path"].removeprefix(request.scope.get("root_path", "")) or "/"
     name, kind = PAGES[path]
-    return Response(files("hami_serve").joinpath("page", name).read_bytes(), media_type=kind, headers=HEADERS)
+    return Response(files("hami_serve").joinpath("page").joinpath(name).read_bytes(), media_type=kind, headers=HEADERS)
 
 
 def models_of(rounder: AllRounder, request: Request, taken: frozenset[str]) -> dict[str, Any]:
