@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import hami
 import numpy as np
 import pytest
@@ -69,3 +71,19 @@ def test_check_invariance_prints_a_table(models, tmp_path, capsys, rows):
 def test_check_invariance_without_a_model_says_so(capsys):
     assert main(["check", "Identity", "--invariance"]) == 0
     assert "no node runs a model whose rows a plugin can compare" in capsys.readouterr().out
+
+
+def test_the_price_of_equal_bits_is_measured_beside_the_model_without_them(models, tmp_path, capsys):
+    pytest.importorskip("hami_tools", reason="needs the command hami bench")
+    np.save(tmp_path / "x.npy", np.float32([[1, 2]]))
+    pipelines = {"joined.toml": "", "invariant.toml": "batch_invariant = true"}
+    for name, key in pipelines.items():
+        (tmp_path / name).write_text(f"[m]\nbackend = 'OnnxTensor'\nmodel = '{models.double(width=2)}'\n{key}\n")
+    one, other = (str(tmp_path / name) for name in pipelines)
+    times = ("--seconds", "0.05", "--rounds", "2", "--clients", "4", "--json")
+    assert main(["bench", one, "--input", str(tmp_path / "x.npy"), "--compare", other, *times]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["compared_with"], found["difference"]["equal"], found["difference"]["largest"]) == (other, 1, 0)
+    (price,) = found["ratios"]
+    assert (price["load"], price["rounds"]) == ("clients 4", 2)
+    assert 0 < price["low"] <= price["ratio"] <= price["high"]
