@@ -15,6 +15,8 @@ def lines_of(value: Any) -> list[str]:
     """Return the lines that show a result: text unchanged, records in columns, large arrays by type and shape."""
     if isinstance(value, str):
         return value.splitlines() or [""]
+    if hasattr(value, "tolist") and not is_array(value):  # as to_json does
+        return lines_of(value.tolist())
     if isinstance(value, (list, tuple)):
         if value and all(isinstance(item, dict) for item in value):
             return _records(value)
@@ -22,8 +24,6 @@ def lines_of(value: Any) -> list[str]:
             return [line for item in value for line in lines_of(item)] if not is_flat(value) else [short(value)]
     if isinstance(value, dict):
         return _fields(value)
-    if hasattr(value, "tolist") and not is_array(value):  # as to_json does
-        return lines_of(value.tolist())
     return [short(value)]
 
 
