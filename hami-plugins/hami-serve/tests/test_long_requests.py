@@ -9,6 +9,7 @@ import random
 import threading
 import zlib
 
+import hami
 import pytest
 
 from hami_serve import http_body, json_steps
@@ -101,11 +102,21 @@ def test_others_are_answered_during_a_long_request_without_shapes(start, monkeyp
     assert answers == [(200, expected)]
 
 
+@hami.register
+class TestManyTexts(hami.Backend):
+    """Returns a long list."""
+
+    def forward(self, batch):
+        for item in batch:
+            item["result"] = ["a"] * 5000
+
+
 LONG_TEXT = "a" * 100_000
 RANKED = {
     "inputs": [{"name": "x", "datatype": "FP32", "shape": [COUNT // 10], "data": [1.5] * (COUNT // 10)}],
     "outputs": [{"name": "result", "parameters": {"classification": 1}}],
 }
+MODELS = {"any": "Identity", "texts": "TestManyTexts"}
 ONE_TEXT = {"inputs": [{"name": "x", "datatype": "BYTES", "shape": [1], "data": [LONG_TEXT]}]}
 
 
@@ -113,6 +124,8 @@ ONE_TEXT = {"inputs": [{"name": "x", "datatype": "BYTES", "shape": [1], "data": 
     ("step", "path", "given"),
     [
         ("inference.classified", "/v2/models/any/infer", RANKED),
+        ("inference.outputs_of", "/v2/models/texts/infer", ONE_TEXT),
+        ("inference.outputs_of", "/v2/models/texts/generate_stream", {"x": "a"}),
         ("http_app.render_answer", "/v2/models/any/infer", ONE_TEXT),
         ("http_generate.render_generated", "/v2/models/any/generate", {"x": LONG_TEXT}),
         ("http_generate.render_generated", "/v2/models/any/generate_stream", {"x": LONG_TEXT}),
@@ -122,7 +135,7 @@ ONE_TEXT = {"inputs": [{"name": "x", "datatype": "BYTES", "shape": [1], "data": 
 )
 def test_others_are_answered_during_a_long_step(start, monkeypatch, step, path, given):
     """Of ranking classes, and of texts that are few but long."""
-    held, function, server = Held(1), pkgutil.resolve_name(f"hami_serve.{step}"), start({"any": "Identity"})
+    held, function, server = Held(1), pkgutil.resolve_name(f"hami_serve.{step}"), start(MODELS)
 
     def held_step(*given: object) -> object:
         held()

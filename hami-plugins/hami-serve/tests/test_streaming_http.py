@@ -46,6 +46,13 @@ def test_a_model_without_parts_is_one_event(server):
     ]
 
 
+def test_a_very_long_part_is_one_event(server):
+    """It is sent in pieces; the chunk has the length of all of them."""
+    text = "é" * 1_600_000
+    (found,) = streamed(server, "/v2/models/any/generate_stream", {"x": text})
+    assert found["result"] == text
+
+
 def test_a_model_without_parts_that_returns_none_is_one_event_too(server):
     """Only a model that is declared as decoupled may answer with nothing."""
     answer = {"model_name": "nothing", "model_version": "1", "result": "null"}

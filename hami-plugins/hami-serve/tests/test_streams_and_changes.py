@@ -49,8 +49,9 @@ class Whole(hami.Backend):
     """Answers once, when a file exists."""
 
     def forward(self, batch):
-        open(batch[0]["data"] + b".begun", "w").close()
-        wait_for(batch[0]["data"])
+        gate = os.fsdecode(batch[0]["data"])
+        open(gate + ".begun", "w").close()
+        wait_for(gate)
         for item in batch:
             item["result"] = "whole"
 
@@ -59,7 +60,7 @@ class Endless(hami.Backend):
     """Delivers parts of a size without end, and writes a file when it is closed."""
 
     def forward(self, batch):
-        file, size = batch[0]["data"].decode().split(":")
+        file, size = os.fsdecode(batch[0]["data"]).split(":")
         try:
             yield "1"
             while True:
@@ -96,9 +97,12 @@ class Server:
         (self.folder / gate).touch()
 
     def wait_for(self, file: str) -> None:
-        while not (self.folder / file).exists():
+        for _ in range(12_000):
             assert self.process.poll() is None
+            if (self.folder / file).exists():
+                return
             threading.Event().wait(0.005)
+        raise TimeoutError(f"no backend has written {file}")
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)

@@ -33,6 +33,7 @@ from hami_serve.grpc_tensors import (
     call_of_message,
     is_long,
     joined,
+    joined_of_stream,
     receive,
     render_answer,
     unreadable,
@@ -249,7 +250,7 @@ class Stream:
         failed = StreamResponse(error_message=failure.text)
         failed.infer_response.id = getattr(_message(request), "id", "")
         failed.infer_response.parameters[FINAL].bool_param = True
-        await self._write(failed)
+        await self._write(failed.SerializeToString())
 
     async def _answer_in_parts(self, request: Received) -> None:
         call = await _call(request, self._context)
@@ -258,11 +259,10 @@ class Stream:
             async for part in parts:
                 if part.outputs or with_empty:
                     answer, contents = await _rendered(part.model, call.inference.id, part.outputs, bool(request.raw))
-                    answer.raw_output_contents.extend(map(bytes, contents))
                     answer.parameters[FINAL].bool_param = part.final
-                    await self._write(StreamResponse(infer_response=answer))
+                    await self._write(joined_of_stream((answer, contents)))
 
-    async def _write(self, response: Any) -> None:
+    async def _write(self, response: bytes) -> None:
         """Write a response. This waits while the client is slow, and then the model waits too.
 
         Raises:
@@ -421,7 +421,7 @@ def handlers(serving: Serving, last: LastCalls, max_body: int) -> list[Any]:
         if method.name not in PROBES:
             function = _after_start(serving, function)
         if method.name == "ModelStreamInfer":
-            found[method.name] = grpc.stream_stream_rpc_method_handler(function, **coders)
+            found[method.name] = grpc.stream_stream_rpc_method_handler(function, coders["request_deserializer"])
         elif method.name == "ModelInfer":
             of_infer.append(InferHandler(_unary(method.name, function, answer, last), serving.budget, max_body))
         else:

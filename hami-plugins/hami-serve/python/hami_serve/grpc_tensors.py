@@ -56,6 +56,9 @@ NAMES = {  # keys of fields
     Request.DESCRIPTOR.fields_by_name[name].number << 3 | LENGTH_DELIMITED
     for name in ("model_name", "model_version", "id")
 }
+INFER_RESPONSE = (
+    message("ModelStreamInferResponse").DESCRIPTOR.fields_by_name["infer_response"].number << 3 | LENGTH_DELIMITED
+)
 RAW_OUTPUT = Response.DESCRIPTOR.fields_by_name["raw_output_contents"].number << 3 | LENGTH_DELIMITED
 
 
@@ -255,8 +258,18 @@ def _without_raw(data: bytes) -> tuple[bytes, bytes, list[memoryview]]:
 
 def joined(answer: tuple[Any, Sequence[bytes | memoryview]]) -> bytes:
     """Return the bytes of an answer with its raw contents."""
+    return b"".join(_parts(answer))
+
+
+def joined_of_stream(answer: tuple[Any, Sequence[bytes | memoryview]]) -> bytes:
+    """Return the bytes of a response of a stream that has this answer."""
+    parts = _parts(answer)
+    return b"".join([encoded(INFER_RESPONSE, sum(map(len, parts))), *parts])
+
+
+def _parts(answer: tuple[Any, Sequence[bytes | memoryview]]) -> list[bytes | memoryview]:
     response, raw = answer
     parts: list[bytes | memoryview] = [response.SerializeToString()]
     for data in raw:
         parts += (encoded(RAW_OUTPUT, len(data)), data)
-    return b"".join(parts)
+    return parts

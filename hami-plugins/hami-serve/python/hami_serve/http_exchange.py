@@ -112,17 +112,18 @@ class Exchange:
         if self._scope["method"] == "HEAD":
             self._left = 0
         elif self._chunked:
-            framed = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
-            self._connection.transport.write(framed if more else framed + b"0\r\n\r\n")
+            end = b"\r\n" if more else b"\r\n0\r\n\r\n"
+            if len(body) > WRITTEN:
+                self._connection.transport.write(b"%x\r\n" % len(body))
+                await self._write(body)
+                self._connection.transport.write(end)
+            else:
+                self._connection.transport.write(b"%x\r\n%b%b" % (len(body), body, end) if body else end[2:])
         else:
             self._left -= len(body)
             if self._left < 0 or (self._left and not more):
                 raise RuntimeError("the body of an answer has another length than its head says")
-            while len(body) > WRITTEN:
-                self._connection.transport.write(memoryview(body)[:WRITTEN])
-                body = memoryview(body)[WRITTEN:]
-                await self._connection.drain()
-            self._connection.transport.write(body)
+            await self._write(body)
         if not more:
             self.complete = True
             self._event.set()
@@ -130,6 +131,14 @@ class Exchange:
                 await self._connection.drain()  # its memory counts as that of the request until it is sent
             finally:
                 self._connection.end_exchange(self)
+
+    async def _write(self, body: bytes | memoryview) -> None:
+        """Write a part of the body, a large one in pieces, without copies."""
+        while len(body) > WRITTEN:
+            self._connection.transport.write(memoryview(body)[:WRITTEN])
+            body = memoryview(body)[WRITTEN:]
+            await self._connection.drain()
+        self._connection.transport.write(body)
 
     def _start(self, message: Mapping[str, Any]) -> None:
         headers: Sequence[tuple[bytes, bytes]] = [*self._connection.default_headers, *message.get("headers", ())]

@@ -29,6 +29,7 @@ OWN_PARAMETERS = {"timeout", "deadline", "priority", "binary_data_output"} | {
     *("sequence_id", "sequence_start", "sequence_end")
 }
 TRITON_PARAMETERS = "triton_"  # a prefix that Triton reserves
+LONG_LIST = 1 << 10  # elements of a result: texts, or values that become JSON, about a microsecond each
 END = object()  # after the last part of an answer
 
 
@@ -136,10 +137,17 @@ async def stream(rounder: AllRounder, call: Call) -> AsyncGenerator[Part, None]:
 
 
 async def _outputs_of(model: Model, request: Mapping[str, Any], inference: Inference) -> list[Output]:
-    """Return the outputs of a completed request. The loop does not rank the classes of large ones."""
-    if any(inference.classes.values()) and _is_large(request):
+    """Return the outputs of a completed request. The loop neither converts long lists nor ranks many classes."""
+    if _has_long_list(request) or (any(inference.classes.values()) and _is_large(request)):
         return await off_loop(outputs_of, model, request, inference)
     return outputs_of(model, request, inference)
+
+
+def _has_long_list(request: Mapping[str, Any]) -> bool:
+    """Return whether the result is, or has, a long list that becomes a tensor or JSON."""
+    result = request.get("result")
+    values = result.values() if type(result) is dict else (result,)
+    return any(type(value) in (list, tuple, dict) and len(value) > LONG_LIST for value in values)
 
 
 def _is_large(request: Mapping[str, Any]) -> bool:
