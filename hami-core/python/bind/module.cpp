@@ -3,6 +3,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "backend_classes.hpp"
 #include "backend_services.hpp"
 #include "config.hpp"
 #include "core_objects.hpp"
@@ -16,7 +17,6 @@
 #include "pipe.hpp"
 #include "pipe/api.hpp"
 #include "plugins.hpp"
-#include "python_backend.hpp"
 #include "request_store.hpp"
 #include "request_view.hpp"
 #include "trace.hpp"
@@ -36,7 +36,7 @@ PYBIND11_MODULE(_core_main_interpreter, module, py::mod_gil_not_used()) {
   hami::bind::register_views(module);
   hami::bind::register_parts(module);
   hami::bind::register_backend_services(module);
-  hami::bind::register_python_backends(module);
+  hami::bind::register_backend_classes(module);
   hami::bind::register_plugins(module);
   hami::bind::register_config(module);
   hami::bind::register_expressions(module);

@@ -3,9 +3,9 @@
 
 #include <pybind11/stl.h>
 
+#include "backend_classes.hpp"
 #include "lang/api.hpp"
 #include "plugin/api.hpp"
-#include "python_backend.hpp"
 
 namespace hami::bind {
 namespace {
