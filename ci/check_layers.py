@@ -14,7 +14,8 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 # The rooms of the core, lowest first, and those that each of them uses. A room uses another one by its facade, which
-# includes the facades of its declarations: `sync` includes those of `value` and `base`, which are not listed twice.
+# includes the facades of its declarations: `sync` includes those of `value` and `base`, `backend` that of `lang`, which
+# are not listed twice.
 # `bind` connects the core to a program: Python in hami-core/python/bind, C in hami-core/embed.
 ARROWS = {
     "base": (),
@@ -24,10 +25,10 @@ ARROWS = {
     "lang": ("value",),
     "request": ("sync", "observe"),
     "backend": ("observe", "lang", "request"),
-    "registry": ("lang", "backend"),
+    "registry": ("backend",),
     "container": ("request", "backend", "registry"),
     "schedule": ("observe", "lang", "request", "backend", "registry"),
-    "plugin": ("lang", "request", "backend", "registry"),
+    "plugin": ("request", "backend", "registry"),
     "telemetry": ("sync", "observe"),
     "pipe": ("observe", "lang", "request", "backend", "registry", "container", "schedule"),
 }

@@ -7,3 +7,4 @@
 #include "backend/pipe_context.hpp"
 #include "backend/plan.hpp"
 #include "backend/thread_modes.hpp"
+#include "lang/api.hpp"

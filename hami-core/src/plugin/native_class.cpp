@@ -6,7 +6,6 @@
 #include <set>
 #include <utility>
 
-#include "lang/api.hpp"
 #include "plugin/handles.hpp"
 #include "plugin/library.hpp"
 #include "registry/api.hpp"

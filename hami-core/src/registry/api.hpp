@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "backend/api.hpp"
-#include "lang/api.hpp"
 
 namespace hami {
 

@@ -3,7 +3,6 @@
 #include <pthread.h>
 
 #include "backend/api.hpp"
-#include "lang/api.hpp"
 #include "registry/api.hpp"
 
 namespace hami {
