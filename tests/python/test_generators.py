@@ -190,6 +190,43 @@ def test_it_ends_when_its_caller_has_left(name: str, leave: str) -> None:
         pipe({"data": "one"}, timeout=TIMEOUT)
 
 
+def test_a_generator_that_reads_the_stream_of_another_pipe_closes_it_too() -> None:
+    """The caller of the outer pipe leaves; the instances of both serve the next request."""
+    with hami.pipe("GeneratorEndless") as inner:
+
+        class Forwards(hami.Backend):
+            def forward(self, batch: list[hami.Request]) -> Any:
+                yield from inner.stream({"data": batch[0]["data"]})
+
+        hami.register("GeneratorForwards")(Forwards)
+        with hami.pipe("GeneratorForwards") as outer:
+            with pytest.raises(hami.DeadlineExceeded):
+                outer({"data": 0}, timeout=0.05)
+            assert watched.ended.wait(TIMEOUT)
+            outer({"data": "one"}, timeout=TIMEOUT)
+    assert watched.runs == watched.closed == 2
+
+
+def test_a_generator_that_already_runs_is_the_error_of_its_request() -> None:
+    """Two requests got the same one."""
+
+    class Same(hami.Backend):
+        def init(self, options: Any) -> None:
+            self.parts: Any = self.endless()
+
+        def endless(self) -> Any:
+            yield "part"
+            while True:
+                yield next(self.parts)
+
+        def forward(self, batch: list[hami.Request]) -> Any:
+            return self.parts
+
+    hami.register("GeneratorSame")(Same)
+    with hami.pipe("GeneratorSame") as pipe, pytest.raises(ValueError, match="generator already executing"):
+        pipe({"data": 0}, timeout=TIMEOUT)
+
+
 def test_a_generator_is_closed_on_the_thread_of_its_instance() -> None:
     """Once for each run."""
     with hami.pipe("GeneratorEndless") as pipe:
