@@ -235,6 +235,13 @@ class PyPipe {
 
   py::dict describe() const { return description_of(*state()); }
 
+  void set_label(std::string label) {
+    const std::shared_ptr<Running> running = in_use();
+    if (!running) throw Error::pipe_closed();
+    const ReleaseGil released;
+    hami::set_label(*running->published, std::move(label));
+  }
+
   // Runs a benchmark: LoadSpec says what the arguments mean.
   py::dict load(const py::list& requests, std::size_t clients, std::size_t per_call, std::size_t warmup,
                 const std::optional<std::uint64_t>& calls, const py::object& duration,
@@ -263,8 +270,8 @@ class PyPipe {
   static void show(Running& running) noexcept {
     try {
       const PipeState& state = *running.state;
-      *running.published = {to_json(description_of(state)), state.opened_at(), &state.stats(), &state.times(),
-                            &state.counters()};
+      *running.published = {
+          to_json(description_of(state)), state.opened_at(), &state.stats(), &state.times(), &state.counters(), {}};
       const ReleaseGil released;
       publish(running.published);
     } catch (...) {
@@ -426,6 +433,7 @@ void register_pipe(py::module_& module) {
       .def("queue", &PyPipe::queue, py::arg("name"), "Return a queue of the pipe by name.")
       .def_property_readonly("store", &PyPipe::store, "The store of the pipe.")
       .def("describe", &PyPipe::describe, "Return the nodes with their backends, parameters and edges.")
+      .def("set_label", &PyPipe::set_label, py::arg("label"), "Name the pipe for hami top.")
       .def("load", &PyPipe::load, py::arg("requests"), py::kw_only(), py::arg("clients") = 1, py::arg("per_call") = 1,
            py::arg("warmup") = 0, py::arg("calls") = py::none(), py::arg("duration") = py::none(),
            py::arg("arrivals") = std::vector<double>(), py::arg("timeout") = py::none(),

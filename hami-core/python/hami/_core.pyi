@@ -847,6 +847,9 @@ class Pipe:
     def describe(self) -> PipeDescription:
         """Return the nodes with their backends, parameters and edges as plain data."""
 
+    def set_label(self, label: str) -> None:
+        """Name the pipe for hami top."""
+
     def load(
         self,
         requests: list[dict[str, Any]],

@@ -189,6 +189,8 @@ void write_running(JsonWriter& json, const PublishedPipe& pipe, Nanoseconds mome
 void write_pipe(JsonWriter& json, const PublishedPipe& pipe, Nanoseconds moment) {
   const double uptime = static_cast<double>(moment - pipe.opened_at) / 1e9;
   json.object([&] {
+    json.key("label");
+    json.value(std::string_view(pipe.label));
     json.key("uptime_s");
     json.value(uptime);
     json.key("description");
@@ -239,6 +241,11 @@ void publish(std::shared_ptr<const PublishedPipe> pipe) noexcept {
     if (!shown.server) shown.server = Server::start();
   } catch (...) {  // no memory, no thread
   }
+}
+
+void set_label(PublishedPipe& pipe, std::string label) {
+  MutexLock lock(published.get().mutex);
+  pipe.label = std::move(label);
 }
 
 void withdraw(const PublishedPipe& pipe) noexcept {

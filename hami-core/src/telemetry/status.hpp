@@ -16,6 +16,7 @@ struct PublishedPipe {
   const std::map<std::string, NodeStats>* stats = nullptr;
   const std::map<std::string, NodeTimes>* times = nullptr;
   const std::map<std::string, Counters>* counters = nullptr;
+  std::string label = {};  // what the program calls it; changed by `set_label` only
 };
 
 // Shows the pipe from now on. The first one opens the socket and starts a thread, unless the environment variable HAMI_TOP is 0.
@@ -24,6 +25,9 @@ void publish(std::shared_ptr<const PublishedPipe> pipe) noexcept;
 // Shows it no longer, which has no effect if it is not shown; afterwards nothing reads its maps. The last one closes the socket
 // and ends the thread, which takes microseconds.
 void withdraw(const PublishedPipe& pipe) noexcept;
+
+// Names the pipe from now on.
+void set_label(PublishedPipe& pipe, std::string label);
 
 // The document that a connection gets.
 std::string status_json();

@@ -104,7 +104,7 @@ def test_top_shows_each_node_and_its_lanes(capsys: pytest.CaptureFixture[str]) -
 def test_the_policy_of_a_node_is_one_line() -> None:
     policy = {"target_batch_size": 8, "return_waits": True, "return_wait_gain": 0.25, "capped": True}
     node = {"policy": {**policy, "instances_in_use": 2, "trial": "more_instances"}}
-    lines = list(_lines(1, [{"uptime_s": 1.0, "nodes": {"default": node}, "threads": []}]))
+    lines = list(_lines(1, [{"label": "", "uptime_s": 1.0, "nodes": {"default": node}, "threads": []}]))
     assert lines[-1] == (
         "policy of default: target batch size 8, return waits on (latency -25.0%), instances in use 2, "
         "trying more instances, high traffic caps batches"
@@ -203,6 +203,15 @@ def test_the_child_of_a_fork_is_not_its_parent(runtime_folder: Path) -> None:
             assert [list(pipe.stats) for pipe in live.read(child)] == [["default"]]
         finally:
             os.kill(child, 9)
+
+
+def test_top_shows_the_label_of_a_pipe() -> None:
+    with process(IDLE.replace("    print", '    pipe.set_label("detect version 1")\n    print')) as pid:
+        (pipe,) = live.read(pid)
+        assert pipe.label == "detect version 1"
+        command = [sys.executable, "-m", "hami", "top", str(pid), "--once", "--interval", "1ms"]
+        shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+        assert shown.startswith(f"process {pid}, pipe of detect version 1 open for ")
 
 
 def test_top_stops_quietly_when_its_reader_does() -> None:

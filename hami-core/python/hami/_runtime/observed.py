@@ -31,6 +31,20 @@ class Observed:
         """
         return self._core.describe()
 
+    def set_label(self, label: str) -> None:
+        """Name the pipe for `hami top`, which shows the pipes of other processes.
+
+        >>> with hami.pipe("Identity") as pipe:
+        ...     pipe.set_label("detect")
+
+        Args:
+            label: A name, such as that of the model that the pipe runs.
+
+        Raises:
+            PipeClosed: Another pipe has taken the place of its backends.
+        """
+        self._core.set_label(label)
+
     def stats(self) -> dict[str, NodeStats]:
         """Return the statistics of each node since the pipe was built, by the name of the node.
 

@@ -32,6 +32,7 @@ def build(model: Model) -> None:
             ) from None
         raise
     try:
+        pipe.set_label(f"{model.handle.component} version {model.handle.version}")
         for _ in range(version.warmup):
             pipe(request_of({spec.name: _zeros(spec) for spec in version.inputs}))
         model.description = pipe.describe()

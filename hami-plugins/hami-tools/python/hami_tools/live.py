@@ -39,6 +39,8 @@ class LivePipe:
     uptime_s: float
     running_ms: dict[str, float]
     """For each node: how long the batches that run now have been running; `compute_ms` does not contain them yet."""
+    label: str = ""
+    """What its program calls it, such as the name of a model."""
 
 
 def processes() -> list[int]:
@@ -72,6 +74,7 @@ def read(pid: int) -> list[LivePipe]:
             tuple(LiveThread(**thread) for thread in pipe["threads"]),
             pipe["uptime_s"],
             pipe["running_ms"],
+            pipe.get("label", ""),  # which older cores do not have
         )
         for pipe in json.loads(text)["pipes"]
     ]

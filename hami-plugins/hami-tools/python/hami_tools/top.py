@@ -61,14 +61,20 @@ def _command(pid: int) -> str:
 
 def _earlier(before: list[LivePipe], pipe: LivePipe) -> LivePipe | None:
     """Return the earlier state of a pipe: the state of a pipe that was built at the same time."""
-    nearest = min(before, key=lambda each: abs(pipe.uptime_s - each.uptime_s), default=None)
+    same = [each for each in before if each.label == pipe.label]
+    nearest = min(same, key=lambda each: abs(pipe.uptime_s - each.uptime_s), default=None)
     return nearest if nearest is not None and nearest.stats.keys() == pipe.stats.keys() else None
 
 
 def _compared(pipe: LivePipe, before: LivePipe | None) -> dict[str, Any]:
     """Return the figures of a pipe since its earlier state, or since it was built."""
     nodes = {name: _node(pipe, before, name) for name in pipe.stats}
-    return {"uptime_s": pipe.uptime_s, "nodes": nodes, "threads": [vars(thread) for thread in pipe.threads]}
+    return {
+        "label": pipe.label,
+        "uptime_s": pipe.uptime_s,
+        "nodes": nodes,
+        "threads": [vars(thread) for thread in pipe.threads],
+    }
 
 
 def _instances(pipe: LivePipe, node: str, stats: NodeStats) -> int:
@@ -133,7 +139,8 @@ def _print(pid: int, pipes: list[dict[str, Any]]) -> None:
 
 def _lines(pid: int, pipes: list[dict[str, Any]]) -> Iterator[str]:
     for pipe in pipes:
-        yield f"process {pid}, pipe open for {pipe['uptime_s']:.0f} s"
+        named = f" of {printable(pipe['label'])}" if pipe["label"] else ""
+        yield f"process {pid}, pipe{named} open for {pipe['uptime_s']:.0f} s"
         rows: list[tuple[str, ...]] = [HEADER]
         for name, node in pipe["nodes"].items():
             rows.append(_row(name, node))
