@@ -129,7 +129,7 @@ def _ports(given: Any, key: str) -> list[dict[str, Any]]:
 
 
 def _port(entry: Any) -> dict[str, Any]:
-    content = (entry.get("parameters") or {}).get("content_type")
+    content = str((entry.get("parameters") or {}).get("content_type"))
     datatype = entry["datatype"]
     if datatype == "BYTES":
         datatype = DATATYPES_OF_CONTENT.get(content, datatype)
