@@ -12,6 +12,8 @@ import pytest
 import torch
 from helpers import message
 
+from hami_torch import _tensor
+
 NUMPY = tuple(map(int, np.__version__.split(".")[:2]))
 
 
@@ -108,3 +110,16 @@ def test_a_dlpack_struct_without_a_shape_is_a_data_type_error():
 
 
 NUMBERS = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"]
+
+
+def test_memory_of_a_device_is_not_asked_for_a_buffer(monkeypatch):
+    """It has none, and the exception for each row costs more than the conversion."""
+
+    class OnDevice:
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return 2, 0
+
+    asked = []
+    monkeypatch.setattr(_tensor, "memoryview", asked.append, raising=False)
+    assert not _tensor._needs_copy(OnDevice())
+    assert asked == []

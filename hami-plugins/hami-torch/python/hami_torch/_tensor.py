@@ -44,6 +44,7 @@ class _Forward:
 
 _MISSING = object()
 _EXAMPLE = torch.empty(0)  # of the type to which hami.to_like converts
+_CPU_MEMORY = (1, 3)  # device types of DLPack: CPU memory, and the same pinned by CUDA
 _layout_of = attrgetter("shape", "dtype", "device")  # tensors that agree in these can be concatenated as they are
 
 Structure = int | tuple[str, ...] | None  # None: one tensor; int: a list of so many; names: a dict with these keys
@@ -234,10 +235,15 @@ def as_tensor(data: Any, owner: str) -> torch.Tensor:
 
 
 def _needs_copy(data: Any) -> bool:
-    """Whether memory is read-only, which torch cannot represent, or has negative strides, which abort the process."""
+    """Whether memory is read-only, which torch cannot represent, or has negative strides, which abort the process.
+
+    Memory of a device is not asked for a buffer: the exception would cost more than the rest of the conversion.
+    """
+    if data.__dlpack_device__()[0] not in _CPU_MEMORY:
+        return False
     try:
         view = memoryview(data)
-    except (BufferError, TypeError, ValueError):  # not in CPU memory, or of a dtype that only torch knows
+    except (BufferError, TypeError, ValueError):  # of a dtype that only torch knows
         return False
     return view.readonly or min(view.strides or (), default=0) < 0
 
