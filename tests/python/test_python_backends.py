@@ -427,3 +427,69 @@ def test_max_is_an_int_or_a_method(most: Any) -> None:
     sizes = sizing(max=most)
     assert answers("Sizes", *range(6)) == list(range(6))
     assert sizes == [3, 3]
+
+
+def test_a_delegate_gets_batches_first_and_leaves_some_requests() -> None:
+    """Its results are read as the type that the backend chooses; other backends read the tensor itself."""
+    numpy = pytest.importorskip("numpy")
+    converted: list[Any] = []
+
+    class SoftmaxOfArrays(hami.Backend):
+        max = 4
+
+        def init(self, options: Any) -> None:
+            self.softmax = hami.pipe("SoftmaxTensor")
+
+        def forward(self, batch: list[Any]) -> None:
+            for item in batch:
+                if not isinstance(item["data"], str):
+                    item["result"] = self.softmax({"data": item["data"]})["result"]
+
+        def close(self) -> None:
+            self.softmax.close()
+
+    class Delegating(hami.Backend):
+        max = 4
+
+        def init(self, options: Any) -> None:
+            self.delegate("TestSoftmaxOfArrays", convert=self.convert)
+
+        def convert(self, tensor: hami.Tensor) -> list[Any]:
+            converted.append(tensor)
+            return tensor.tolist()
+
+        def forward(self, batch: list[Any]) -> None:
+            self.delegate(None)
+            for item in batch:
+                item["result"] = len(batch)
+
+    hami.register("TestSoftmaxOfArrays")(SoftmaxOfArrays)
+    hami.register("TestDelegating")(Delegating)
+    node = {"backend": "TestDelegating", "max": 4, "batching": "greedy", "batching_timeout": "1s"}
+    row = numpy.zeros((1, 2))
+    with hami.pipe(node) as pipe:
+        results = [request["result"] for request in pipe([{"data": each} for each in (row, "text", row, row)])]
+        assert results == [[[0.5, 0.5]], 1, [[0.5, 0.5]], [[0.5, 0.5]]]
+        assert pipe({"data": row})["result"] == 1  # no longer
+    assert [type(each) for each in converted] == [hami.Tensor] * 3
+    with hami.pipe("S[TestDelegating,SoftmaxTensor]") as chain:
+        assert isinstance(chain({"data": row})["result"], hami.Tensor)
+    assert len(converted) == 3
+
+
+def test_a_delegate_that_does_not_exist_is_an_error_of_the_backend() -> None:
+    class Wrong(hami.Backend):
+        name: str = "hami-core::Identity"
+
+        def init(self, options: Any) -> None:
+            self.delegate(self.name, speed=3)
+
+        def forward(self, batch: list[Any]) -> None: ...
+
+    hami.register("TestWrongDelegate")(Wrong)
+    with pytest.raises(hami.ConfigError, match='Identity has no parameter "speed"'):
+        hami.pipe("TestWrongDelegate")
+    with pytest.raises(hami.BackendNotFound):
+        hami.pipe({"backend": "TestWrongDelegate", "name": "hami-core::Nothing"})
+    with pytest.raises(hami.ConfigError, match=r"Wrong\.delegate works from `init` on"):
+        Wrong().delegate(None)

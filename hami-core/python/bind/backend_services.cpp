@@ -1,6 +1,10 @@
 // BackendServices: its methods in Python.
 #include "backend_services.hpp"
 
+#include <pybind11/stl.h>
+
+#include "values.hpp"
+
 namespace hami::bind {
 
 Ref<BackendHandle> BackendServices::find(const std::string& name) const {
@@ -13,6 +17,21 @@ Ref<BackendHandle> BackendServices::find(const std::string& name) const {
   return make_object<BackendHandle>(pipe, name);
 }
 
+void BackendServices::delegate(const std::optional<std::string>& name, const std::string& distribution,
+                               const py::dict& params, py::object convert) {
+  std::shared_ptr<const Delegate> made;
+  if (name) {
+    std::shared_ptr<Dict> options = options_.lock();
+    if (!options) throw Error::pipe_closed();
+    std::vector<std::pair<std::string, Value>> given;
+    for (const auto& [key, value] : params) given.emplace_back(py::cast<std::string>(key), to_value(value));
+    made = std::make_shared<const Delegate>(context(), node_, std::move(options), distribution, *name, given,
+                                            std::move(convert));
+  }
+  const ReleaseGil release;  // the last user of the earlier one may wait for a device
+  delegate_->set(std::move(made));
+}
+
 void register_backend_services(py::module_& module) {
   py::class_<BackendServices>(module, "BackendServices", "What a Python backend reaches of its pipe.")
       .def_property_readonly("node", &BackendServices::node, "The name of the node.")
@@ -20,7 +39,9 @@ void register_backend_services(py::module_& module) {
       .def("find", &BackendServices::find, py::arg("name"), "Return an instance of the pipe by name.")
       .def("queue", &BackendServices::queue, py::arg("name"), "Return a queue of the pipe by name.")
       .def("count", &BackendServices::count, py::arg("name"), py::arg("by"), "Add to a counter of the node.")
-      .def("remark", &BackendServices::remark, py::arg("text"), "Add a sentence about the node.");
+      .def("remark", &BackendServices::remark, py::arg("text"), "Add a sentence about the node.")
+      .def("delegate", &BackendServices::delegate, py::arg("name"), py::arg("distribution"), py::arg("params"),
+           py::arg("convert"), "Give batches to another backend first; None as its name: no longer.");
 }
 
 }  // namespace hami::bind

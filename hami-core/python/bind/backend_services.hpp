@@ -3,10 +3,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "backend/api.hpp"
 #include "backend_handle.hpp"
+#include "delegate.hpp"
 #include "hami/sdk/request_store.hpp"
 
 namespace hami::bind {
@@ -14,8 +17,10 @@ namespace hami::bind {
 // Does not keep the pipe alive: Error(kPipeClosed) once it is gone.
 class BackendServices {
  public:
-  explicit BackendServices(const Init& init)
+  BackendServices(const Init& init, std::shared_ptr<DelegateSlot> delegate)
       : context_(init.shared_context()),
+        options_(init.shared_options()),
+        delegate_(std::move(delegate)),
         node_(init.node()),
         counters_(init.context().resources.counters(node_)),
         remarks_(init.context().resources.remarks(node_)) {}
@@ -33,6 +38,9 @@ class BackendServices {
     const std::shared_ptr<PipeContext> owner = context();
     remarks_.add(text);
   }
+  // Builds the backend that gets the batches of this one from now on; nullopt: this one gets them again.
+  void delegate(const std::optional<std::string>& name, const std::string& distribution, const py::dict& params,
+                py::object convert);
 
  private:
   std::shared_ptr<PipeContext> context() const {
@@ -41,6 +49,8 @@ class BackendServices {
   }
 
   const std::weak_ptr<PipeContext> context_;
+  const std::weak_ptr<Dict> options_;  // weak: they may hold the Python object, which holds this one
+  const std::shared_ptr<DelegateSlot> delegate_;
   const std::string node_;
   Counters& counters_;  // of context_
   Remarks& remarks_;    // of context_

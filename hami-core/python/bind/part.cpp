@@ -109,46 +109,18 @@ py::object scattered(const py::list& batch, const std::string& key) {
 
 }  // namespace
 
-Part::Part(std::shared_ptr<PyRef> parts, std::size_t index) noexcept
-    : OpaqueObject("python.object"), parts_(std::move(parts)), index_(index) {}
-
-Part::~Part() {
-  if (PyObject* extracted = extracted_.load(std::memory_order_relaxed)) decref_from_any_thread(extracted);
-}
+Part::Part(std::shared_ptr<PyRef> parts, std::size_t index) noexcept : parts_(std::move(parts)), index_(index) {}
 
 const Part* Part::from(const Value& value) noexcept {
   return value.kind() == Kind::kOpaque ? dynamic_cast<const Part*>(value.object()) : nullptr;
 }
 
-py::object Part::get() const {
-  HAMI_ASSERT(has_gil());
-  if (void* extracted = foreign()) return py::reinterpret_borrow<py::object>(static_cast<PyObject*>(extracted));
+py::object Part::make() const {
   const py::object part = item_at(parts_->get(), index_);
   if (is_read_by_core(part))  // too late: this value already has the kind kOpaque
     throw Error(ErrorCode::kDataType, "a part given to hami.batching.scatter must be an array or a tensor, got " +
                                           python_type_name(part) + "; pass a list or a tuple for other values");
-  PyObject* first = nullptr;
-  if (!extracted_.compare_exchange_strong(first, part.ptr(), std::memory_order_acq_rel))
-    return py::reinterpret_borrow<py::object>(first);  // another thread extracted it meanwhile
-  return py::reinterpret_borrow<py::object>(part.inc_ref());
-}
-
-void* Part::pointer() const noexcept {
-  const HoldGil gil;
-  try {
-    return get().ptr();
-  } catch (py::error_already_set& raised) {
-    raised.discard_as_unraisable("hami: a part given to hami.batching.scatter");
-  } catch (const std::exception&) {  // the caller reports the null pointer
-    PyErr_Clear();
-  }
-  return nullptr;
-}
-
-std::string Part::type_name() const {
-  const HoldGil gil;
-  PyObject* const part = static_cast<PyObject*>(pointer());
-  return part ? python_type_name(part) : OpaqueObject::type_name();
+  return part;
 }
 
 Value Part::to_tensor() const { return exported(std::nullopt); }

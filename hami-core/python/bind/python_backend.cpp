@@ -70,10 +70,11 @@ class PythonBackend final : public Backend {
 
   void init_(Init& init) override {
     context_ = init.shared_context();
+    options_ = init.shared_options();
     const HoldGil gil;
     try {
       py::object object = call_python(cls_->get());
-      object.attr("_services") = py::cast(std::make_unique<BackendServices>(init));
+      object.attr("_services") = py::cast(std::make_unique<BackendServices>(init, delegate_));
       set_params(init.params(), object);
       set_children(init, object);
       object_ = PyRef(object);
@@ -150,6 +151,16 @@ class PythonBackend final : public Backend {
   }
 
   void forward_(Batch batch) override {
+    if (const std::shared_ptr<const Delegate> delegate = delegate_->get()) {
+      if (has_gil()) const HoldGil given_up{HoldGil::ForBatch{}};  // acquired for this batch; the delegate needs none
+      const std::vector<Request*> left = delegate->forward(batch);
+      if (!left.empty()) forward_in_python(Batch(left));
+    } else {
+      forward_in_python(batch);
+    }
+  }
+
+  void forward_in_python(Batch batch) {
     const HoldGil gil{HoldGil::ForBatch{}};
     try {
       const BatchViews views(batch);
@@ -228,7 +239,9 @@ class PythonBackend final : public Backend {
   std::shared_ptr<PyRef> cls_;
   std::shared_ptr<const Attributes> attributes_;  // null: the attribute `params` is a dict of all of them
   std::shared_ptr<PipeContext> context_;
+  std::shared_ptr<Dict> options_;                      // for the delegate
   std::vector<std::unique_ptr<OwnedChild>> children_;  // the bracket items, then injected dependencies
+  const std::shared_ptr<DelegateSlot> delegate_ = std::make_shared<DelegateSlot>();
   PyRef object_;
   PyRef forward_method_;
   bool initialised_ = false;  // `close` runs only after a successful init

@@ -8,7 +8,7 @@
 
 #include "core_objects.hpp"
 #include "errors.hpp"
-#include "part.hpp"
+#include "made_on_read.hpp"
 #include "tensor.hpp"
 
 namespace hami::bind {
@@ -255,7 +255,7 @@ py::object to_python(const Value& value) {
     case Kind::kList: return python_list(value.as_list());
     case Kind::kDict: return python_dict(value.as_dict());
     default:
-      if (const Part* part = Part::from(value)) return part->get();
+      if (const MadeOnRead* made = MadeOnRead::from(value)) return made->get();
       if (py::object object = from_core_object(*value.object())) return object;
       throw Error(ErrorCode::kDataType,
                   std::string("a value of kind ") + kind_name(value.kind()) + " cannot be converted to Python");

@@ -671,6 +671,9 @@ class BackendServices:
     def remark(self, text: str) -> None:
         """Add a sentence about the node."""
 
+    def delegate(self, name: str | None, distribution: str, params: dict[str, Any], convert: Any) -> None:
+        """Give batches to another backend first; None as its name: no longer."""
+
 class BackendClass:
     """A handle of a backend class: its name, parameters and traits."""
 

@@ -72,6 +72,7 @@ std::optional<Value> read_bytesize_value(const Value& given) {
 
 std::optional<Value> read_list_value(const Value& given) {
   if (given.kind() == Kind::kList) return given;
+  if (given.kind() == Kind::kBool && !given.as_bool()) return make_list({});
   if (given.kind() != Kind::kStr) return std::nullopt;
   std::vector<Value> items;
   for (std::string_view rest = given.as_text(); !rest.empty();) {

@@ -20,6 +20,8 @@ class Allocator {
   virtual CUresult allocate(CUdeviceptr* start, std::size_t size, CUstream stream) = 0;
   // Frees memory once the work that `stream` has now is done.
   virtual void release(CUdeviceptr start, CUstream stream) noexcept = 0;
+  // Whether memory that was freed in the order of a stream is reused by others.
+  virtual bool is_shared_by_streams() const noexcept { return false; }
   // Returns memory that is kept for later to the device, until there are `kept` bytes in use and kept.
   virtual void trim(std::size_t kept) noexcept = 0;
 };
@@ -30,6 +32,7 @@ class PoolAllocator final : public Allocator {
   PoolAllocator(const CudaApi& api, CUdevice device, std::size_t kept);
   CUresult allocate(CUdeviceptr* start, std::size_t size, CUstream stream) override;
   void release(CUdeviceptr start, CUstream stream) noexcept override;
+  bool is_shared_by_streams() const noexcept override { return true; }
   void trim(std::size_t kept) noexcept override;
 
  private:

@@ -68,6 +68,8 @@ class Device {
   // Frees memory once the work that `stream` has now is done; beyond the share that this process keeps, it returns to
   // the device.
   void release(CUdeviceptr start, std::size_t size, CUstream stream) const noexcept;
+  // Whether memory may be freed in the order of another stream than that which got it.
+  bool frees_in_any_order() const noexcept { return allocator_->is_shared_by_streams(); }
   // Returns cached memory to the device, for a second try after an allocation failed.
   void trim() const noexcept { allocator_->trim(0); }
   // Returns freed memory beyond the share that this process keeps. Called after a wait, when earlier frees are done.

@@ -4,7 +4,7 @@
 #include <map>
 #include <mutex>
 
-#include "device_tensor.hpp"
+#include "captured_model.hpp"
 
 namespace hami_cuda {
 namespace {
@@ -147,6 +147,38 @@ const PythonFunctions kFunctions = {
     [](int device, void* graph) {
   return call(device,
               [&](OpenDevice& open) { open.device().api().graph_exec_destroy(static_cast<CUgraphExec>(graph)); });
+},
+    [](int device, const DLTensor* input, int pads, int takes_rows, std::int64_t watch_every, std::int64_t* model) {
+  return call(device, [&](OpenDevice& open) {
+    const CapturedModel::Rules rules{pads != 0, takes_rows != 0, watch_every};
+    *model = CapturedModels::get().add(std::make_shared<CapturedModel>(open.device(), *input, rules));
+  });
+},
+    [](int device, std::int64_t model) {
+  return call(device, [&](OpenDevice&) {
+    const std::shared_ptr<CapturedModel> closed = CapturedModels::get().find(model);
+    closed->enter(nullptr);
+    closed->drop_graphs();
+    closed->leave(nullptr);
+    CapturedModels::get().remove(model);
+  });
+},
+    [](int device, std::int64_t stream, std::int64_t model, std::int64_t* joined) {
+  return call(device, stream, [&](OpenDevice&, const std::shared_ptr<Stream>& on) {
+    const std::shared_ptr<CapturedModel> used = CapturedModels::get().find(model);
+    used->enter(on->raw());
+    *joined = used->take_joined();
+  });
+},
+    [](int device, std::int64_t stream, std::int64_t model) {
+  return call(device, stream, [&](OpenDevice&, const std::shared_ptr<Stream>& on) {
+    CapturedModels::get().find(model)->leave(on->raw());
+  });
+},
+    [](int device, std::int64_t model, void* graph, std::int64_t rows, const DLTensor* output) {
+  return call(device, [&](OpenDevice&) {
+    CapturedModels::get().find(model)->add(rows, {static_cast<CUgraphExec>(graph), Region(*output)});
+  });
 },
     order_tensor,
 };

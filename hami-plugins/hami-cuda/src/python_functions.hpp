@@ -38,6 +38,17 @@ struct PythonFunctions {
   int (*end_capture)(int device, std::int64_t stream, void** graph);
   int (*launch)(int device, std::int64_t stream, void* graph);
   int (*destroy)(int device, void* graph);
+  // A model that was captured elsewhere, by a number, for the backend CapturedModel; see captured_model.hpp. `input` has the rows of
+  // its largest graph.
+  int (*open_model)(int device, const DLTensor* input, int pads, int takes_rows, std::int64_t watch_every,
+                    std::int64_t* model);
+  int (*close_model)(int device, std::int64_t model);
+  // Before and after the caller uses the graphs, or the memory of the model, on a stream; on one thread. `joined`: the number of
+  // batches of several requests that ran since the last call.
+  int (*enter_model)(int device, std::int64_t stream, std::int64_t model, std::int64_t* joined);
+  int (*leave_model)(int device, std::int64_t stream, std::int64_t model);
+  // Between these two.
+  int (*add_graph)(int device, std::int64_t model, void* graph, std::int64_t rows, const DLTensor* output);
   // The function `order` of the tensors that `allocate` and `copy` make.
   hami_error* (*order)(DLManagedTensorVersioned* tensor, std::int64_t stream);
 };

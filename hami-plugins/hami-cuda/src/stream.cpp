@@ -54,8 +54,10 @@ void Stream::wait(Wait how) {
     const std::lock_guard<std::mutex> lock(mutex_);
     held.swap(held_);
   }
+  const std::uint64_t own = ++begun_;
   event->record(stream_);
   wait_for(*event, how);
+  for (std::uint64_t last = ended_; last < own && !ended_.compare_exchange_weak(last, own);) continue;
   device_.return_surplus();
   const std::lock_guard<std::mutex> lock(mutex_);
   spare_events_.push_back(std::move(event));
@@ -112,6 +114,11 @@ Memory::~Memory() {
   const CudaApi& api = stream_->api();
   CUcontext popped = nullptr;
   if (api.context_push(stream_->device().context()) != 0) return;
+  if (readers_.size() == 1 && is_complete() && stream_->device().frees_in_any_order()) {
+    stream_->device().release(start_, size_, reinterpret_cast<CUstream>(*readers_.begin()));
+    api.context_pop(&popped);
+    return;
+  }
   CUevent event = nullptr;
   if (!readers_.empty() && api.event_create(&event, kEventWithoutTime) == 0) {
     for (const std::int64_t reader : readers_)
@@ -124,8 +131,15 @@ Memory::~Memory() {
 }
 
 void Memory::order(std::int64_t stream) {
-  if (stream == stream_->handle()) return;
   const std::lock_guard<std::mutex> lock(mutex_);
+  if (stream == stream_->handle()) {
+    if (written_) set_written();  // work that reads it follows: freeing it must be ordered with that too
+    return;
+  }
+  if (is_complete()) {
+    readers_.insert(stream);
+    return;
+  }
   const CurrentDevice current(stream_->device());
   Event written(stream_->device());
   written.record(stream_->raw());

@@ -1,10 +1,12 @@
 // A stream, and memory that is allocated and freed in its order.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -68,6 +70,9 @@ class Stream {
   void wait(Wait how = Wait::kAuto);
   // Makes later work on another stream, named as in DLPack, wait for the work that this stream has now.
   void hold_back(std::int64_t other);
+  // The number of waits that have begun, and whether one that began later has ended: then the work that the stream had is done.
+  std::uint64_t waits() const noexcept { return begun_; }
+  bool has_waited_since(std::uint64_t waits) const noexcept { return ended_ > waits; }
   // Blocks as `wait`, and drops what was held; errors are ignored, since the driver may be gone at the exit of the process.
   void finish() noexcept;
   // Keeps objects, such as the inputs of kernels, until the work that the stream has now is done. Called once after
@@ -84,7 +89,9 @@ class Stream {
 
   const Device& device_;
   CUstream stream_ = nullptr;
-  std::mutex mutex_;  // guards held_ and spare_events_
+  std::atomic<std::uint64_t> begun_{0};
+  std::atomic<std::uint64_t> ended_{0};  // the latest of the waits that have ended
+  std::mutex mutex_;                     // guards held_ and spare_events_
   std::vector<Held> held_;
   std::vector<std::unique_ptr<Event>> spare_events_;
 };
@@ -115,13 +122,18 @@ class Memory {
 
   CUdeviceptr start() const noexcept { return start_; }
   const Stream& stream() const noexcept { return *stream_; }
+  // Notes that the stream has all work that writes to the memory. Once the CPU has waited for that work, no stream has to.
+  void set_written() noexcept { written_ = stream_->waits(); }
   // Makes later work on a stream (as in DLPack) wait until the memory is written, and freeing it wait for that work.
   void order(std::int64_t stream);
 
  private:
   const std::shared_ptr<Stream> stream_;
   const std::size_t size_;
+  bool is_complete() const noexcept { return written_ && stream_->has_waited_since(*written_); }
+
   const CUdeviceptr start_;
+  std::optional<std::uint64_t> written_;  // set before other threads see the memory
   std::mutex mutex_;
   std::set<std::int64_t> readers_;  // other streams; guarded by mutex_
 };

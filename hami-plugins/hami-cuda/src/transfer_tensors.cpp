@@ -4,6 +4,9 @@
 namespace hami_cuda {
 namespace {
 
+constexpr std::size_t kSmall =
+    64 << 10;  // bytes: below, a copy to the CPU costs as much as the launch that gathers many
+
 // The tensors of a batch, in one block.
 struct Placed {
   hami::Tensor tensor;
@@ -117,29 +120,41 @@ class CpuTensor final : public CudaBackend {
     }
   }
 
+  // Small tensors are gathered on the device, and all of them copied at once.
   void copy(const std::vector<Request>& requests, char* to) {
-    std::vector<hami_cuda_copy> copies;  // of tensors that are not contiguous
+    std::vector<const Placed*> all;
+    for (const Request& request : requests)
+      for (const std::optional<Placed>& placed : request.parts)
+        if (placed && placed->tensor.nbytes() > 0) all.push_back(&*placed);
+    std::vector<hami_cuda_copy> copies;
     std::vector<std::size_t> offsets;
     Layout layout;
-    for (const Request& request : requests)
-      for (const std::optional<Placed>& placed : request.parts) {
-        if (!placed || placed->tensor.nbytes() == 0) continue;
-        if (placed->tensor.is_contiguous()) {
-          copy_back(to + placed->offset, reinterpret_cast<CUdeviceptr>(placed->tensor.view().data),
-                    placed->tensor.nbytes());
-        } else {
-          copies.push_back(copy_of(placed->tensor, layout.add(placed->tensor.nbytes()), name()));
-          offsets.push_back(placed->offset);
-        }
+    for (const Placed* placed : all) {
+      const std::size_t size = placed->tensor.nbytes();
+      if (placed->tensor.is_contiguous() && (all.size() == 1 || size > kSmall)) {
+        copy_back(to + placed->offset, reinterpret_cast<CUdeviceptr>(placed->tensor.view().data), size);
+      } else {
+        copies.push_back(copy_of(placed->tensor, layout.add(size), name()));
+        offsets.push_back(placed->offset);
       }
+    }
     std::shared_ptr<Memory> memory;
     if (!copies.empty()) {
+      std::vector<std::size_t> sizes;
+      for (const hami_cuda_copy& copy : copies) sizes.push_back(static_cast<std::size_t>(copy.count * copy.size));
       memory = allocate(layout.size());
       move_to(copies, memory->start());
       device().kernels().copy(*stream(), copies);
-      for (std::size_t i = 0; i < copies.size(); ++i)
-        copy_back(to + offsets[i], reinterpret_cast<CUdeviceptr>(copies[i].to),
-                  static_cast<std::size_t>(copies[i].count * copies[i].size));
+      for (std::size_t first = 0, next; first < copies.size(); first = next) {  // a copy for parts that stay neighbours
+        const auto from = reinterpret_cast<CUdeviceptr>(copies[first].to);
+        std::size_t size = sizes[first];
+        for (next = first + 1; next < copies.size(); ++next) {
+          const std::size_t gap = reinterpret_cast<CUdeviceptr>(copies[next].to) - from;
+          if (offsets[next] - offsets[first] != gap) break;
+          size = gap + sizes[next];
+        }
+        copy_back(to + offsets[first], from, size);
+      }
     }
     stream()->wait();
   }

@@ -21,6 +21,32 @@ def test_one_in_so_many_batches_is_due():
     assert sum(due) == 16
 
 
+def test_batches_that_ran_elsewhere_count_and_the_next_one_is_due():
+    watch = RowWatch("Test", "m", nodes=1, every=4)
+    watch.skip(3)
+    assert [watch.is_due() for _ in range(2)] == [True, False]
+    watch.skip(5)  # the eighth is among them
+    assert [watch.is_due() for _ in range(2)] == [True, True]  # and the twelfth is due itself
+    assert not watch.is_due()
+
+
+class Listener:
+    def __init__(self):
+        self.calls = 0
+
+    def stopped(self):
+        self.calls += 1
+
+
+@pytest.mark.parametrize("stops", [True, False])
+def test_who_joins_elsewhere_hears_of_the_end(stops):
+    watch, listener = RowWatch("Test", "m", nodes=1, stops=stops), Listener()
+    watch.when_stopped(listener.stopped)
+    watch.when_stopped(Listener().stopped)  # gone already
+    watch.compare(["y"], [np.ones(2)], lambda: [np.zeros(2)], rows=2)
+    assert listener.calls == int(stops)
+
+
 def test_equal_rows_are_joined_on_and_the_largest_difference_is_kept():
     watch = RowWatch("AcmeTensor", "m.onnx", nodes=1)
     assert watch.compare(["y"], [OWN * np.float32(1 + 1e-6)], lambda: [OWN], rows=8)

@@ -204,7 +204,7 @@ def test_a_failed_close_still_frees_graphs_and_stream(cuda, monkeypatch):
     monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
     with pytest.raises(RuntimeError, match="illegal memory access"):
         made.close()
-    assert not made._captured
+    assert not made.captured
     assert not any(_streams._leased.values())
 
 

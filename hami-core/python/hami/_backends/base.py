@@ -6,7 +6,7 @@ from hami._errors import ConfigError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
     from functools import cached_property
     from logging import Logger
     from typing import Any, ClassVar, Literal
@@ -190,6 +190,27 @@ class Backend:
             ConfigError: The backend does not belong to a pipe.
         """
         self._of_pipe("remark").remark(text)
+
+    def delegate(self, backend: str | None, *, convert: Callable[[Any], Any] | None = None, **params: Any) -> None:
+        """Give each batch to another backend first, in place of `forward`; usually a native one, which needs no GIL.
+
+        The backend sets the `result` of the requests that it can run, or fails them. `forward` gets the requests that
+        it leaves as they are. It shares the options of the instance. Call this in `init`, or later from any thread.
+
+            self.delegate("hami-cuda::CapturedModel", convert=torch.from_dlpack, model=number)
+
+        Args:
+            backend: "distribution::Name". None: `forward` gets all batches again.
+            convert: Makes what Python code reads in place of a `result` that is a hami.Tensor, when it is first read,
+                on the thread of its reader. None: the hami.Tensor. Other native backends read the tensor itself.
+            params: Parameters of the backend; the others have their defaults.
+
+        Raises:
+            ConfigError: The backend has no such parameter, or this one does not belong to a pipe.
+            BackendNotFound: It is not installed.
+        """
+        distribution, _, name = (backend or "").rpartition("::")
+        self._of_pipe("delegate").delegate(name or None, distribution, params, convert)
 
     def _of_pipe(self, name: str) -> BackendServices:
         if self._services is None:

@@ -114,6 +114,30 @@ class _Functions(ctypes.Structure):
         ),
         ("launch", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_void_p)),
         ("destroy", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p)),
+        (
+            "open_model",
+            ctypes.CFUNCTYPE(
+                ctypes.c_int,
+                *(ctypes.c_int, ctypes.POINTER(_DLTensor), ctypes.c_int, ctypes.c_int, ctypes.c_int64),
+                ctypes.POINTER(ctypes.c_int64),
+            ),
+        ),
+        ("close_model", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int64)),
+        (
+            "enter_model",
+            ctypes.CFUNCTYPE(
+                ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.POINTER(ctypes.c_int64)
+            ),
+        ),
+        ("leave_model", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)),
+        (
+            "add_graph",
+            ctypes.CFUNCTYPE(
+                ctypes.c_int,
+                *(ctypes.c_int, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64),
+                ctypes.POINTER(_DLTensor),
+            ),
+        ),
         ("order", ctypes.c_void_p),
     )
 
@@ -393,12 +417,16 @@ class InstanceStream:
         self._check(self._functions.destroy(self.device.index, graph))
 
     def _check(self, code: int) -> None:
-        if not code:
-            return
-        text = f"{self._owner}: {self._functions.error().decode()}"
-        if code == _RESOURCE_EXHAUSTED:
-            raise out_of_memory(text)
-        raise hami.RequestError(text)
+        _check(self._functions, code, self._owner)
+
+
+def _check(functions: _Functions, code: int, owner: str) -> None:
+    if not code:
+        return
+    text = f"{owner}: {functions.error().decode()}"
+    if code == _RESOURCE_EXHAUSTED:
+        raise out_of_memory(text)
+    raise hami.RequestError(text)
 
 
 def out_of_memory(text: str) -> MemoryError:

@@ -84,6 +84,8 @@ class RowWatch:
         self._nodes, self._computed_in = nodes, computed_in
         self._every, self._stops = every, stops
         self._batches = itertools.count(1)  # `next` is atomic
+        self._owed = False
+        self._stopped: list[weakref.WeakMethod[Callable[[], None]]] = []
         self._reports = itertools.count()
 
     @property
@@ -100,7 +102,17 @@ class RowWatch:
 
     def is_due(self) -> bool:
         """Count a joined batch, and return whether one of its rows should run again alone."""
-        return next(self._batches) % self._every == 0
+        owed, self._owed = self._owed, False
+        return next(self._batches) % self._every == 0 or owed
+
+    def skip(self, batches: int) -> None:
+        """Count joined batches that ran without this watch; if one of them was due, the next one is."""
+        numbers = [next(self._batches) for _ in range(batches)]  # all, also behind one that is due
+        self._owed = self._owed or any(number % self._every == 0 for number in numbers)
+
+    def when_stopped(self, call: Callable[[], None]) -> None:
+        """Call a method of an object, which the watch does not keep, when a difference ends the joining."""
+        self._stopped.append(weakref.WeakMethod(call))
 
     def compare(
         self,
@@ -134,6 +146,9 @@ class RowWatch:
     def _stop(self, difference: Difference) -> None:
         if self._stops:
             self.joins = False
+            for each in tuple(self._stopped):
+                if (call := each()) is not None:
+                    call()
         if next(self._reports):
             return  # another thread, or an earlier batch, has reported
         self.difference = difference

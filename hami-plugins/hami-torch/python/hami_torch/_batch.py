@@ -47,6 +47,7 @@ class BatchInput(NamedTuple):
     columns: list[list[torch.Tensor]]
     structure: Structure
     dtypes: list[torch.dtype | None]
+    is_watched: bool = False  # a row that is compared with what it got in its batch: it runs without CUDA graphs
 
 
 Call = Callable[[BatchInput, int], Any]  # the int is the total number of rows
@@ -208,7 +209,7 @@ def _is_the_same_alone(
 ) -> bool:
     """Run the last row of a batch alone, and return whether its requests may keep what they got in the batch."""
     backend.count("watched")
-    row = BatchInput([[parts[-1][-1:]] for parts in inputs.columns], inputs.structure, inputs.dtypes)
+    row = BatchInput([[parts[-1][-1:]] for parts in inputs.columns], inputs.structure, inputs.dtypes, True)
     together = named_outputs(output)
     is_same = watch.compare(
         list(together),

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import hami
 from hami_model_check.joining import Measurement
-from hami_model_check.row_watch import RowWatch, shared_watch
+from hami_model_check.row_watch import EVERY, RowWatch, shared_watch
 from hami_tensor.model_keys import ModelKeys, give_result
 from hami_tensor.values import Cast, checked_cast
 
+from hami_torch import _native
+from hami_torch._auto_graphs import AutoGraphs, Row, allowed, difference
 from hami_torch._batch import (
     BatchInput,
     RequestInput,
@@ -27,6 +31,7 @@ from hami_torch._joining import coarsest_type, decide, measure_rows, node_count,
 from hami_torch._program import InputSpec, Program, Source, first_line, open_program
 from hami_torch._rows import concatenated
 from hami_torch._scaling import Scaling
+from hami_torch._streams import is_in_guard
 from hami_torch._tensor import Structure, TensorBackend, casts_safely, dtype_name, show, structure_of
 from hami_torch._torch import torch
 from hami_torch._types import Batch, Request
@@ -65,7 +70,9 @@ class TorchModel(TensorBackend):
     row_shape: Annotated[list[Any] | None, "input shape without axis 0; the model then runs once during init"] = None
     row_dtype: Annotated[str | None, "dtype of that input; default: `dtype`, or float32"] = None
     rows: Annotated[int | None, "rows of that run; torch.compile optimizes for this number"] = None
-    graphs: Annotated[list[Any], "batch sizes to capture as CUDA graphs; needs `row_shape`"] = []  # noqa: RUF012
+    graphs: Annotated[
+        list[Any], "batch sizes to capture as CUDA graphs, with `row_shape`; auto: those that run; false: none"
+    ] = ["auto"]  # noqa: RUF012
     inputs: Annotated[
         list[str],
         "read each input from the key of its name: the names of all inputs; default: if there is no `data`",
@@ -78,10 +85,13 @@ class TorchModel(TensorBackend):
     _program: Program | None = None
     _scaling: Scaling | None = None
     _graphs: Graphs | None = None
+    _auto_graphs: AutoGraphs | None = None
+    _graph_bytes = 0
     _inputs: list[InputSpec] | None = None
     _joins = False
     _watch: RowWatch | None = None
     _has_remarked = False
+    _has_asked_native = False
     _keys = ModelKeys("TorchModel", None)
     _cast: Cast = "exact"
 
@@ -104,7 +114,8 @@ class TorchModel(TensorBackend):
     def _open(self) -> None:
         self._dtype = getattr(torch, self.dtype) if self.dtype else None
         self._cast = checked_cast(self.cast, "TorchModel")
-        sizes = _positive_integers(self.graphs, "graphs")
+        graphs = allowed(self.graphs)
+        sizes = [] if isinstance(graphs, bool) else _positive_integers(graphs, "graphs")
         shape = None if self.row_shape is None else _positive_integers(self.row_shape, "row_shape")
         if sizes and self.torch_device.type != "cuda":
             raise hami.ConfigError('TorchModel: "graphs" needs a CUDA device; remove "graphs" to run on the CPU')
@@ -142,6 +153,44 @@ class TorchModel(TensorBackend):
         if shape is not None:
             self._prepare(shape, sizes, self._program)
         self._decide(source, self._program)
+        if graphs is True:
+            self._auto_graphs = self._graphs_on_demand(self._program)
+
+    def _graphs_on_demand(self, program: Program) -> AutoGraphs | None:
+        """Return what captures the graphs of this program once it runs; None: it is left as it is.
+
+        torch.compile has launches of its own, and requests that run one by one come in every shape.
+        """
+        if self.torch_device.type != "cuda" or not self._joins or program.compiles:
+            return None
+        if not isinstance(program.call, torch.nn.Module) or not Graphs.are_supported():
+            return None
+        coarsest = {"float16": 1e-2, "bfloat16": 8e-2}.get(coarsest_type(program, self.torch_device), 1e-4)
+
+        def capture(sizes: Sequence[int], row: Row) -> Graphs:
+            if program.rows:
+                sizes = [program.rows]
+            elif isinstance(limit := program.max_rows, int):
+                sizes = [size for size in sizes if size <= limit]
+            example = torch.zeros((sizes[-1], *row.shape), dtype=row.dtype, device=self.torch_device)
+            return Graphs(self._run_program, sizes, self._laid_out(example), "TorchModel", program.call)
+
+        return AutoGraphs(
+            self.torch_device,
+            capture,
+            lambda graphs, example: difference(graphs, self._run_program, example, coarsest),
+            self._use_graphs,
+            self.remark,
+        )
+
+    def _use_graphs(self, graphs: Graphs, taken: int) -> None:
+        """Replace the graphs, which take so many bytes."""
+        earlier, self._graphs = self._graphs, graphs
+        self._has_asked_native = False
+        self.count("graph_bytes", taken - self._graph_bytes)
+        self._graph_bytes = taken
+        if earlier is not None:
+            earlier.close()
 
     def _decide(self, source: Source, program: Program) -> None:
         """Find out whether requests may be joined."""
@@ -214,8 +263,7 @@ class TorchModel(TensorBackend):
         """Run the model on zeros before requests arrive, and capture its CUDA graphs."""
         warm_up_rows = self._warm_up_rows(sizes, program)
         example = torch.zeros((max(warm_up_rows), *shape), dtype=self._example_dtype(), device=self.torch_device)
-        if self.channels_last and example.ndim == 4:
-            example = example.contiguous(memory_format=torch.channels_last)
+        example = self._laid_out(example)
         with torch.no_grad():
             try:
                 if self._scaling is not None:
@@ -263,9 +311,19 @@ class TorchModel(TensorBackend):
     def max(self) -> Any:
         if self._program and not self._joins:
             return 1
-        if self._graphs is not None:
+        if self._graphs is not None:  # those of the key `graphs`: this is read once
             return self._graphs.sizes[-1]
         return self._program.max_rows if self._program else None
+
+    def forward(self, batch: Batch) -> None:
+        super().forward(batch)
+        if self._graphs is not None and not self._has_asked_native:
+            self._has_asked_native = True  # first, so that a failure is not repeated for each batch
+            try:
+                with as_current(self.torch_device):
+                    self._run_graphs_natively(self._graphs)
+            except Exception as error:  # the batch has its results
+                self.remark(f"TorchModel runs its CUDA graphs from Python: {first_line(error)}")
 
     def run(self, batch: Batch) -> None:
         assert self._program is not None, "forward after close"
@@ -278,6 +336,25 @@ class TorchModel(TensorBackend):
         if watch is not None and watch.difference is not None and not self._has_remarked:
             self._has_remarked = True
             self.remark(f"TorchModel: {watch.finding}")
+
+    def _run_graphs_natively(self, graphs: Graphs) -> None:
+        """Let hami-cuda run the graphs, if the instance has a stream of hami-cuda."""
+        watch = self._watch
+        if self._stream is None or is_in_guard() or not self._keys.reads_only_data:
+            return
+        if watch is not None and not watch.joins:
+            return
+        if why := _native.why_not(graphs):
+            self.remark(f"TorchModel runs its CUDA graphs from Python: {why}")
+            return
+        every = EVERY if watch is not None else 0
+        _native.attach(self, graphs, takes_rows=self._scaling is None, watch_every=every)
+        if watch is not None:
+            watch.when_stopped(self._run_graphs_from_python)
+
+    def _run_graphs_from_python(self) -> None:
+        with suppress(hami.PipeClosed):
+            self.delegate(None)
 
     def _run_together(self, batch: Batch) -> None:
         found = self.parts(batch) if self._keys.reads_only_data else None
@@ -348,14 +425,20 @@ class TorchModel(TensorBackend):
                 program.writes_input = True
 
     def _call(self, inputs: BatchInput, rows: int) -> Any:
-        if self._graphs is not None and inputs.structure is None:
+        if (graphs := self._graphs) is not None and inputs.structure is None and not inputs.is_watched:
             parts = inputs.columns[0]
-            if self._graphs.fits(parts[0].shape[1:], self._input_dtype(parts[0]), rows):
-                return self._graphs.run(parts, rows)
+            if graphs.fits(parts[0].shape[1:], self._input_dtype(parts[0]), rows):
+                output = graphs.run(parts, rows)
+                if self._watch is not None:
+                    self._watch.skip(graphs.take_joined())
+                if output is not None:  # the graphs were not replaced meanwhile
+                    return output
         tensors = [
             self._converted(concatenated(parts), dtype)
             for parts, dtype in zip(inputs.columns, inputs.dtypes, strict=True)
         ]
+        if self._auto_graphs is not None and len(tensors) == 1 and inputs.structure is None and not inputs.is_watched:
+            self._auto_graphs.saw(tensors[0])
         program = self._program
         assert program is not None
         if program.inputs is not None and self._inputs_for(inputs.structure) is not None:
@@ -378,16 +461,21 @@ class TorchModel(TensorBackend):
         dtype = self._input_dtype(tensor) if self._scaling is not None or wanted is None else wanted
         if tensor.dtype != dtype:
             tensor = tensor.to(dtype)
+        return self._laid_out(tensor)
+
+    def _laid_out(self, tensor: torch.Tensor) -> torch.Tensor:
         if self.channels_last and tensor.ndim == 4:
             return tensor.contiguous(memory_format=torch.channels_last)
         return tensor
 
     def close(self) -> None:
         try:
+            if self._auto_graphs is not None:
+                self._auto_graphs.close()
             if self._graphs is not None:
                 self._graphs.close()
         finally:
-            self._graphs = self._program = self._watch = None
+            self._graphs = self._program = self._watch = self._auto_graphs = None
 
 
 def _counted(structure: int | None) -> str:
