@@ -16,7 +16,7 @@ import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 from urllib.parse import quote
 
 from packaging.utils import canonicalize_name
@@ -94,11 +94,11 @@ def _metadata_of_wheel(path: Path) -> bytes:
 def metadata_of_source(path: Path) -> bytes:
     """Return PKG-INFO of a source distribution; empty if it has none."""
     wanted, found = f"{path.name.removesuffix('.tar.gz')}/PKG-INFO", b""
-    with gzip.open(path) as content, tarfile.open(fileobj=_Limited(content, path), mode="r|") as archive:
+    with gzip.open(path) as content:
+        archive = tarfile.open(fileobj=cast("IO[bytes]", _Limited(content, path)), mode="r|")  # noqa: SIM115  # no file
         for number, member in enumerate(archive):
             if number == MAX_SOURCE_FILES:
                 raise Failure(f"{path} has more than {MAX_SOURCE_FILES} files; leave out those that no build needs")
-            archive.members.clear()  # it keeps all that it has read
             if member.name != wanted or not (file := archive.extractfile(member) if member.isfile() else None):
                 continue
             if found:  # installers take different ones
@@ -110,7 +110,7 @@ def metadata_of_source(path: Path) -> bytes:
 class _Limited:
     """A file that ends with a Failure after MAX_SOURCE_BYTES: zeros take a thousandth of their size in an archive."""
 
-    def __init__(self, content: IO[bytes], path: Path) -> None:
+    def __init__(self, content: gzip.GzipFile, path: Path) -> None:
         self._content, self._path = content, path
         self._left = MAX_SOURCE_BYTES
 

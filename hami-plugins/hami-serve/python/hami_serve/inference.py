@@ -147,7 +147,7 @@ def _has_long_list(request: Mapping[str, Any]) -> bool:
     """Return whether the result is, or has, a long list that becomes a tensor or JSON."""
     result = request.get("result")
     values = result.values() if type(result) is dict else (result,)
-    return any(type(value) in (list, tuple, dict) and len(value) > LONG_LIST for value in values)
+    return any(isinstance(value, (list, tuple, dict)) and len(value) > LONG_LIST for value in values)
 
 
 def _is_large(request: Mapping[str, Any]) -> bool:
