@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -325,3 +326,21 @@ def test_a_client_that_pings_during_a_long_request_is_answered(tmp_path):
     finally:
         gate.opened.set()
         server.close()
+
+
+@pytest.mark.parametrize("datatype", ["FP32", "INT64", "BOOL"])
+def test_one_long_text_among_numbers_costs_no_memory_for_each_of_them(start, datatype):
+    """NumPy makes an array of texts of the longest length: 212 KB became 3.1 GiB."""
+    server = start({"any": "Identity"})
+    data = [True] * 1000 + ["a" * 100_000]
+    tracemalloc.start()
+    try:
+        for path, given in (
+            ("infer", {"inputs": [{"name": "x", "datatype": datatype, "shape": [1001], "data": data}]}),
+            ("generate", {"x": data}),
+        ):
+            status, answer = server.post(f"/v2/models/any/{path}", given)
+            assert (status, len(answer["error"]) < 500) == (400, True), answer
+        assert tracemalloc.get_traced_memory()[1] < 20 << 20
+    finally:
+        tracemalloc.stop()
