@@ -94,6 +94,7 @@ def test_backends_in_python_answer_native_threads(program: MakeProgram) -> None:
 
     with hami.pipe("AddOneInPython") as pipe:
         assert program(pipe).call(41) == (0, 42)
+        assert hami.native.uses_python(pipe)
 
 
 def test_the_error_of_a_request_has_its_code(program: MakeProgram) -> None:

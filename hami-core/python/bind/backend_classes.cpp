@@ -78,6 +78,7 @@ ClassHandle python_class(py::object cls, const std::string& name, const std::str
   if (by_device) result.by_device = DeviceChoice::kEachRequest;
   result.takes_all_keys = takes_all_keys;
   result.is_instance = is_instance;
+  result.uses_python = true;
   const auto [min_children, max_children] = child_count;
   const std::size_t most = max_children.value_or(Phase::kMany);
   if (most > 0) result.brackets = {min_children > 0, {Phase{std::max<std::size_t>(1, min_children), most}}};

@@ -13,6 +13,7 @@
 #include "gil.hpp"
 #include "greenlets.hpp"
 #include "logging.hpp"
+#include "native_caller.hpp"
 #include "part.hpp"
 #include "pipe.hpp"
 #include "pipe/api.hpp"
@@ -41,6 +42,7 @@ PYBIND11_MODULE(_core_main_interpreter, module, py::mod_gil_not_used()) {
   hami::bind::register_config(module);
   hami::bind::register_expressions(module);
   hami::bind::register_pipe(module);
+  hami::bind::register_native_values(module);
   hami::bind::register_trace(module);
   hami::bind::register_failing_allocations(module);
   module.def("near_names",

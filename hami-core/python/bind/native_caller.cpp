@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "values.hpp"
+
 namespace hami::bind {
 namespace {
 
@@ -85,6 +87,12 @@ py::capsule to_capsule(Ref<NativeCaller> caller) {
   if (!capsule) throw py::error_already_set();
   caller.detach();
   return py::reinterpret_steal<py::capsule>(capsule);
+}
+
+void register_native_values(py::module_& module) {
+  module.def("value_of", [](std::uintptr_t address) {
+    return to_python(borrow(*reinterpret_cast<const hami_value*>(address)));
+  }, py::arg("address"), "Return the object for the hami_value at an address, which is borrowed.");
 }
 
 }  // namespace hami::bind

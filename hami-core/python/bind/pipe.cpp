@@ -3,6 +3,8 @@
 
 #include <pybind11/stl.h>
 
+#include <algorithm>
+
 #include "awaitable.hpp"
 #include "backend/api.hpp"
 #include "config.hpp"
@@ -262,6 +264,17 @@ class PyPipe {
     return run_load(state(), requests, std::move(spec));
   }
 
+  // Whether a backend of its configuration is one in Python.
+  bool uses_python() const {
+    const std::shared_ptr<PipeState> pipe = state();
+    const auto in = [](const Explanation::Part& part) {
+      return std::any_of(part.backends.begin(), part.backends.end(),
+                         [](const ExplainedBackend& backend) { return backend.uses_python; });
+    };
+    const Explanation& all = pipe->explanation();
+    return in(all.entry) || std::any_of(all.nodes.begin(), all.nodes.end(), in);
+  }
+
   py::dict stats() const { return stats_of(*state()); }
   py::dict remarks() const { return remarks_of(*state()); }
 
@@ -430,6 +443,7 @@ void register_pipe(py::module_& module) {
            "Take the place of this pipe's backends by those of another, which is empty afterwards; close the old ones.")
       .def_property_readonly("closed", &PyPipe::closed, "Whether close() was called.")
       .def("native_caller", &PyPipe::native_caller, "Return a capsule by which native code calls the pipe.")
+      .def("uses_python", &PyPipe::uses_python, "Return whether a backend of the pipe is one in Python.")
       .def("queue", &PyPipe::queue, py::arg("name"), "Return a queue of the pipe by name.")
       .def_property_readonly("store", &PyPipe::store, "The store of the pipe.")
       .def("describe", &PyPipe::describe, "Return the nodes with their backends, parameters and edges.")

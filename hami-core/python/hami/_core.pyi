@@ -833,6 +833,9 @@ class Pipe:
     def replace(self, other: Pipe, timeout: float | None) -> list[str]:
         """Take the place of this pipe's backends by those of another; close the old ones, as `close` does."""
 
+    def uses_python(self) -> bool:
+        """Return whether a backend of the pipe is one in Python."""
+
     def native_caller(self) -> object:
         """Return a capsule by which native code calls the pipe: a `hami_caller` of hami/caller.h."""
 
@@ -1013,6 +1016,9 @@ def set_log_level(level: int) -> None:
 
 def read_duration(text: str) -> float | None:
     """Return a number with a unit, such as "5ms", in seconds; None for any other text."""
+
+def value_of(address: int) -> Any:
+    """Return the object for the hami_value at an address, which is borrowed."""
 
 def near_names(name: str, candidates: Sequence[str], limit: int = 3) -> list[str]:
     """Return at most `limit` candidates that are spelled like `name`, nearest first."""

@@ -9,10 +9,12 @@ from hami._errors import PluginError
 from hami._plugins.native_loading import Incompatible, load
 from hami._text import printable
 
-__all__ = ["allow_library", "caller", "check_library", "get_include", "register_plugin"]
+__all__ = ["allow_library", "caller", "check_library", "get_include", "register_plugin", "uses_python", "value_of"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from hami._runtime.pipe import Pipe
 
 _PACKAGE = os.path.dirname(__file__)
@@ -112,3 +114,36 @@ def get_include() -> str:
 def cmake_dir() -> str:
     """Return the folder that CMake's find_package(hami) needs as hami_DIR."""
     return os.path.join(_PACKAGE, "cmake")
+
+
+def uses_python(pipe: Pipe, /) -> bool:
+    """Return whether a backend of a pipe is one in Python, so that its requests hold the GIL.
+
+    >>> with hami.pipe("Identity") as pipe:
+    ...     hami.native.uses_python(pipe)
+    False
+
+    Args:
+        pipe: The pipe.
+    """
+    return pipe._core.uses_python()
+
+
+def value_of(address: int, /) -> Any:
+    """Return the object that a pipe's caller would get for a value of native code.
+
+    >>> import ctypes
+    >>> seven = (ctypes.c_int64 * 2)(2, 7)  # a hami_value of kind HAMI_INT
+    >>> hami.native.value_of(ctypes.addressof(seven))
+    7
+
+    Native code that starts requests (see `caller`) passes on to Python what it does not read itself: a result of any
+    kind, or an error, as an event that has failed.
+
+    Args:
+        address: That of a `hami_value`, as hami/abi.h describes it; it is borrowed for the call.
+
+    Raises:
+        ValueError: The kind of the value and its object do not match.
+    """
+    return _core.value_of(address)

@@ -83,6 +83,7 @@ struct BackendClass {
   std::string device = {};
   std::function<BackendPtr()> create = {};
 
+  bool uses_python = false;     // its calls hold the GIL
   bool free_args = false;       // accepts any arguments: Add(k=v, …)
   bool takes_all_keys = false;  // its parameters are all keys of the node, and any named arguments
   bool is_instance = false;     // Forward[name] means this class, which represents one object of the program

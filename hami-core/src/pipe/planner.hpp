@@ -56,6 +56,7 @@ struct ExplainedBackend {
   std::vector<ExplainedParam> params;
   bool schedules = false;  // as BackendClass
   bool makes_copies = false;
+  bool uses_python = false;
   bool is_absorbed = false;  // the backend before it, in the same brackets, does its work
 };
 

@@ -110,7 +110,7 @@ void ExprPlanner::explain(const ParamSpec& spec, const Value& value, ExplainedPa
 void ExprPlanner::read_params(const Expr& expr, const BackendClass& cls, Plan& plan) {
   if (planning_.explanation)
     planning_.explanation->part->backends.push_back(
-        {expr.name, cls.name, cls.owner, planning_.depth, {}, cls.schedules, cls.makes_copies});
+        {expr.name, cls.name, cls.owner, planning_.depth, {}, cls.schedules, cls.makes_copies, cls.uses_python});
   if (cls.takes_all_keys) return read_all_keys(expr, plan);
   if (cls.free_args) {
     plan.args = expr.args;
