@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import http.client
 import json
+import os
 import queue
 import threading
 
@@ -14,8 +15,9 @@ import numpy as np
 import pytest
 import uvicorn
 
-from hami_serve.http_app import Direct, application
+from hami_serve.http_app import MAX_BODY, Direct, application
 from hami_serve.http_protocol import Protocol
+from hami_serve.native_door import NativeDoor
 from hami_serve.server import HttpServer, listen
 from hami_serve.serving import Serving
 
@@ -130,15 +132,24 @@ class Running:
     """A server on a free port, in a thread, and a client for it."""
 
     def __init__(
-        self, source: object, *, allow_control: bool = False, max_open: int | None = None, **options: object
+        self,
+        source: object,
+        *,
+        allow_control: bool = False,
+        max_open: int | None = None,
+        door: str = os.environ.get("HAMI_SERVE_TEST_DOOR", "python"),
+        **options: object,
     ) -> None:
         self.serving = Serving(source, allow_control=allow_control, max_open=max_open)
         self._listening = listen("127.0.0.1", 0)
         self.port = self._listening.getsockname()[1]
         self.url = f"127.0.0.1:{self.port}"
         made = Direct(application(self.serving, **options))
-        config = uvicorn.Config(made, http=Protocol, ws="none", log_level="warning")
-        self._server = ServerInThread(config, self.serving, drain=30)
+        native = None
+        if door == "native":
+            native = NativeDoor(self.serving, options.get("max_body", MAX_BODY), None, loopback=False)
+        config = uvicorn.Config(made, http=Protocol, ws="none", log_level="warning", server_header=False)
+        self._server = ServerInThread(config, self.serving, 30, native)
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 

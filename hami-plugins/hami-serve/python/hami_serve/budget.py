@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from hami_serve.errors import Overloaded
@@ -36,6 +38,8 @@ class Budget:
         self.limit = limit
         self.used = 0
         self.lock = threading.Lock()
+        self.shared = ctypes.c_int64(0)  # `used`, for the native door
+        self.outside: Callable[[], int] = lambda: 0  # bytes of the requests that are open there
 
     def lease(self) -> Lease:
         return Lease(self)
@@ -62,12 +66,14 @@ class Lease:
             if self._closed:  # a thread still converts the request of a client that has left
                 return
             used = budget.used - self._size + size
-            if used > budget.limit and size > self._size and budget.used > self._size:
+            outside = budget.outside()
+            if used + outside > budget.limit and size > self._size and budget.used + outside > self._size:
                 raise Overloaded(
-                    f"the open requests of this server have {budget.used >> 20} of {budget.limit >> 20} MiB, and this "
-                    f"one needs {max(size >> 20, 1)}; try again later"
+                    f"the open requests of this server have {budget.used + outside >> 20} of {budget.limit >> 20} MiB, "
+                    f"and this one needs {max(size >> 20, 1)}; try again later"
                 )
             budget.used, self._size = used, size
+            budget.shared.value = used
 
     def add(self, size: int) -> None:
         self.resize(self._size + size)

@@ -439,16 +439,16 @@ class Endpoint:
         except asyncio.CancelledError:
             if not self._serving.draining:
                 raise
-            response = _error(hami.PipeClosed(STOPPING), scope)
+            response = answer_of_error(hami.PipeClosed(STOPPING), scope)
         except GeneratorExit:
             raise
         except BaseException as error:
-            response = _error(error, scope)
+            response = answer_of_error(error, scope)
         answers.count("HTTP", getattr(response, "status_code", 200))
         await response(scope, receive, send)
 
 
-def _error(error: BaseException, scope: Scope) -> Response:
+def answer_of_error(error: BaseException, scope: Scope) -> Response:
     status, body = _report(error, scope)
     headers = next((each for kind, each in HEADERS.items() if issubclass(type(error), kind)), None)
     return Response(body, status, headers, "application/json")

@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
+import socket
 import threading
 import urllib.parse
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httptools
 import numpy as np
@@ -28,6 +30,9 @@ from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 from hami_serve.http_exchange import Exchange, answer_of
 from hami_serve.http_tensors import HEADER_LENGTH, JOINED
 from hami_serve.metrics import answers
+
+if TYPE_CHECKING:
+    from hami_serve.native_door import NativeDoor
 
 IDLE_S = 75.0  # for the first byte of a connection, and between its requests
 HEAD_S = 30.0  # for the head of a request
@@ -101,6 +106,11 @@ class JoiningTransport:
             parts, self._parts, self._size = self._parts, [], 0
             self._transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
 
+    @property
+    def is_held(self) -> bool:
+        """Whether something waits to be joined with more."""
+        return bool(self._parts)
+
     def write_eof(self) -> None:
         self._flush()
         self._transport.write_eof()
@@ -116,7 +126,18 @@ class JoiningTransport:
 class Protocol(asyncio.BufferedProtocol):
     """A connection of a uvicorn server. `close_if_overdue` is called from time to time."""
 
-    def __init__(self, config: Any, server_state: Any, app_state: dict[str, Any], _loop: Any = None) -> None:
+    def __init__(
+        self,
+        config: Any,
+        server_state: Any,
+        app_state: dict[str, Any],
+        _loop: Any = None,
+        *,
+        native: NativeDoor | None = None,
+        received: bytes = b"",
+        hops: int = 0,
+    ) -> None:
+        """Make a connection. `native`: the door that it came from `hops` times, with what it has `received` already."""
         if not config.loaded:
             config.load()
         self._config = config
@@ -126,7 +147,10 @@ class Protocol(asyncio.BufferedProtocol):
         self.transport: JoiningTransport = None  # type: ignore[assignment]
         self._stage = Stage.IDLE
         self._parser: httptools.HttpRequestParser = self._new_parser()
-        self._held = b""  # received, and not read yet
+        self._native = native
+        self._hops = hops
+        self._stays = True  # this door answers the next request
+        self._held = received  # and not read yet
         self._last = b""  # bytes before `_held` that the end of a head may begin with
         self._scanned = 0  # bytes of a head, or of trailers
         self._chunk_left = 0  # bytes of a chunk, and of the end of its line, that have not come yet
@@ -169,6 +193,8 @@ class Protocol(asyncio.BufferedProtocol):
         self.transport = JoiningTransport(transport, self.loop)
         self._server, self._client = get_local_addr(transport), get_remote_addr(transport)
         self._scheme = "https" if is_ssl(transport) else "http"
+        if self._held:
+            self.loop.call_soon(self._read)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._state.connections.discard(self)
@@ -296,6 +322,8 @@ class Protocol(asyncio.BufferedProtocol):
         """Read what is held, as far as the stage allows."""
         while self._held and self._may_read() and not self.transport.is_closing():
             if self._stage is Stage.IDLE:
+                if self._leaves():
+                    return
                 self._stage, self._scanned, self._last = Stage.HEAD, 0, b""
                 self._deadline = self.loop.time() + HEAD_S
             elif self._stage is Stage.REST and self.body_left != UNTIL_END:
@@ -323,6 +351,19 @@ class Protocol(asyncio.BufferedProtocol):
             self._pause()
         else:
             self._resume()
+
+    def _leaves(self) -> bool:
+        """Let the connection go on in the native door, if that may answer the next request; return whether it does."""
+        native = self._native
+        if native is None or self._stays or self.stopping or self._ended or not native.wants(self._held, self._hops):
+            return False
+        if self.transport.get_write_buffer_size() or self.transport.is_held:
+            return False
+        data, self._held = self._held, b""
+        connection = socket.socket(fileno=os.dup(self.transport.get_extra_info("socket").fileno()))
+        self.transport.abort()  # only of this descriptor
+        native.add(connection, self._hops, data)
+        return True
 
     def _may_read(self) -> bool:
         """Return whether more of what is held may be read: a body that is held completely is read at once."""
@@ -550,7 +591,7 @@ class Protocol(asyncio.BufferedProtocol):
         if not self._exchange.keep_alive or (self._ended and not self._held):
             self._close()
             return
-        self._stage, self._deadline = Stage.IDLE, self.loop.time() + IDLE_S
+        self._stage, self._deadline, self._stays = Stage.IDLE, self.loop.time() + IDLE_S, False
         if self.stopping:
             self._expect_last_request()
         if self._held or self._paused:

@@ -32,11 +32,17 @@ class Listener:
     """Makes a connection of each that a listening socket accepts, in the current asyncio loop."""
 
     def __init__(
-        self, listening: socket.socket, make: Callable[[], asyncio.BaseProtocol], tls: ssl.SSLContext | None = None
+        self,
+        listening: socket.socket,
+        make: Callable[[], asyncio.BaseProtocol],
+        tls: ssl.SSLContext | None = None,
+        take: Callable[[socket.socket], None] | None = None,
     ) -> None:
+        """Begin to accept. `take`, if it is given, takes the sockets of the connections instead."""
         self._socket = listening
         self._socket.setblocking(False)
         self._make = make
+        self._take = take
         self._tls = tls
         self._loop = asyncio.get_running_loop()
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -60,6 +66,9 @@ class Listener:
                 return False
             if connection.fileno() >= self._usable:
                 self._wait(OSError("few descriptors are left"))
+            if self._take is not None:
+                self._take(connection)
+                continue
             connection.setblocking(False)
             task = self._loop.create_task(self._connect(connection))
             self._connecting.add(task)

@@ -24,10 +24,10 @@ class Answers:
         self._lock = threading.Lock()
         self._counts: Counter[tuple[str, str]] = Counter()
 
-    def count(self, protocol: str, code: int | str) -> None:
-        """Count an answer with a status of HTTP or the name of a code of gRPC."""
+    def count(self, protocol: str, code: int | str, times: int = 1) -> None:
+        """Count answers with a status of HTTP or the name of a code of gRPC."""
         with self._lock:
-            self._counts[protocol, str(code)] += 1
+            self._counts[protocol, str(code)] += times
 
     def family(self) -> Metric:
         found = CounterMetricFamily("hami_serve_answers", "Answers by their status.", labels=("protocol", "code"))
@@ -90,7 +90,7 @@ def _of_models(models: Iterable[Model]) -> Iterator[Metric]:
     for model in models:
         labels = [model.handle.component, model.handle.version]
         ready.add_metric(labels, float(model.state is State.READY))
-        in_flight.add_metric(labels, model.in_flight)
+        in_flight.add_metric(labels, model.in_flight + model.native_in_flight)
         requests.add_metric([*labels, "success"], model.calls - model.failures)
         requests.add_metric([*labels, "failure"], model.failures)
         seconds.add_metric([*labels, "success"], model.success_ns / 1e9)

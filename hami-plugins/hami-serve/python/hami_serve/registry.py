@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import hami
 
@@ -43,6 +43,7 @@ class Registry:
         self._generation = 0
         self._ticks = 0
         self.closed = False
+        self.changed: Callable[[], None] = lambda: None  # called after changes of what `served` returns
 
     # ---- requests ----
 
@@ -124,6 +125,50 @@ class Registry:
         if rows > 1:
             with self._lock:
                 model.more_rows += rows - 1
+
+    def count_native(
+        self,
+        model: Model,
+        *,
+        in_flight: int,
+        calls: int,
+        failures: int,
+        more_rows: int,
+        success_ns: int,
+        failure_ns: int,
+        latencies_ns: Iterable[int],
+    ) -> None:
+        """Count requests of the native door that have ended, and note how many run there."""
+        with self._lock:
+            model.native_in_flight = in_flight
+            model.calls += calls
+            model.failures += failures
+            model.more_rows += more_rows
+            model.success_ns += success_ns
+            model.failure_ns += failure_ns
+            model.latencies.extend(each / 1e9 for each in latencies_ns)
+            if calls:
+                model.last_call = time.time()
+
+    def served(self) -> dict[str, Model]:
+        """Return the ready models by the paths of their inference requests, where one model answers all of them.
+
+        Models that may leave for others are not among them: each of their requests makes another one the oldest.
+        """
+        with self._lock:
+            if self._limits != Limits():
+                return {}
+            found: dict[str, Model] = {}
+            for component, versions in self._models.items():
+                routing, default = self._routing[component], self._default(component)
+                for version, model in versions.items():
+                    if model.state is not State.READY:
+                        continue
+                    for name in (component, *routing.aliases):
+                        found[f"/v2/models/{name}/versions/{version}/infer"] = model
+                        if version == default and not routing.weights:
+                            found[f"/v2/models/{name}/infer"] = model
+            return found
 
     def _one_less(self, model: Model) -> None:
         model.in_flight -= 1
@@ -294,7 +339,8 @@ class Registry:
             if self.closed or versions.get(model.handle.version) is not model or model.state is not State.LOADING:
                 return False
             self._ready(model)
-            return True
+        self.changed()
+        return True
 
     def _ready(self, model: Model) -> None:
         model.state, model.reason, model.on_demand, model.before = State.READY, "", False, None
@@ -376,6 +422,7 @@ class Registry:
                     self._remove(model)
             for name, spec in (routing or {}).items():
                 self._routing[name] = Routing(spec.default, dict(spec.weights), frozenset(spec.aliases))
+        self.changed()
         return draining
 
     def close(self) -> list[Model]:
@@ -390,7 +437,8 @@ class Registry:
                 for drained in self._drain(model)
             ]
             self._models, self._routing = {}, {}
-            return draining
+        self.changed()
+        return draining
 
     def _drain(self, model: Model, *, on_demand: bool = False) -> list[Model]:
         """Let a model receive no more requests; return it if it then has a pipe that must be closed."""
@@ -475,6 +523,7 @@ class Registry:
                 routing.weights, routing.credits = dict(weights), {}
             if aliases is not None:
                 routing.aliases = frozenset(aliases)
+        self.changed()
 
 
 def unavailable(model: Model) -> ModelUnavailable:

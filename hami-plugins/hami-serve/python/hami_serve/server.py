@@ -40,6 +40,7 @@ from hami_serve.watching import Watcher
 
 if TYPE_CHECKING:
     from hami_serve.grpc_server import GrpcServer
+    from hami_serve.native_door import NativeDoor
 
 STDERR = 2  # a descriptor
 BACKLOG = 2048
@@ -53,13 +54,18 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 class HttpServer(uvicorn.Server):
     """A uvicorn server that ends with status 0 on SIGTERM and SIGINT, after its requests have ended."""
 
-    def __init__(self, config: uvicorn.Config, serving: Serving, drain: float) -> None:
+    def __init__(
+        self, config: uvicorn.Config, serving: Serving, drain: float, native: NativeDoor | None = None
+    ) -> None:
+        """Make a server. `native`: the door that connections come to first."""
         super().__init__(config)
+        self._native = native
         self._serving = serving
         self._drain = drain
         self._listeners: list[Listener] = []
         self._started: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None  # of the start, before a signal
+        self._is_stopping = False
         self.when_started: Callable[[], Coroutine[Any, Any, None]] | None = None  # a failure of it ends the server
         self.beside: Coroutine[Any, Any, None] | None = None  # ends another server while this one drains
 
@@ -74,7 +80,11 @@ class HttpServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup([])
-        self._listeners = [Listener(each, self._connection, self.config.ssl) for each in sockets or ()]
+        take = None
+        if native := self._native:
+            native.start(self._adopt, self.server_state.default_headers)
+            take = native.add
+        self._listeners = [Listener(each, self._connection, self.config.ssl, take) for each in sockets or ()]
         if self.when_started is not None:
             self._started = asyncio.get_running_loop().create_task(self.when_started())
             self._started.add_done_callback(self._end_if_failed)
@@ -88,12 +98,33 @@ class HttpServer(uvicorn.Server):
     def _connection(self) -> asyncio.BufferedProtocol:
         return Protocol(self.config, self.server_state, self.lifespan.state)
 
+    async def _adopt(self, connection: socket.socket, received: bytes, hops: int) -> None:
+        """Go on with a connection of the native door."""
+
+        def protocol() -> asyncio.BufferedProtocol:
+            state = self.lifespan.state
+            made = Protocol(self.config, self.server_state, state, native=self._native, received=received, hops=hops)
+            made.stopping = self._is_stopping
+            return made
+
+        try:
+            connection.setblocking(False)
+            await asyncio.get_running_loop().connect_accepted_socket(protocol, connection)
+        except OSError:  # the client has left
+            connection.close()
+
     async def on_tick(self, counter: int) -> bool:
+        if self._native is not None:
+            self._native.publish_if_ready()
         if counter % 10 == 0:  # once a second
             self._close_overdue()
+            if self._native is not None:
+                self._native.count()
         return await super().on_tick(counter)
 
     def _announce_end(self) -> None:
+        if self._native is not None:
+            self._native.drain()
         for connection in self._connections():
             if not connection.stopping:
                 connection.shutdown()
@@ -111,19 +142,27 @@ class HttpServer(uvicorn.Server):
         loop = asyncio.get_running_loop()
         left = self._serving.drain_left()
         until = float("inf") if left is None else loop.time() + left
+        self._is_stopping = True
         self._announce_end()
         beside = loop.create_task(self.beside) if self.beside is not None else None
         await asyncio.gather(*(listener.close() for listener in self._listeners))
-        while (self.server_state.connections or self.server_state.tasks) and loop.time() < until:
+        while self._is_busy() and loop.time() < until:
             if self.force_exit:
                 break
             self._announce_end()
             self._close_overdue()
             await asyncio.sleep(STOPPING_TICK_S)
+        if self._native is not None:
+            self._native.cancel()  # its requests are answered with 503, too
         if tasks := list(self.server_state.tasks):
             for task in tasks:
                 task.cancel()  # it is answered with 503
             await asyncio.wait(tasks, timeout=LAST_ANSWERS_S)
+        if self._native is not None:
+            last = loop.time() + LAST_ANSWERS_S
+            while self._native.connections and loop.time() < last:
+                await asyncio.sleep(STOPPING_TICK_S)
+            await self._native.close()
         if beside is not None:  # before the models are closed
             await beside
         if not self.force_exit:
@@ -132,6 +171,11 @@ class HttpServer(uvicorn.Server):
             self._started.cancel()
         if self._failure is not None:
             raise self._failure
+
+    def _is_busy(self) -> bool:
+        if self._native is not None and self._native.connections:
+            return True
+        return bool(self.server_state.connections or self.server_state.tasks)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._serving.drain(self._drain)
@@ -170,6 +214,8 @@ def serve(arguments: argparse.Namespace) -> int:
     arguments.cors = sorted(checked_origins(arguments.cors))
     _check_has_models(arguments)
     read_token(arguments.token_file)
+    if arguments.door == "native" and arguments.tls_cert:
+        raise hami.ConfigError("--door native has no TLS; leave it out, or let a proxy in front of it end TLS")
     if bool(arguments.tls_cert) != bool(arguments.tls_key):
         raise hami.ConfigError("--tls-cert and --tls-key belong together; give both or none")
     for option, file in (("--tls-cert", arguments.tls_cert), ("--tls-key", arguments.tls_key)):
@@ -257,8 +303,14 @@ def _run_logging(
         access_log=False,
         server_header=False,
     )
+    native = None
+    if arguments.door == "native":
+        from hami_serve.native_door import NativeDoor
+
+        native = NativeDoor(serving, max_body, token, loopback=is_loopback(arguments.host))
+    http = HttpServer(config, serving, arguments.drain, native)
     with unraisable_in_log(), watcher or contextlib.nullcontext():
-        asyncio.run(_run(arguments, HttpServer(config, serving, arguments.drain), serving, listening, token, announce))
+        asyncio.run(_run(arguments, http, serving, listening, token, announce))
 
 
 async def _run(

@@ -57,6 +57,14 @@ class Serving:
         self._threads = Threads("hami-serve-change", MAX_CHANGES)
         self._peers = peers
         self._drain_until: float | None = None  # of time.monotonic()
+        self._changed: Callable[[], None] = lambda: None
+        self._count: Callable[[], None] = lambda: None
+
+    def watch(self, changed: Callable[[], None], count: Callable[[], None]) -> None:
+        """Let the native door know of changes of the models, and count its requests before statistics are read."""
+        self._changed, self._count = changed, count
+        if self._rounder is not None:
+            self._rounder.registry.changed = changed
 
     @property
     def draining(self) -> bool:
@@ -101,6 +109,7 @@ class Serving:
             return
         components = components_of(self._source)
         rounder = self._make(**self._options)
+        rounder.registry.changed = lambda: self._changed()
         with self._lock:
             self._rounder = rounder
         if self.draining:  # `stop` did not see it
@@ -171,10 +180,12 @@ class Serving:
         return prometheus.text(prometheus.of_workers(await self._peers.ask("metrics"), self._peers.count))
 
     def _families(self) -> list[Metric]:
+        self._count()
         return [] if self._rounder is None else prometheus.families(self._rounder)
 
     async def statistics(self, models: Collection[Model]) -> list[dict[str, Any]]:
         """Return the statistics of models: their sums over all workers."""
+        self._count()
         if self._peers is None:
             return [describing.statistics(model) for model in models]
         wanted = {(model.handle.component, model.handle.version) for model in models}

@@ -1,0 +1,283 @@
+"""The native door: threads without Python answer inference requests of native models, and probes.
+
+A connection with any other request goes on in the door in Python, and comes back with a request that the native door
+may answer. So both doors answer alike, and the limits of the door in Python hold for what is unusual, slow or wrong.
+
+    accepted ──> native door <──────────────────────> Protocol
+                     │ a result of another form, an error: Python renders the answer
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import functools
+import json
+import os
+import socket
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import CancelledError
+from typing import Any
+
+import hami
+
+from hami_serve.building import RESERVED
+from hami_serve.datatypes import DATATYPES
+from hami_serve.failures import of_model
+from hami_serve.http_app import REQUEST_ID, STOPPING, answer_of_error
+from hami_serve.http_body import off_loop
+from hami_serve.http_exchange import STATUS_LINES
+from hami_serve.http_tensors import HttpInference, TensorAnswer, is_long_to_render, render_answer
+from hami_serve.inference import outputs_of
+from hami_serve.metrics import answers
+from hami_serve.model import Model
+from hami_serve.serving import Serving
+
+MAX_HOPS = 16  # of a connection to Python, after which it stays there
+ERROR_SIZE = 256  # bytes of a message
+MANY_CORES = 8  # from which two threads serve connections
+_P, _I32, _I64, _SIZE = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_size_t
+_I64_P, _TEXT = ctypes.POINTER(_I64), ctypes.c_char_p
+
+
+class _Functions(ctypes.Structure):
+    """The functions of src/plugin.cpp, in the same order."""
+
+    _fields_ = [
+        ("size", ctypes.c_uint64),
+        ("open", ctypes.CFUNCTYPE(_P, _I64, _I64, _I32, _TEXT, _I32, _I64_P, _TEXT, _SIZE)),
+        ("close", ctypes.CFUNCTYPE(None, _P)),
+        ("event", ctypes.CFUNCTYPE(_I32, _P)),
+        ("add", ctypes.CFUNCTYPE(_I32, _P, _I32, _I32, _TEXT, _SIZE)),
+        ("take", ctypes.CFUNCTYPE(_I32, _P, ctypes.POINTER(_I32), ctypes.POINTER(_P), ctypes.POINTER(_SIZE))),
+        ("take_unanswered", ctypes.CFUNCTYPE(_P, _P)),
+        ("answer", ctypes.CFUNCTYPE(_I32, _P, _I64, _TEXT, _SIZE)),
+        ("publish", ctypes.CFUNCTYPE(_I32, _P, _TEXT, _SIZE, _TEXT, _SIZE)),
+        ("statistics", ctypes.CFUNCTYPE(_P, _P)),
+        ("drain", ctypes.CFUNCTYPE(None, _P)),
+        ("cancel", ctypes.CFUNCTYPE(None, _P)),
+        ("connections", ctypes.CFUNCTYPE(_I64, _P)),
+        ("open_bytes", ctypes.CFUNCTYPE(_I64, _P)),
+        ("release", ctypes.CFUNCTYPE(None, _P)),
+    ]
+
+
+@functools.cache
+def _functions() -> _Functions:
+    with hami.pipe("hami-serve::NativeDoor") as pipe:
+        return _Functions.from_address(pipe({"data": None})["result"])
+
+
+_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_capsule_pointer.restype, _capsule_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+
+
+class NativeDoor:
+    """The native door of one server. Its methods are called on the thread of the loop, if nothing else is said."""
+
+    def __init__(self, serving: Serving, max_body: int, token: str | None, *, loopback: bool) -> None:
+        self._serving = serving
+        self._native = _functions()
+        self._models: dict[int, tuple[Model, object]] = {}  # by generation; with the capsule of the caller
+        self._published: frozenset[int] = frozenset()  # keys of `_models`
+        self._paths: frozenset[bytes] = frozenset()
+        self._ready = False
+        self._publishing = threading.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        error = ctypes.create_string_buffer(ERROR_SIZE)
+        authorization = b"" if token is None else b"Bearer " + token.encode()
+        loops = 2 if len(os.sched_getaffinity(0)) >= MANY_CORES else 1
+        limit = serving.budget.limit
+        shared = ctypes.pointer(serving.budget.shared)
+        self._door: int | None = self._native.open(
+            max_body, limit, loopback, authorization, loops, shared, error, ERROR_SIZE
+        )
+        if self._door is None:
+            raise OSError(f"the native door cannot be opened: {error.value.decode()}")
+        door = self._door
+        serving.budget.outside = lambda: int(self._native.open_bytes(door))
+        serving.watch(self.publish, self.count)
+
+    def start(
+        self, adopt: Callable[[socket.socket, bytes, int], Awaitable[None]], headers: list[tuple[bytes, bytes]]
+    ) -> None:
+        """Begin to pass connections to `adopt`: a socket, what has come of a request, and how often it came here."""
+        self._adopt, self._headers = adopt, headers
+        self._loop = asyncio.get_running_loop()
+        self._event = self._native.event(self._door)
+        self._loop.add_reader(self._event, self._on_event)
+        self.publish()
+
+    def add(self, connection: socket.socket, hops: int = 0, data: bytes = b"") -> None:
+        """Let a connection, which this takes, go on in the native door."""
+        connection.setblocking(False)
+        with contextlib.suppress(OSError):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        descriptor = connection.detach()
+        if self._native.add(self._door, descriptor, hops, data, len(data)):
+            os.close(descriptor)
+
+    def wants(self, data: bytes, hops: int) -> bool:
+        """Return whether the native door may answer the request that begins with these bytes."""
+        if hops >= MAX_HOPS or not data.startswith(b"POST "):
+            return False
+        return data[5 : data.find(b" ", 5)] in self._paths and not self._serving.draining
+
+    @property
+    def connections(self) -> int:
+        return int(self._native.connections(self._door)) + len(self._tasks)
+
+    def drain(self) -> None:
+        self._native.drain(self._door)
+
+    def cancel(self) -> None:
+        self._native.cancel(self._door)
+
+    async def close(self) -> None:
+        """End all connections and wait for the runs of their requests."""
+        self._loop.remove_reader(self._event)
+        self._serving.watch(lambda: None, lambda: None)
+        self.count()
+        self._serving.budget.outside = lambda: 0
+        door, self._door = self._door, None
+        await asyncio.to_thread(self._native.close, door)
+
+    # ---- models; these are called on any thread ----
+
+    def publish(self) -> None:
+        """Let the native door know which models it may call now."""
+        with self._publishing:
+            if self._door is None:
+                return
+            serving = self._serving
+            self._ready = serving.ready
+            served = serving.rounder.registry.served() if serving.loaded else {}
+            entries: dict[int, dict[str, Any]] = {}
+            for path, model in served.items():
+                if (found := self._entry(model)) is not None:
+                    entries.setdefault(found["key"], found)["paths"].append(path)
+            table = {"ready": self._ready, "reserved": sorted(RESERVED), "models": [*entries.values()]}
+            data, error = json.dumps(table).encode(), ctypes.create_string_buffer(ERROR_SIZE)
+            if self._native.publish(self._door, data, len(data), error, ERROR_SIZE):
+                raise RuntimeError(f"the native door does not take its models: {error.value.decode()}")
+            self._published = frozenset(entries)
+            self._paths = frozenset(path.encode() for each in entries.values() for path in each["paths"])
+
+    def publish_if_ready(self) -> None:
+        if self._serving.ready != self._ready:
+            self.publish()
+
+    def _entry(self, model: Model) -> dict[str, Any] | None:
+        """Return what the native door has to know of a model; None if it cannot answer its requests."""
+        pipe, key = model.pipe, model.handle.generation
+        if pipe is None or model.version.decoupled or hami.native.uses_python(pipe):
+            return None
+        if any(spec.datatype not in DATATYPES or spec.datatype in ("BF16", "BYTES") for spec in model.inputs):
+            return None
+        if key not in self._models:
+            self._models[key] = (model, hami.native.caller(pipe))
+
+        def specs(given: Any) -> list[dict[str, Any]]:
+            return [{"name": each.name, "datatype": each.datatype, "shape": list(each.shape)} for each in given]
+
+        return {
+            "key": key,
+            "name": model.handle.component,
+            "version": model.handle.version,
+            "paths": [],
+            "caller": _capsule_pointer(self._models[key][1], b"hami.caller.v1"),
+            "inputs": specs(model.inputs),
+            "outputs": specs(model.outputs),
+            "checks_inputs": bool(model.version.inputs),
+            "checks_outputs": bool(model.version.outputs),
+        }
+
+    def count(self) -> None:
+        """Add the requests that have ended to the statistics of their models."""
+        with self._publishing:
+            if self._door is None:
+                return
+            counted = json.loads(self._text(self._native.statistics(self._door)) or b"{}")
+            if counted.get("answers"):
+                answers.count("HTTP", 200, counted["answers"])
+            kept = {*self._published}
+            for each in counted.get("models", ()):
+                kept.add(key := each.pop("key"))
+                self._serving.rounder.registry.count_native(self._models[key][0], **each)
+            self._models = {key: self._models[key] for key in kept}
+
+    # ---- what the native door leaves to Python ----
+
+    def _on_event(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._event, 8)
+        hops, data, size = _I32(), _P(), _SIZE()
+        take = functools.partial(
+            self._native.take, self._door, ctypes.byref(hops), ctypes.byref(data), ctypes.byref(size)
+        )
+        while (descriptor := take()) >= 0:
+            received = ctypes.string_at(data.value, size.value) if data.value else b""
+            self._native.release(data)
+            self._start(self._adopt(socket.socket(fileno=descriptor), received, hops.value))
+        while described := self._text(self._native.take_unanswered(self._door)):
+            self._start(self._answer(json.loads(described)))
+
+    def _text(self, address: int | None) -> bytes:
+        """Return a text of the native door, and release it."""
+        if not address:
+            return b""
+        text = ctypes.string_at(address)
+        self._native.release(address)
+        return text
+
+    def _start(self, running: Any) -> None:
+        task = self._loop.create_task(running)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, given: dict[str, Any]) -> None:
+        """Render the answer to a request that has run in the native door."""
+        model, _ = self._models[given["model"]]
+        inference = HttpInference(
+            inputs={},
+            outputs=tuple(name for name, _ in given["outputs"]),
+            id=given["id"],
+            binary={name: binary for name, binary in given["outputs"] if binary is not None},
+            all_binary=given["all_binary"],
+        )
+        scope = {"path_params": {"name": model.handle.component}, REQUEST_ID: given["id"], "method": "POST"}
+        try:
+            with of_model():
+                if given["error"]:
+                    raise hami.native.value_of(given["error"]).exception()
+                request = {key: hami.native.value_of(address) for key, address in given["keys"].items()}
+            outputs = outputs_of(model, request, inference)
+            long = is_long_to_render(inference, outputs)
+            render = (model, inference, outputs)
+            response: Any = TensorAnswer(await off_loop(render_answer, *render) if long else render_answer(*render))
+        except CancelledError:
+            response = answer_of_error(hami.PipeClosed(STOPPING), scope)
+        except BaseException as error:
+            response = answer_of_error(error, scope)
+        answers.count("HTTP", getattr(response, "status_code", 200))
+        data = await self._bytes_of(response, scope)
+        if self._door is not None:
+            self._native.answer(self._door, given["number"], data, len(data))
+
+    async def _bytes_of(self, response: Any, scope: dict[str, Any]) -> bytes:
+        """Return the answer of an application of ASGI as HTTP/1.1."""
+        parts: list[bytes] = []
+
+        async def send(message: dict[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                parts.append(STATUS_LINES[message["status"]])
+                headers = [*self._headers, *message["headers"]]
+                parts.extend(b"%b: %b\r\n" % (name.lower(), value) for name, value in headers)
+                parts.append(b"\r\n")
+            else:
+                parts.append(message.get("body", b""))
+
+        await response({"type": "http", **scope}, None, send)
+        return b"".join(parts)

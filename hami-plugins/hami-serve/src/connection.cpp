@@ -1,0 +1,284 @@
+// The stages of a connection.
+#include "connection.hpp"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "loop.hpp"
+
+namespace hami_serve {
+namespace {
+
+constexpr std::int64_t kSecond = 1'000'000'000;
+constexpr std::int64_t kIdle = 75 * kSecond;       // between requests
+constexpr std::int64_t kBodyTime = 1 * kSecond;    // for a whole body; a slower one goes on in Python, which has limits
+constexpr std::int64_t kHalfClosed = 1 * kSecond;  // for an answer to begin after the end of a client
+constexpr std::int64_t kWriteTime = 60 * kSecond;  // for a client to take kMinTaken
+constexpr std::size_t kMinTaken = 1 << 16;         // bytes
+constexpr std::size_t kMaxPieces = 64;             // of one writev
+constexpr std::size_t kMaxWritten = 1 << 20;       // bytes of one writev: other connections come between two
+constexpr std::int32_t kMaxHops = 16;              // after which a connection stays in Python
+
+constexpr std::string_view kLive = "/v2/health/live";
+constexpr std::string_view kReady = "/v2/health/ready";
+
+// In the same time for any text of the same length.
+bool same(std::string_view given, std::string_view wanted) noexcept {
+  if (given.size() != wanted.size()) return false;
+  unsigned different = 0;
+  for (std::size_t i = 0; i < given.size(); ++i) different |= static_cast<unsigned>(given[i] ^ wanted[i]);
+  return different == 0;
+}
+
+bool is_loopback(std::string_view host) noexcept {
+  const std::string_view name = host.substr(0, host.rfind(':'));
+  return name == "127.0.0.1" || name == "localhost" || name == "[::1]";
+}
+
+bool may_answer(const Head& head, const Limits& limits) noexcept {
+  if (!limits.authorization.empty()) return same(head.authorization, limits.authorization);
+  return !head.from_page && (!limits.only_loopback || is_loopback(head.host));
+}
+
+}  // namespace
+
+Connection::Connection(Loop& loop, int fd, std::int32_t hops, std::string data)
+    : loop_(loop), fd_(fd), hops_(hops), deadline_(now_ns() + kIdle), held_(std::move(data)) {
+  loop_.door().count_connection(1);
+}
+
+Connection::~Connection() {
+  if (fd_ >= 0) ::close(fd_);
+  discharge();
+  loop_.door().count_connection(-1);
+}
+
+void Connection::watch(std::uint32_t events) {
+  if (events == events_) return;
+  events_ = events;
+  loop_.watch(*this, events);
+}
+
+void Connection::discharge() noexcept { loop_.door().discharge(std::exchange(charged_, 0)); }
+
+void Connection::handle(std::uint32_t events) {
+  if (stage_ == Stage::kGone) return;
+  if (events & (EPOLLHUP | EPOLLERR)) return close();
+  if (stage_ == Stage::kWriting) return (events & EPOLLOUT) ? write_some() : watch(EPOLLOUT);
+  if (stage_ != Stage::kRunning) return receive();
+  if (events & EPOLLRDHUP) {
+    has_left_ = true;
+    deadline_ = now_ns() + kHalfClosed;
+    return watch(0);
+  }
+  watch(EPOLLRDHUP);  // the next request waits
+}
+
+void Connection::receive() {
+  char* const memory = stage_ == Stage::kBody ? body_->data() + body_size_ : loop_.received();
+  const std::size_t space = stage_ == Stage::kBody ? body_->size() - body_size_ : Loop::kReceived;
+  const ssize_t size = ::recv(fd_, memory, space, 0);
+  if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
+  if (size <= 0) return close();
+  if (stage_ == Stage::kBody) {
+    body_size_ += static_cast<std::size_t>(size);
+    if (body_size_ == body_->size()) start();
+  } else {
+    read_request({memory, static_cast<std::size_t>(size)});
+  }
+}
+
+void Connection::go_on() {
+  if (stage_ != Stage::kIdle) return;
+  if (held_.empty()) return watch(EPOLLIN | EPOLLRDHUP);
+  const std::string data = std::exchange(held_, {});
+  read_request(data);
+}
+
+// `data` begins a request.
+void Connection::read_request(std::string_view data) {
+  const std::optional<Head> head = read_head(data);
+  if (!head || !may_answer(*head, loop_.door().limits())) return hand_over(data);
+  const std::string_view rest = data.substr(head->size);
+  std::shared_ptr<const Table> table = loop_.door().table();
+  if (!head->is_post) {
+    const bool is_live = head->path == kLive;
+    if ((!is_live && (head->path != kReady || !table->ready)) || head->length > 0) return hand_over(data);
+    held_.assign(rest);
+    loop_.door().count_answer();
+    return write(render_probe(is_live ? "{\"live\": true}" : "{\"ready\": true}"));
+  }
+  const auto found = table->by_path.find(std::string(head->path));
+  const auto length = static_cast<std::int64_t>(head->length);
+  if (found == table->by_path.end() || length == 0 || length > loop_.door().limits().max_body) return hand_over(data);
+  if (head->json_length && *head->json_length > head->length) return hand_over(data);
+  if (!loop_.door().charge(length)) return hand_over(data);
+  charged_ = length;
+  head_text_.assign(data.substr(0, head->size));
+  begin_body(*head, rest, std::move(table), found->second);
+}
+
+void Connection::begin_body(const Head& head, std::string_view rest, std::shared_ptr<const Table> table,
+                            ModelPtr model) {
+  head_ = head;
+  head_.path = head_.authorization = head_.host = {};
+  table_ = std::move(table);
+  model_ = std::move(model);
+  const std::string_view first = rest.substr(0, head.length);
+  try {
+    body_ = std::make_shared<Body>(head.length, head.json_length.value_or(0));
+  } catch (const std::bad_alloc&) {
+    return hand_over(rest);
+  }
+  std::memcpy(body_->data(), first.data(), first.size());
+  body_size_ = first.size();
+  held_.assign(rest.substr(first.size()));
+  if (body_size_ == body_->size()) return start();
+  stage_ = Stage::kBody;
+  deadline_ = now_ns() + kBodyTime;
+  watch(EPOLLIN | EPOLLRDHUP);
+}
+
+void Connection::start() {
+  stage_ = Stage::kRunning;
+  deadline_ = 0;
+  std::optional<Inference> inference = read_inference(head_, body_, *model_, *table_);
+  if (!inference) return hand_over({});
+  auto request = std::make_unique<Request>();
+  request->loop = &loop_;
+  request->connection = this;
+  request->model = model_;
+  request->inference = std::move(*inference);
+  request_ = request.get();
+  if (!loop_.submit(std::move(request))) {
+    request_ = nullptr;
+    hand_over({});
+  }
+}
+
+void Connection::cancel() noexcept {
+  if (request_ && request_->started) request_->model->caller().table->cancel(request_->started);
+}
+
+void Connection::completed(std::optional<Answer> answer) {
+  body_ = nullptr;
+  head_text_.clear();
+  model_ = nullptr;
+  table_ = nullptr;
+  if (!answer) return;
+  request_ = nullptr;
+  loop_.door().count_answer();
+  write(std::move(*answer));
+}
+
+void Connection::answer(std::string bytes) {
+  request_ = nullptr;
+  Answer answer;
+  answer.head = std::move(bytes);
+  write(std::move(answer));
+}
+
+void Connection::write(Answer answer) {
+  stage_ = Stage::kWriting;
+  answer_ = std::move(answer);
+  piece_ = offset_ = taken_ = 0;
+  deadline_ = now_ns() + kWriteTime;
+  write_some();
+}
+
+void Connection::write_some() {
+  iovec pieces[kMaxPieces];
+  const std::size_t count = 1 + answer_.tail.size();
+  while (piece_ < count) {
+    std::size_t used = 0;
+    std::size_t size = 0;
+    for (std::size_t i = piece_; i < count && used < kMaxPieces && size < kMaxWritten; ++i) {
+      std::string_view piece = i == 0 ? std::string_view(answer_.head) : answer_.tail[i - 1];
+      if (i == piece_) piece.remove_prefix(offset_);
+      const std::size_t taken = std::min(piece.size(), kMaxWritten - size);
+      pieces[used++] = {const_cast<char*>(piece.data()), taken};
+      size += taken;
+    }
+    msghdr message{};
+    message.msg_iov = pieces;
+    message.msg_iovlen = used;
+    const ssize_t sent = ::sendmsg(fd_, &message, MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return watch(EPOLLOUT);
+    if (sent < 0) return close();
+    taken_ += static_cast<std::size_t>(sent);
+    offset_ += static_cast<std::size_t>(sent);
+    while (piece_ < count) {
+      const std::size_t own = piece_ == 0 ? answer_.head.size() : answer_.tail[piece_ - 1].size();
+      if (offset_ < own) break;
+      offset_ -= own;
+      ++piece_;
+    }
+    if (piece_ < count) return watch(EPOLLOUT);  // other connections come first
+  }
+  answered();
+}
+
+void Connection::answered() {
+  answer_ = {};
+  discharge();
+  stage_ = Stage::kIdle;
+  deadline_ = now_ns() + kIdle;
+  if (has_left_ && held_.empty()) return close();
+  if (loop_.door().draining()) return hand_over(std::exchange(held_, {}));
+  watch(EPOLLIN | EPOLLRDHUP);
+  if (!held_.empty()) loop_.again(*this);
+}
+
+void Connection::end_if_idle() {
+  if (stage_ == Stage::kIdle) hand_over(std::exchange(held_, {}));
+}
+
+void Connection::check_deadline(std::int64_t now) {
+  if (deadline_ == 0 || now < deadline_) return;
+  switch (stage_) {
+    case Stage::kBody: return hand_over({});
+    case Stage::kRunning:
+      if (has_left_) close();
+      return;
+    case Stage::kWriting:
+      if (taken_ < kMinTaken) return close();
+      taken_ = 0;
+      deadline_ = now + kWriteTime;
+      return;
+    default: close();
+  }
+}
+
+// Lets the connection go on in Python, with what was read of a request and `rest`.
+void Connection::hand_over(std::string_view rest) {
+  loop_.remove(*this);  // before the descriptor belongs to another thread
+  Handed handed;
+  handed.fd = std::exchange(fd_, -1);
+  handed.hops = hops_ < kMaxHops ? hops_ + 1 : hops_;
+  handed.data.reserve(head_text_.size() + body_size_ + rest.size() + held_.size());
+  handed.data = head_text_;
+  if (body_) handed.data.append(body_->data(), body_size_);
+  (handed.data += rest) += held_;
+  discharge();
+  body_ = nullptr;
+  stage_ = Stage::kGone;
+  loop_.door().hand_over(std::move(handed));
+}
+
+void Connection::close() noexcept {
+  cancel();
+  if (request_) request_->connection = nullptr;
+  request_ = nullptr;
+  stage_ = Stage::kGone;
+  loop_.remove(*this);
+}
+
+}  // namespace hami_serve

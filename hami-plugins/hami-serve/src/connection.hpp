@@ -1,0 +1,78 @@
+// Connection: reads one request at a time from a socket, and writes its answer.
+//
+//    idle ──> body ──> running ──> writing ──> idle
+//      └───────┴─────────> Python <────┘
+//
+// A request that the native door does not answer goes to Python with its connection, before anything of it was answered.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "answer.hpp"
+#include "body.hpp"
+#include "door.hpp"
+#include "head.hpp"
+
+namespace hami_serve {
+
+class Connection {
+ public:
+  Connection(Loop& loop, int fd, std::int32_t hops, std::string data);
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  int fd() const noexcept { return fd_; }
+  void handle(std::uint32_t events);  // of epoll
+  void go_on();                       // with what was received
+  void check_deadline(std::int64_t now);
+  void end_if_idle();
+  void cancel() noexcept;
+  void close() noexcept;
+  void completed(std::optional<Answer> answer);  // nothing: Python will answer
+  void answer(std::string bytes);                // of Python
+
+ private:
+  enum class Stage { kIdle, kBody, kRunning, kWriting, kGone };
+
+  void receive();
+  void read_request(std::string_view data);
+  void begin_body(const Head& head, std::string_view rest, std::shared_ptr<const Table> table, ModelPtr model);
+  void start();
+  void write(Answer answer);
+  void write_some();
+  void answered();
+  void hand_over(std::string_view rest);
+  void watch(std::uint32_t events);
+  void discharge() noexcept;
+
+  Loop& loop_;
+  int fd_;
+  std::int32_t hops_;
+  Stage stage_ = Stage::kIdle;
+  std::uint32_t events_ = 0;
+  std::int64_t deadline_ = 0;  // ns; 0: none
+  std::string held_;           // received, and not read yet
+
+  std::string head_text_;  // of the request that is read, for Python
+  Head head_;
+  std::shared_ptr<const Table> table_;
+  ModelPtr model_;
+  std::shared_ptr<Body> body_;
+  std::size_t body_size_ = 0;  // bytes that have come
+  std::int64_t charged_ = 0;   // bytes
+
+  Request* request_ = nullptr;
+  bool has_left_ = false;  // the client sends no more
+
+  Answer answer_;
+  std::size_t piece_ = 0;   // of the answer, from which the rest is still to be written
+  std::size_t offset_ = 0;  // in that piece
+  std::size_t taken_ = 0;   // bytes since the deadline was set
+};
+
+}  // namespace hami_serve

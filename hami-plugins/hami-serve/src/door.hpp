@@ -1,0 +1,109 @@
+// Door: the threads of the native door, and what they leave to Python.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "answer.hpp"
+#include "models.hpp"
+
+namespace hami_serve {
+
+class Loop;
+class Connection;
+
+// A connection that goes on in Python, with what has come of its next request.
+struct Handed {
+  int fd = -1;
+  std::int32_t hops = 0;  // how often it went to Python
+  std::string data;
+};
+
+// A request from its start until its answer is rendered. All but `done` is used on the thread of its loop.
+struct Request {
+  Loop* loop = nullptr;
+  Connection* connection = nullptr;  // null: the client has left
+  ModelPtr model;
+  Inference inference;
+  std::int64_t begun = 0;
+  hami_submitted* started = nullptr;
+  hami::Value error;  // an event that has failed, or None
+  Keys keys;          // after the run
+
+  Request() = default;
+  Request(const Request&) = delete;
+  Request& operator=(const Request&) = delete;
+  ~Request() {
+    if (started) model->caller().table->started_release(started);
+  }
+};
+
+struct Limits {
+  std::int64_t max_body = 0;  // bytes of one request
+  std::int64_t max_open = 0;  // bytes of all open requests
+  bool only_loopback = false;
+  std::string authorization;  // the value of the header; "": none is needed
+};
+
+class Door {
+ public:
+  // `python_open`: bytes that open requests of Python have, which it changes. Throws std::exception.
+  Door(Limits limits, std::size_t loops, const std::int64_t* python_open);
+  ~Door();  // closes connections, cancels requests and waits for the end of their runs
+  Door(const Door&) = delete;
+  Door& operator=(const Door&) = delete;
+
+  // ---- for Python
+  int event() const noexcept { return event_; }  // readable when `take` or `take_unanswered` has something
+  void add(int fd, std::int32_t hops, std::string data);
+  bool take(Handed& handed);
+  // A request that Python answers: its number and what it needs, in JSON with addresses; "" if there is none. The addresses are
+  // valid until `answer`.
+  std::string take_unanswered();
+  void answer(std::int64_t number, std::string bytes);
+  void publish(std::string_view json);
+  std::string statistics();  // since the last call, in JSON
+  void drain();              // idle connections go to Python, and the others after their request
+  void cancel();             // all requests that run
+  std::int64_t connections() const noexcept { return connections_; }
+  std::int64_t open_bytes() const noexcept { return open_bytes_; }
+
+  // ---- for its loops
+  const Limits& limits() const noexcept { return limits_; }
+  std::shared_ptr<const Table> table() const;
+  bool draining() const noexcept { return draining_.load(std::memory_order_relaxed); }
+  void hand_over(Handed handed);
+  void leave_to_python(std::shared_ptr<Request> request);
+  bool charge(std::int64_t bytes) noexcept;  // false: the other open requests leave too few
+  void discharge(std::int64_t bytes) noexcept { open_bytes_ -= bytes; }
+  void count_connection(int by) noexcept { connections_ += by; }
+  void count_answer() noexcept { answers_.fetch_add(1, std::memory_order_relaxed); }
+
+ private:
+  void notify() noexcept;
+
+  const Limits limits_;
+  const std::int64_t* const python_open_;
+  const int event_;
+  std::atomic<bool> draining_{false};
+  std::atomic<std::int64_t> connections_{0};
+  std::atomic<std::int64_t> open_bytes_{0};
+  std::atomic<std::uint64_t> answers_{0};
+  mutable std::mutex mutex_;
+  std::shared_ptr<const Table> table_ = std::make_shared<Table>();
+  std::vector<ModelPtr> models_;  // which have had requests that are not counted yet
+  std::deque<Handed> handed_;
+  std::deque<std::int64_t> unanswered_;
+  std::unordered_map<std::int64_t, std::shared_ptr<Request>> left_;  // to Python
+  std::int64_t last_number_ = 0;
+  std::vector<std::unique_ptr<Loop>> loops_;
+  std::size_t next_ = 0;
+};
+
+}  // namespace hami_serve

@@ -1,0 +1,127 @@
+// Reads heads with llhttp.
+#include "head.hpp"
+
+#include <llhttp.h>
+#include <strings.h>
+
+#include <charconv>
+#include <cstring>
+
+namespace hami_serve {
+namespace {
+
+constexpr std::string_view kEnd = "\r\n\r\n";
+constexpr std::size_t kMaxDigits = 19;  // of a number
+
+bool equals(std::string_view given, std::string_view lower) noexcept {
+  return given.size() == lower.size() && strncasecmp(given.data(), lower.data(), lower.size()) == 0;
+}
+
+bool starts_with(std::string_view given, std::string_view lower) noexcept {
+  return given.size() >= lower.size() && equals(given.substr(0, lower.size()), lower);
+}
+
+std::optional<std::size_t> number_of(std::string_view text) noexcept {
+  std::size_t number = 0;
+  if (text.empty() || text.size() > kMaxDigits) return std::nullopt;
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (failed != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+struct Reader {
+  llhttp_t parser;
+  Head head;
+  std::string_view name;
+  std::string_view value;
+  int hosts = 0;
+  bool is_plain = true;  // it has nothing that the door in Python must answer
+  bool is_complete = false;
+
+  void add_header() {
+    while (!value.empty() && (value.back() == ' ' || value.back() == '\t')) value.remove_suffix(1);
+    if (equals(name, "host")) {
+      is_plain = is_plain && ++hosts == 1;
+      head.host = value;
+    } else if (equals(name, "content-type")) {
+      head.is_image = starts_with(value, "image/");
+      head.is_text = starts_with(value, "text/");
+    } else if (equals(name, "inference-header-content-length")) {
+      is_plain = is_plain && !head.json_length && (head.json_length = number_of(value));
+    } else if (equals(name, "authorization")) {
+      is_plain = is_plain && head.authorization.empty();
+      head.authorization = value;
+    } else if (equals(name, "origin") || starts_with(name, "sec-fetch-")) {
+      head.from_page = true;
+    } else if (equals(name, "connection")) {
+      is_plain = is_plain && equals(value, "keep-alive");
+    } else if (equals(name, "transfer-encoding") || equals(name, "content-encoding") || equals(name, "expect") ||
+               equals(name, "upgrade") || equals(name, "trailer")) {
+      is_plain = false;
+    }
+    name = value = {};
+  }
+
+  // Spans of one header are adjacent, as the head is parsed in one piece.
+  void extend(std::string_view& text, const char* at, std::size_t size) noexcept {
+    if (text.empty())
+      text = {at, size};
+    else if (text.data() + text.size() == at)
+      text = {text.data(), text.size() + size};
+    else
+      is_plain = false;
+  }
+};
+
+Reader& of(llhttp_t* parser) noexcept { return *static_cast<Reader*>(parser->data); }
+
+const llhttp_settings_t& settings() {
+  static const llhttp_settings_t made = [] {
+    llhttp_settings_t settings;
+    llhttp_settings_init(&settings);
+    settings.on_url = [](llhttp_t* parser, const char* at, std::size_t size) {
+      of(parser).extend(of(parser).head.path, at, size);
+      return 0;
+    };
+    settings.on_header_field = [](llhttp_t* parser, const char* at, std::size_t size) {
+      of(parser).extend(of(parser).name, at, size);
+      return 0;
+    };
+    settings.on_header_value = [](llhttp_t* parser, const char* at, std::size_t size) {
+      of(parser).extend(of(parser).value, at, size);
+      return 0;
+    };
+    settings.on_header_value_complete = [](llhttp_t* parser) {
+      of(parser).add_header();
+      return 0;
+    };
+    settings.on_headers_complete = [](llhttp_t* parser) {
+      of(parser).is_complete = true;
+      return 0;
+    };
+    return settings;
+  }();
+  return made;
+}
+
+}  // namespace
+
+std::optional<Head> read_head(std::string_view data) {
+  const std::size_t end = data.substr(0, kMaxHead).find(kEnd);
+  if (end == std::string_view::npos) return std::nullopt;
+  Reader reader;
+  llhttp_init(&reader.parser, HTTP_REQUEST, &settings());
+  reader.parser.data = &reader;
+  reader.head.size = end + kEnd.size();
+  const llhttp_errno_t failed = llhttp_execute(&reader.parser, data.data(), reader.head.size);
+  const llhttp_t& parser = reader.parser;
+  if (failed != HPE_OK || !reader.is_complete || !reader.is_plain || parser.upgrade || reader.hosts != 1)
+    return std::nullopt;
+  if (parser.http_major != 1 || parser.http_minor != 1) return std::nullopt;
+  if (parser.method != HTTP_GET && parser.method != HTTP_POST) return std::nullopt;
+  reader.head.is_post = parser.method == HTTP_POST;
+  reader.head.length = parser.content_length;
+  return reader.head;
+}
+
+}  // namespace hami_serve

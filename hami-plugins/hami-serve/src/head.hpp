@@ -1,0 +1,30 @@
+// Head: the head of a request that the native door may answer. Everything else is left to the door in Python.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace hami_serve {
+
+inline constexpr std::size_t kMaxHead = 1 << 14;  // bytes; the door in Python takes longer ones
+
+struct Head {
+  bool is_post = false;
+  std::string_view path;
+  std::size_t size = 0;    // bytes of the head
+  std::size_t length = 0;  // bytes of the body
+  std::optional<std::size_t> json_length;
+  std::string_view authorization;
+  std::string_view host;
+  bool is_image = false;
+  bool is_text = false;
+  bool from_page = false;  // a browser may have sent it for a page
+};
+
+// Reads a complete head at the beginning of `data`. Nothing: it is not complete, not plain, or not HTTP/1.1. The views are in
+// `data`.
+std::optional<Head> read_head(std::string_view data);
+
+}  // namespace hami_serve

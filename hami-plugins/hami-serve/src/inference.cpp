@@ -1,0 +1,318 @@
+// Reads inference requests with simdjson.
+#include "inference.hpp"
+
+#include <simdjson.h>
+
+#include <cmath>
+#include <limits>
+#include <utility>
+
+namespace hami_serve {
+namespace {
+
+using simdjson::ondemand::object;
+
+constexpr std::size_t kMaxJson = 1 << 20;  // bytes that are parsed on the thread of the connections: about 2 ms
+constexpr std::size_t kMaxRaw = 8 << 20;   // bytes of a body that is copied to a value
+constexpr std::size_t kMaxTensors = 64;
+constexpr std::size_t kMaxRank = 16;
+constexpr std::int64_t kMaxElements = std::int64_t{1} << 48;
+
+struct Unusual {};  // the door in Python reads this request
+
+void require(bool usual) {
+  if (!usual) throw Unusual();
+}
+
+struct Input {
+  std::string name;
+  const Datatype* type = nullptr;
+  std::vector<std::int64_t> shape;
+  std::int64_t count = 0;
+  std::optional<std::size_t> size;  // bytes behind the JSON
+  hami::Value value;
+};
+
+std::size_t width_of(const Datatype& type) noexcept { return type.type.bits / 8; }
+
+// A tensor whose memory is that of a body.
+struct Managed {
+  DLManagedTensorVersioned tensor{};
+  std::shared_ptr<Body> body;
+  std::vector<std::int64_t> shape;
+};
+
+hami::Value tensor_in(const std::shared_ptr<Body>& body, const Input& input, char* data) {
+  auto managed = std::make_unique<Managed>();
+  managed->body = body;
+  managed->shape = input.shape;
+  managed->tensor.version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION};
+  managed->tensor.manager_ctx = managed.get();
+  managed->tensor.deleter = [](DLManagedTensorVersioned* self) { delete static_cast<Managed*>(self->manager_ctx); };
+  DLTensor& tensor = managed->tensor.dl_tensor;
+  tensor.data = data;
+  tensor.device = {kDLCPU, 0};
+  tensor.ndim = static_cast<std::int32_t>(managed->shape.size());
+  tensor.dtype = input.type->type;
+  tensor.shape = managed->shape.data();
+  return hami::Tensor::adopt(&managed.release()->tensor);
+}
+
+hami::Value tensor_of_bytes(const std::shared_ptr<Body>& body, const Input& input, char* data, std::size_t size) {
+  require(size == static_cast<std::size_t>(input.count) * width_of(*input.type));
+  if (input.type->type.code == kDLBool)
+    for (std::size_t i = 0; i < size; ++i) data[i] = data[i] != 0;
+  if (reinterpret_cast<std::uintptr_t>(data) % width_of(*input.type) == 0) return tensor_in(body, input, data);
+  const hami::Tensor copy = hami::Tensor::make(input.type->type, input.shape);
+  std::memcpy(copy.view().data, data, size);
+  return copy;
+}
+
+// ---- JSON numbers, directly to the memory of a tensor
+
+template <class T>
+T element_of(simdjson::ondemand::value given) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return given.get_bool();
+  } else if constexpr (std::is_floating_point_v<T>) {
+    const double wide = given.get_double();
+    const T number = static_cast<T>(wide);
+    require(std::isfinite(number));
+    return number;
+  } else if constexpr (std::is_same_v<T, std::uint64_t>) {
+    return given.get_uint64();
+  } else {
+    const std::int64_t wide = given.get_int64();
+    require(wide >= static_cast<std::int64_t>(std::numeric_limits<T>::min()) &&
+            wide <= static_cast<std::int64_t>(std::numeric_limits<T>::max()));
+    return static_cast<T>(wide);
+  }
+}
+
+template <class T>
+hami::Value numbers_of(simdjson::ondemand::array given, const Input& input) {
+  const hami::Tensor tensor = hami::Tensor::make(input.type->type, input.shape);
+  T* const elements = static_cast<T*>(tensor.view().data);
+  std::int64_t count = 0;
+  for (simdjson::ondemand::value each : given) {
+    require(count < input.count);
+    elements[count++] = element_of<T>(each);
+  }
+  require(count == input.count);
+  return tensor;
+}
+
+hami::Value tensor_of_json(simdjson::ondemand::array given, const Input& input) {
+  const DLDataType type = input.type->type;
+  switch (type.code) {
+    case kDLBool: return numbers_of<bool>(given, input);
+    case kDLFloat:
+      require(type.bits >= 32);
+      return type.bits == 32 ? numbers_of<float>(given, input) : numbers_of<double>(given, input);
+    case kDLInt:
+      if (type.bits == 8) return numbers_of<std::int8_t>(given, input);
+      if (type.bits == 16) return numbers_of<std::int16_t>(given, input);
+      return type.bits == 32 ? numbers_of<std::int32_t>(given, input) : numbers_of<std::int64_t>(given, input);
+    default:
+      if (type.bits == 8) return numbers_of<std::uint8_t>(given, input);
+      if (type.bits == 16) return numbers_of<std::uint16_t>(given, input);
+      return type.bits == 32 ? numbers_of<std::uint32_t>(given, input) : numbers_of<std::uint64_t>(given, input);
+  }
+}
+
+// ---- the members of a request
+
+void read_shape(simdjson::ondemand::array given, Input& input) {
+  input.count = 1;
+  for (simdjson::ondemand::value each : given) {
+    const std::int64_t size = each.get_int64();
+    require(size > 0 && size <= kMaxElements && input.shape.size() < kMaxRank);
+    require(!__builtin_mul_overflow(input.count, size, &input.count) && input.count <= kMaxElements);
+    input.shape.push_back(size);
+  }
+}
+
+Input read_input(object given) {
+  Input input;
+  bool has_shape = false;
+  bool has_data = false;
+  for (auto field : given) {
+    const std::string_view key = field.unescaped_key();
+    if (key == "name") {
+      require(input.name.empty());
+      input.name = std::string(field.value().get_string().value());
+    } else if (key == "datatype") {
+      require(!input.type);
+      input.type = datatype_of(field.value().get_string().value());
+      require(input.type);
+    } else if (key == "shape") {
+      require(!std::exchange(has_shape, true));
+      read_shape(field.value(), input);
+    } else if (key == "data") {
+      require(input.type && has_shape && !std::exchange(has_data, true));
+      input.value = tensor_of_json(field.value(), input);
+    } else if (key == "parameters") {
+      for (auto parameter : field.value().get_object()) {
+        require(parameter.unescaped_key().value() == "binary_data_size" && !input.size);
+        input.size = parameter.value().get_uint64();
+      }
+    } else {
+      throw Unusual();
+    }
+  }
+  require(!input.name.empty() && input.type && has_shape && has_data != input.size.has_value());
+  return input;
+}
+
+WantedOutput read_output(object given) {
+  WantedOutput output;
+  for (auto field : given) {
+    const std::string_view key = field.unescaped_key();
+    if (key == "name") {
+      require(output.name.empty());
+      output.name = std::string(field.value().get_string().value());
+    } else if (key == "parameters") {
+      for (auto parameter : field.value().get_object()) {
+        require(parameter.unescaped_key().value() == "binary_data" && !output.binary);
+        output.binary = parameter.value().get_bool();
+      }
+    } else {
+      throw Unusual();
+    }
+  }
+  require(!output.name.empty());
+  return output;
+}
+
+template <class List>
+void require_new(const List& list, const std::string& name) {
+  require(list.size() < kMaxTensors);
+  for (const auto& each : list) require(each.name != name);
+}
+
+std::vector<Input> read_members(std::string_view json, Inference& inference) {
+  thread_local simdjson::ondemand::parser parser;
+  std::vector<Input> inputs;
+  bool has_id = false;
+  bool has_inputs = false;
+  bool has_outputs = false;
+  bool has_parameters = false;
+  simdjson::ondemand::document document = parser.iterate(json.data(), json.size(), json.size() + Body::kPadding);
+  for (auto field : document.get_object()) {
+    const std::string_view key = field.unescaped_key();
+    if (key == "id") {
+      require(!std::exchange(has_id, true));
+      inference.id = std::string(field.value().get_string().value());
+    } else if (key == "inputs") {
+      require(!std::exchange(has_inputs, true));
+      for (auto each : field.value().get_array()) {
+        Input input = read_input(each.get_object());
+        require_new(inputs, input.name);
+        inputs.push_back(std::move(input));
+      }
+    } else if (key == "outputs") {
+      require(!std::exchange(has_outputs, true));
+      for (auto each : field.value().get_array()) {
+        WantedOutput output = read_output(each.get_object());
+        require_new(inference.outputs, output.name);
+        inference.outputs.push_back(std::move(output));
+      }
+    } else if (key == "parameters") {
+      require(!std::exchange(has_parameters, true));
+      for (auto parameter : field.value().get_object()) {
+        require(parameter.unescaped_key().value() == "binary_data_output");
+        inference.all_binary = parameter.value().get_bool();
+      }
+    } else {
+      throw Unusual();
+    }
+  }
+  require(document.at_end() && !inputs.empty());
+  return inputs;
+}
+
+// ---- the inputs of the model
+
+const Spec* spec_of(const std::vector<Spec>& specs, const std::string& name) noexcept {
+  for (const Spec& spec : specs)
+    if (spec.name == name) return &spec;
+  return nullptr;
+}
+
+bool fits(const Spec& spec, const Input& input) noexcept {
+  if (spec.datatype.empty()) return true;
+  if (spec.datatype != input.type->name || spec.shape.size() != input.shape.size()) return false;
+  for (std::size_t axis = 0; axis < spec.shape.size(); ++axis)
+    if (spec.shape[axis] != -1 && spec.shape[axis] != input.shape[axis]) return false;
+  return true;
+}
+
+// The rows of a request: the length of axis 0 of its inputs, if the model takes any number of rows.
+std::uint64_t check_inputs(const std::vector<Input>& inputs, const Model& model) {
+  require(model.inputs.empty() || model.inputs.size() == inputs.size());
+  std::int64_t rows = 0;
+  for (const Input& input : inputs) {
+    const Spec* const spec = spec_of(model.inputs, input.name);
+    require(spec || model.inputs.empty());
+    require(!spec || !model.checks_inputs || fits(*spec, input));
+    const bool any = spec && !spec->shape.empty() && spec->shape[0] == -1 && spec->shape.size() == input.shape.size();
+    const std::int64_t own = any ? input.shape[0] : 1;
+    rows = rows == 0 || rows == own ? own : -1;
+  }
+  return rows < 1 ? 1 : static_cast<std::uint64_t>(rows);
+}
+
+void set_keys(std::vector<Input>& inputs, const Table& table, Inference& inference) {
+  bool has_data = false;
+  for (const Input& input : inputs) {
+    require(table.reserved.count(input.name) == 0);
+    has_data = has_data || input.name == "data";
+  }
+  if (!has_data && inputs.size() == 1) {
+    inference.keys.emplace_back("data", inputs[0].value);
+  } else if (!has_data) {
+    std::vector<std::pair<std::string, hami::Value>> all;
+    for (const Input& input : inputs) all.emplace_back(input.name, input.value);
+    inference.keys.emplace_back("data", hami::Value::dict(all));
+  }
+  for (Input& input : inputs) inference.keys.emplace_back(std::move(input.name), std::move(input.value));
+}
+
+// A body that is the input itself, of a model that declares none.
+Inference read_raw(const Body& body, const Model& model) {
+  require(model.inputs.empty() && body.size() <= kMaxRaw);
+  Inference inference;
+  inference.keys.emplace_back("data", hami::Value::bytes(body.text(0, body.size())));
+  return inference;
+}
+
+}  // namespace
+
+std::optional<Inference> read_inference(const Head& head, const std::shared_ptr<Body>& body, const Model& model,
+                                        const Table& table) {
+  try {
+    if (head.is_image || head.json_length == std::size_t{0}) return read_raw(*body, model);
+    const std::size_t before = head.json_length.value_or(body->size());
+    require(!head.is_text && before <= body->size() && before <= kMaxJson);
+    Inference inference;
+    std::vector<Input> inputs = read_members(body->text(0, before), inference);
+    std::size_t position = before;
+    for (Input& input : inputs) {
+      if (!input.size) continue;
+      require(*input.size <= body->size() - position);
+      input.value = tensor_of_bytes(body, input, body->data() + position, *input.size);
+      position += *input.size;
+    }
+    require(position == body->size());
+    inference.rows = check_inputs(inputs, model);
+    set_keys(inputs, table, inference);
+    return inference;
+  } catch (const Unusual&) {
+  } catch (const simdjson::simdjson_error&) {
+  } catch (const hami::Error&) {
+  } catch (const std::bad_alloc&) {
+  }
+  return std::nullopt;
+}
+
+}  // namespace hami_serve

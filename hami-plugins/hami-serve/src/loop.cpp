@@ -1,0 +1,236 @@
+// The events of a thread of the door: sockets, completed requests, and tasks of other threads.
+#include "loop.hpp"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <system_error>
+#include <utility>
+
+namespace hami_serve {
+namespace {
+
+constexpr int kTick = 500;  // milliseconds between looks at deadlines
+constexpr std::int64_t kNanoseconds = 1'000'000;
+constexpr std::size_t kEvents = 256;
+
+thread_local const Loop* current = nullptr;  // of this thread
+
+int checked(int result, const char* what) {
+  if (result < 0) throw std::system_error(errno, std::generic_category(), what);
+  return result;
+}
+
+}  // namespace
+
+std::int64_t now_ns() noexcept {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+Loop::Loop(Door& door)
+    : door_(door),
+      epoll_(checked(::epoll_create1(EPOLL_CLOEXEC), "epoll_create1")),
+      wake_(checked(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd")) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.ptr = nullptr;
+  checked(::epoll_ctl(epoll_, EPOLL_CTL_ADD, wake_, &event), "epoll_ctl");
+  thread_ = std::thread([this] { run(); });
+}
+
+Loop::~Loop() {
+  post([this] {
+    stopping_ = true;
+    while (!connections_.empty()) connections_.begin()->first->close();
+  });
+  thread_.join();
+  ::close(wake_);
+  ::close(epoll_);
+}
+
+void Loop::post(std::function<void()> task) {
+  {
+    const std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(task));
+  }
+  ::eventfd_write(wake_, 1);
+}
+
+void Loop::completed(Request& request) noexcept {
+  bool first = false;
+  {
+    const std::lock_guard lock(mutex_);
+    first = completed_.empty();
+    completed_.push_back(&request);
+  }
+  if (first && current != this) ::eventfd_write(wake_, 1);
+}
+
+void Loop::add(int fd, std::int32_t hops, std::string data) {
+  post([this, fd, hops, data = std::move(data)]() mutable {
+    auto made = std::make_unique<Connection>(*this, fd, hops, std::move(data));
+    epoll_event event{};
+    event.data.ptr = made.get();
+    if (stopping_ || ::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) return;
+    Connection& connection = *made;
+    connections_.emplace(&connection, std::move(made));
+    connection.go_on();
+  });
+}
+
+void Loop::end_idle() {
+  post([this] {
+    std::vector<Connection*> all;
+    for (const auto& [connection, owner] : connections_) all.push_back(connection);
+    for (Connection* const each : all) each->end_if_idle();
+  });
+}
+
+void Loop::cancel() {
+  post([this] {
+    for (const auto& [connection, owner] : connections_) connection->cancel();
+  });
+}
+
+void Loop::watch(Connection& connection, std::uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.ptr = &connection;
+  ::epoll_ctl(epoll_, EPOLL_CTL_MOD, connection.fd(), &event);
+}
+
+void Loop::again(Connection& connection) { again_.push_back(&connection); }
+
+void Loop::remove(Connection& connection) noexcept {
+  ::epoll_ctl(epoll_, EPOLL_CTL_DEL, connection.fd(), nullptr);
+  const auto found = connections_.find(&connection);
+  if (found == connections_.end()) return;
+  removed_.push_back(std::move(found->second));
+  connections_.erase(found);
+}
+
+// ---- requests
+
+void Loop::on_done(void* data, hami_error* error, const hami_dict* keys) {
+  Request& request = *static_cast<Request*>(data);
+  const hami_host& host = hami::host();
+  if (error) {
+    hami::Value event;
+    if (hami_error* const failed = host.event_new(&event.raw())) {
+      host.error_free(failed);
+      host.error_free(error);
+    } else {
+      host.error_free(host.event_fail(&event.raw(), error, nullptr));
+    }
+    request.error = std::move(event);
+  }
+  for (std::size_t i = 0; keys && i < host.dict_size(keys); ++i) {
+    hami_text key{};
+    hami_value value{};
+    if (host.dict_at(keys, i, &key, &value))
+      request.keys.emplace_back(std::string(key.data, key.size), hami::Value::adopt(value));
+  }
+  request.loop->completed(request);
+}
+
+bool Loop::submit(std::unique_ptr<Request> request) {
+  std::vector<hami_text> keys;
+  std::vector<hami_value> values;
+  for (const auto& [key, value] : request->inference.keys) {
+    keys.push_back({key.data(), key.size()});
+    values.push_back(value.raw());
+  }
+  const std::shared_ptr<Request> shared(std::move(request));
+  Model& model = *shared->model;
+  running_.emplace(shared.get(), shared);
+  model.began();
+  shared->begun = now_ns();
+  hami_error* const failed = model.caller().table->submit(&model.caller(), keys.data(), values.data(), keys.size(),
+                                                          INT64_MAX, on_done, shared.get(), &shared->started);
+  if (failed) {
+    hami::host().error_free(failed);
+    model.left();
+    running_.erase(shared.get());
+    return false;
+  }
+  shared->inference.keys.clear();
+  return true;
+}
+
+void Loop::finish(Request* completed) {
+  const auto found = running_.find(completed);
+  std::shared_ptr<Request> request = std::move(found->second);
+  running_.erase(found);
+  const bool failed = !request->error.is_none() || request->keys.empty();
+  request->model->ended(now_ns() - request->begun, failed, request->inference.rows);
+  Connection* const connection = request->connection;
+  if (!connection) return;
+  std::optional<Answer> answer;
+  if (!failed) answer = render_outputs(*request->model, request->inference, request->keys);
+  const bool is_left = !answer;
+  connection->completed(std::move(answer));
+  if (is_left) door_.leave_to_python(std::move(request));
+}
+
+// ---- the thread
+
+void Loop::run() {
+  current = this;
+  std::array<epoll_event, kEvents> events;
+  std::int64_t look_at = now_ns() + kTick * kNanoseconds;
+  while (!stopping_ || !running_.empty()) {
+    const int wait = again_.empty() ? kTick : 0;
+    const int count = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), wait);
+    for (int i = 0; i < count; ++i) {
+      if (auto* const connection = static_cast<Connection*>(events[static_cast<std::size_t>(i)].data.ptr)) {
+        connection->handle(events[static_cast<std::size_t>(i)].events);
+        continue;
+      }
+      eventfd_t woken = 0;
+      ::eventfd_read(wake_, &woken);
+      run_tasks();
+    }
+    run_completed();
+    for (Connection* const each : std::exchange(again_, {}))
+      if (connections_.count(each) > 0) each->go_on();
+    run_completed();
+    removed_.clear();
+    if (now_ns() < look_at) continue;
+    look_at_deadlines();
+    run_completed();
+    removed_.clear();
+    look_at = now_ns() + kTick * kNanoseconds;
+  }
+}
+
+void Loop::run_tasks() {
+  std::vector<std::function<void()>> tasks;
+  {
+    const std::lock_guard lock(mutex_);
+    tasks.swap(tasks_);
+  }
+  for (const std::function<void()>& task : tasks) task();
+}
+
+void Loop::run_completed() {
+  std::vector<Request*> completed;
+  {
+    const std::lock_guard lock(mutex_);
+    completed.swap(completed_);
+  }
+  for (Request* const each : completed) finish(each);
+}
+
+void Loop::look_at_deadlines() {
+  const std::int64_t now = now_ns();
+  std::vector<Connection*> all;
+  for (const auto& [connection, owner] : connections_) all.push_back(connection);
+  for (Connection* const each : all) each->check_deadline(now);
+}
+
+}  // namespace hami_serve

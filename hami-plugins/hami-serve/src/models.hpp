@@ -1,0 +1,84 @@
+// Models: those that the native door calls itself, and what it counts for each.
+#pragma once
+
+#include <hami/caller.h>
+
+#include <atomic>
+#include <cstdint>
+#include <hami/backend.hpp>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+namespace hami_serve {
+
+// A datatype of the protocol that native code reads and writes.
+struct Datatype {
+  const char* name;
+  DLDataType type;
+};
+const Datatype* datatype_of(std::string_view name) noexcept;
+const Datatype* datatype_of(DLDataType type) noexcept;
+
+struct Spec {
+  std::string name;
+  std::string datatype;  // "": any
+  std::vector<std::int64_t> shape;
+};
+
+// The requests of one model that have ended since the last look.
+struct Counts {
+  std::uint64_t calls = 0;
+  std::uint64_t failures = 0;
+  std::uint64_t more_rows = 0;
+  std::int64_t success_ns = 0;
+  std::int64_t failure_ns = 0;
+  std::vector<std::int64_t> latencies_ns;  // the last ones
+};
+
+class Model {
+ public:
+  Model(std::int64_t number, hami_caller* caller) : key(number), caller_(caller) { caller->table->retain(caller); }
+  ~Model() { caller_->table->release(caller_); }
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+
+  hami_caller& caller() const noexcept { return *caller_; }
+  void began() noexcept { ++in_flight_; }
+  void left() noexcept { --in_flight_; }  // it did not run
+  void ended(std::int64_t nanoseconds, bool failed, std::uint64_t rows);
+  std::int64_t in_flight() const noexcept { return in_flight_; }
+  Counts take_counts();
+
+  const std::int64_t key;  // by which Python knows it
+  std::string name;        // of the component
+  std::string version;
+  std::vector<Spec> inputs;
+  std::vector<Spec> outputs;
+  bool checks_inputs = false;   // their datatypes and shapes are declared
+  bool checks_outputs = false;  // their datatypes are declared
+
+ private:
+  hami_caller* const caller_;
+  std::atomic<std::int64_t> in_flight_{0};
+  std::mutex mutex_;
+  Counts counts_;
+};
+
+using ModelPtr = std::shared_ptr<Model>;
+
+// What a server may answer now.
+struct Table {
+  std::unordered_map<std::string, ModelPtr> by_path;  // "/v2/models/NAME/infer"
+  std::unordered_set<std::string> reserved;           // names of keys that no input has
+  bool ready = false;                                 // what /v2/health/ready says
+};
+
+// Reads a table that Python describes in JSON; models whose keys `old` has stay the same objects. Throws std::exception.
+std::shared_ptr<const Table> read_table(std::string_view json, const Table& old);
+
+}  // namespace hami_serve

@@ -1,0 +1,181 @@
+"""The native door answers as the door in Python does, byte for byte, and leaves to it what it does not answer."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from conftest import Running
+
+
+def tensor(datatype: str, shape: list[int], **rest: object) -> dict[str, object]:
+    return {"name": "x", "datatype": datatype, "shape": shape, **rest}
+
+
+def io(datatype: str, shape: list[int]) -> dict[str, object]:
+    return {"inputs": [tensor(datatype, shape)], "outputs": [{**tensor(datatype, shape), "name": "y"}]}
+
+
+MODELS = {
+    "any": "Identity",
+    "numbers": {"source": "Identity", **io("FP32", [-1, 2])},
+    "fails": {"source": "TestFails"},
+    "python": "TestRaises",
+}
+
+
+@pytest.fixture(scope="module")
+def doors() -> Iterator[tuple[Running, Running]]:
+    both = Running(MODELS), Running(MODELS, door="native")
+    yield both
+    for each in both:
+        each.close()
+
+
+def request(body: bytes, path: str = "/v2/models/any/infer", *headers: str) -> bytes:
+    lines = [f"POST {path} HTTP/1.1", "Host: 127.0.0.1", f"Content-Length: {len(body)}", *headers, "", ""]
+    return "\r\n".join(lines).encode() + body
+
+
+def of_json(*inputs: object, **rest: object) -> bytes:
+    return json.dumps({"inputs": inputs, **rest}).encode()
+
+
+def of_bytes(data: bytes, *inputs: object, **rest: object) -> bytes:
+    head = of_json(*inputs, **rest)
+    return request(head + data, "/v2/models/any/infer", f"Inference-Header-Content-Length: {len(head)}")
+
+
+def exchange(port: int, *sent: bytes, answers: int = 0) -> bytes:
+    """Send parts of requests on one connection, and return the answers, by default one for each, without dates."""
+    found = b""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as client, client.makefile("rb") as stream:
+        for each in sent:
+            client.sendall(each)
+        for _ in range(answers or len(sent)):
+            head = b"".join(iter(stream.readline, b"\r\n"))
+            found += re.sub(rb"date: [^\r]*\r\n", b"", head) + b"\r\n"
+            found += stream.read(int(re.search(rb"content-length: (\d+)", head)[1]))
+    return found
+
+
+FLOATS = struct.pack("<4f", 1.5, -0.0, 3.4e38, 1e-7)
+BINARY = {"parameters": {"binary_data_output": True}}
+SIZE = {"parameters": {"binary_data_size": 16}}
+REQUESTS = {
+    "probe": b"GET /v2/health/live HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+    "ready": b"GET /v2/health/ready HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+    "metadata": b"GET /v2/models/any HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+    "unknown path": b"GET /v3 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+    "no HTTP": b"nonsense\r\n\r\n",
+    "floats": request(of_json(tensor("FP32", [3, 2], data=[1, 2.5, -3e-5, 1e16, 123456789.125, 1e-4]), id="a")),
+    "doubles": request(of_json(tensor("FP64", [6], data=[0.1, 1e22, 1e-5, 12345678901234567, -0.0, 5e-324]))),
+    "integers": request(of_json(tensor("INT8", [2], data=[-128, 127]))),
+    "long integers": request(of_json(tensor("UINT64", [2], data=[0, 2**64 - 1]))),
+    "flags": request(of_json(tensor("BOOL", [2], data=[True, False]))),
+    "out of range": request(of_json(tensor("INT8", [2], data=[1, 128]))),
+    "too few": request(of_json(tensor("INT8", [2], data=[1]))),
+    "not a number": request(of_json(tensor("FP32", [1], data=["a"]))),
+    "NaN": request(of_json(tensor("FP32", [2], data=[None, 1]))),
+    "nested": request(of_json(tensor("FP32", [1, 2], data=[[1, 2]]))),
+    "text": request(of_json(tensor("BYTES", [2], data=["a", "é"]))),
+    "twice": request(of_json(tensor("INT8", [1], data=[1]), tensor("INT8", [1], data=[1]))),
+    "broken JSON": request(b'{"inputs": ['),
+    "no inputs": request(b"{}"),
+    "two inputs": request(of_json(tensor("INT8", [1], data=[1]), {**tensor("INT8", [1], data=[2]), "name": "y"})),
+    "a name of the server": request(of_json({**tensor("INT8", [1], data=[1]), "name": "priority"})),
+    "bytes": of_bytes(FLOATS, tensor("FP32", [4], **SIZE)),
+    "bytes both ways": of_bytes(FLOATS, tensor("FP32", [2, 2], **SIZE), id="b", **BINARY),
+    "wanted as bytes": of_bytes(
+        FLOATS, tensor("FP32", [4], **SIZE), outputs=[{"name": "result", "parameters": {"binary_data": True}}]
+    ),
+    "infinity": of_bytes(struct.pack("<4f", 1, 2, float("inf"), 4), tensor("FP32", [4], **SIZE)),
+    "half precision": of_bytes(np.arange(8, dtype=np.float16).tobytes(), tensor("FP16", [8], **SIZE)),
+    "flags as bytes": of_bytes(bytes([0, 1, 2, 255] * 4), tensor("BOOL", [16], **SIZE), **BINARY),
+    "bytes left": of_bytes(FLOATS + b"x", tensor("FP32", [4], **SIZE)),
+    "an unknown output": of_bytes(FLOATS, tensor("FP32", [4], **SIZE), outputs=[{"name": "z"}]),
+    "a raw body": request(b'plain \x01 "text" \xc3\xa9', "/v2/models/any/infer", "Content-Type: image/png"),
+    "a raw body that is not text": request(b"\xff\xfe", "/v2/models/any/infer", "Content-Type: image/png"),
+    "declared": request(of_json(tensor("FP32", [1, 2], data=[1, 2])), "/v2/models/numbers/infer"),
+    "a version": request(of_json(tensor("FP32", [1, 2], data=[1, 2])), "/v2/models/numbers/versions/1/infer"),
+    "a wrong shape": request(of_json(tensor("FP32", [2], data=[1, 2])), "/v2/models/numbers/infer"),
+    "a wrong datatype": request(of_json(tensor("FP64", [1, 2], data=[1, 2])), "/v2/models/numbers/infer"),
+    "a deadline": request(of_json(tensor("INT8", [1], data=[1]), parameters={"timeout": 5_000_000})),
+    "an unknown model": request(of_json(tensor("INT8", [1], data=[1])), "/v2/models/none/infer"),
+    "a model in Python": request(of_json(tensor("INT8", [1], data=[1])), "/v2/models/fails/infer"),
+    "a page": request(of_json(tensor("INT8", [1], data=[1])), "/v2/models/any/infer", "Origin: http://evil"),
+    "two lengths": request(b"{}", "/v2/models/any/infer", "Content-Length: 3"),
+    "chunks": b"POST /v2/models/any/infer HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b"2\r\n{}\r\n0\r\n\r\n",
+    "no keep-alive": request(of_json(tensor("INT8", [1], data=[1])), "/v2/models/any/infer", "Connection: close"),
+}
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_both_doors_answer_alike(doors, name):
+    python, native = (exchange(door.port, REQUESTS[name]) for door in doors)
+    assert native == python
+    assert native.startswith(b"HTTP/1.1 ")
+
+
+def test_requests_in_one_connection_go_to_both_doors_in_turn(doors):
+    sent = [REQUESTS[name] for name in ("floats", "metadata", "bytes both ways", "nested", "probe", "a version")] * 3
+    python, native = (exchange(door.port, *sent) for door in doors)
+    assert native == python
+    assert native.count(b"HTTP/1.1 200 OK") == len(sent)
+
+
+def test_a_request_may_come_in_any_pieces(doors):
+    whole = REQUESTS["bytes both ways"]
+    expected = exchange(doors[0].port, whole)
+    for size in (1, 7, 100, len(whole) - 1):
+        pieces = [whole[start : start + size] for start in range(0, len(whole), size)]
+        assert exchange(doors[1].port, *pieces, answers=1) == expected
+
+
+def test_a_large_tensor_goes_through_and_back(doors):
+    data = np.arange(1 << 20, dtype=np.float32).tobytes()
+    entry = tensor("FP32", [1 << 20], parameters={"binary_data_size": len(data)})
+    answer = exchange(doors[1].port, of_bytes(data, entry, **BINARY))
+    assert answer.endswith(data)
+
+
+def test_requests_of_the_native_door_are_counted(start):
+    server = start(MODELS, door="native")
+    for _ in range(3):
+        exchange(server.port, REQUESTS["declared"])
+    _, found = server.get("/v2/models/numbers/stats")
+    assert found["model_stats"][0]["inference_stats"]["success"]["count"] == 3
+
+
+def test_a_model_that_is_replaced_answers_from_then_on(start):
+    server = start({"any": "Identity"}, door="native")
+    first = exchange(server.port, REQUESTS["floats"])
+    server.serving.rounder.submit("any", "TestFails")
+    assert exchange(server.port, REQUESTS["floats"]).startswith(b"HTTP/1.1 500")
+    server.serving.rounder.submit("any", "Identity")
+    assert exchange(server.port, REQUESTS["floats"]) == first
+
+
+def test_clients_beside_each_other_get_their_own_answers(doors):
+    wrong: list[bytes] = []
+
+    def client(number: int) -> None:
+        data = struct.pack("<4i", *[number] * 4)
+        sent = of_bytes(data, tensor("INT32", [4], **SIZE), **BINARY)
+        answers = exchange(doors[1].port, *[sent, REQUESTS["metadata"]] * 20)
+        if answers.count(data) != 20:
+            wrong.append(answers)
+
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(1, 9)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(60)
+    assert not wrong
