@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import socket
@@ -9,9 +10,12 @@ import struct
 import threading
 from collections.abc import Iterator
 
+import hami
 import numpy as np
 import pytest
 from conftest import Running
+
+from hami_serve.commands import add_serve
 
 
 def tensor(datatype: str, shape: list[int], **rest: object) -> dict[str, object]:
@@ -179,3 +183,12 @@ def test_clients_beside_each_other_get_their_own_answers(doors):
     for each in threads:
         each.join(60)
     assert not wrong
+
+
+@pytest.mark.parametrize("option", [["--access-log"], ["--tls-cert", "c.pem", "--tls-key", "k.pem"]])
+def test_the_native_door_rejects_options_that_it_does_not_have(option):
+    parser = argparse.ArgumentParser()
+    add_serve(parser.add_subparsers())
+    given = parser.parse_args(["serve", "Identity", "--door", "native", *option])
+    with pytest.raises(hami.ConfigError, match="--door native"):
+        given.run(given)

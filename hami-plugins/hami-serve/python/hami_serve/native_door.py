@@ -23,10 +23,12 @@ from typing import Any
 
 import hami
 
+from hami_serve.access_log import REQUEST_ID
 from hami_serve.building import RESERVED
 from hami_serve.datatypes import DATATYPES
+from hami_serve.errors import STOPPING
 from hami_serve.failures import of_model
-from hami_serve.http_app import REQUEST_ID, STOPPING, answer_of_error
+from hami_serve.http_app import answer_of_error
 from hami_serve.http_body import off_loop
 from hami_serve.http_exchange import STATUS_LINES
 from hami_serve.http_tensors import HttpInference, TensorAnswer, is_long_to_render, render_answer

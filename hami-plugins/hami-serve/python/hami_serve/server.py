@@ -214,6 +214,8 @@ def serve(arguments: argparse.Namespace) -> int:
     arguments.cors = sorted(checked_origins(arguments.cors))
     _check_has_models(arguments)
     read_token(arguments.token_file)
+    if arguments.door == "native" and arguments.access_log:
+        raise hami.ConfigError("--door native writes no line for each request; leave out --access-log")
     if arguments.door == "native" and arguments.tls_cert:
         raise hami.ConfigError("--door native has no TLS; leave it out, or let a proxy in front of it end TLS")
     if bool(arguments.tls_cert) != bool(arguments.tls_key):
