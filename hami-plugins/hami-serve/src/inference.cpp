@@ -3,6 +3,7 @@
 
 #include <simdjson.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -60,11 +61,17 @@ hami::Value tensor_in(const std::shared_ptr<Body>& body, const Input& input, cha
 
 hami::Value tensor_of_bytes(const std::shared_ptr<Body>& body, const Input& input, char* data, std::size_t size) {
   require(size == static_cast<std::size_t>(input.count) * width_of(*input.type));
-  if (input.type->type.code == kDLBool)
-    for (std::size_t i = 0; i < size; ++i) data[i] = data[i] != 0;
-  if (reinterpret_cast<std::uintptr_t>(data) % width_of(*input.type) == 0) return tensor_in(body, input, data);
+  const auto is_flag = [](char byte) { return byte == 0 || byte == 1; };
+  const bool usable = input.type->type.code != kDLBool || std::all_of(data, data + size, is_flag);
+  const bool aligned = reinterpret_cast<std::uintptr_t>(data) % width_of(*input.type) == 0;
+  if (usable && aligned) return tensor_in(body, input, data);
+  // Its bytes stay: the door in Python may read them.
   const hami::Tensor copy = hami::Tensor::make(input.type->type, input.shape);
-  std::memcpy(copy.view().data, data, size);
+  char* const target = static_cast<char*>(copy.view().data);
+  if (usable)
+    std::memcpy(target, data, size);
+  else
+    std::transform(data, data + size, target, [](char byte) { return static_cast<char>(byte != 0); });
   return copy;
 }
 

@@ -100,7 +100,8 @@ class Tracing:
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
         if scope["type"] != "http" or not is_on():
-            return await self._app(scope, receive, send)
+            await self._app(scope, receive, send)
+            return
         headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]}
         attributes = {"http.request.method": scope["method"], "url.path": scope["path"]}
         with server_span(scope["method"], headers, attributes) as span:
