@@ -83,12 +83,13 @@ def _parsed(project: Project, name: str, table: Mapping[str, Any]) -> Source:
         raise Failure(f"{where}: {name!r} cannot be the name of a folder; write small letters, digits, - and _")
     if not re.fullmatch(r"[0-9a-f]{64}", table["sha256"]):
         raise Failure(f"{where}: sha256 must be 64 hexadecimal digits, got {table['sha256']!r}")
+    wanted = pinned = None
     try:
         wanted = Requirement(table["from"])
         (pinned,) = wanted.specifier
     except (InvalidRequirement, ValueError):
-        pinned = None
-    if pinned is None or pinned.operator != "==" or "*" in pinned.version:
+        pass
+    if wanted is None or pinned is None or pinned.operator != "==" or "*" in pinned.version:
         raise Failure(f"{where}: from must name one version, such as acme==1.0, got {table['from']!r}")
     return Source(
         name,

@@ -10,13 +10,14 @@ from hami_torch._graphs import Graphs
 from hami_torch._tensor import TensorBackend, dtype_name
 from hami_torch._torch import torch, torch_untyped
 
-try:
-    from hami_cuda import captured
-except ImportError:  # hami-cuda is optional
-    captured = None  # type: ignore[assignment]
-
 if TYPE_CHECKING:
+    from hami_cuda import captured
     from hami_cuda.captured import CapturedModel, Region
+else:
+    try:
+        from hami_cuda import captured
+    except ImportError:  # hami-cuda is optional
+        captured = None
 
 _DEFAULT_STREAM = 1  # in DLPack
 _from_dlpack = torch_untyped._C._from_dlpack
