@@ -253,7 +253,7 @@ def test_the_times_of_a_request_are_those_of_its_nodes_also_if_it_is_traced(span
             request: dict[str, Any] = {"data": 3}
             with hami.observe.RequestTimes(request) as times:
                 used(request)
-            assert request == {"data": 3, "result": 1 / 3}
+            assert request == {"data": 3, "result": 4.0}
             assert times.queue_s > 0
             assert times.compute_s > 0
             assert times.compute_s == times.compute_s  # it has ended

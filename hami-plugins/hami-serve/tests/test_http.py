@@ -347,6 +347,8 @@ def test_a_body_over_the_limit_is_413_with_and_without_a_declared_length(start):
     [
         ("GET", "/v3", 404, "there is no /v3"),
         ("GET", "/v2/models/any/infer", 405, "/v2/models/any/infer does not take GET"),
+        ("POST", "/v2", 405, "/v2 does not take POST"),
+        ("POST", "/docs", 405, "/docs does not take POST"),
         ("GET", "/v2/models/absent", 404, 'there is no model "absent"; models: any, bf16'),
         ("GET", "/v2/models/" + "n" * 5000, 404, "there is no model"),
     ],

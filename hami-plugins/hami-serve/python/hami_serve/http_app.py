@@ -158,7 +158,7 @@ class Handlers:
         self._serving = serving
         self._max_body = max_body
         self._plugin_routes = plugin_routes()
-        self._taken = frozenset(each.path for each in self._plugin_routes)
+        self._taken: frozenset[str] = frozenset()  # paths of one part that routes have
 
     def routes(self) -> list[Route]:
         model, versioned = "/v2/models/{name}", "/v2/models/{name}/versions/{version}"
@@ -188,9 +188,10 @@ class Handlers:
             Route(path, Endpoint(self._serving, function, waits=function not in probes), methods=[method])
             for method, path, function in table
         ]
+        self._taken = frozenset(path for _, path, _ in table if path.count("/") == 1)
         plain = Endpoint(self._serving, Plain(self._serving, self._body, LEASE))
         long = [Route(path, plain, methods=["POST"]) for path in PATHS[1:]]
-        return [*made, *long, PlainRoute(PATHS[0], plain, methods=["POST"])]
+        return [*made, *long, PlainRoute(PATHS[0], plain, self._taken)]
 
     def _of_plugin(self, route: PluginRoute) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:

@@ -22,14 +22,26 @@ JSON_COST = 8  # bytes of objects for a byte of JSON while it is converted: a fl
 
 
 class PlainRoute(Route):
-    """A path that exists for POST only, so that any other request finds nothing at a name that is free."""
+    """A path that exists for POST only, so that any other request finds nothing at a name that is free.
+
+    `taken`: paths of other routes, which say themselves that they do not take POST.
+    """
+
+    def __init__(self, path: str, endpoint: Any, taken: frozenset[str]) -> None:
+        super().__init__(path, endpoint, methods=["POST"])
+        self._taken = taken
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        return super().matches(scope) if scope.get("method") == "POST" else (Match.NONE, {})
+        if scope.get("method") != "POST":
+            return Match.NONE, {}
+        match, child = super().matches(scope)
+        if match is not Match.NONE and f"/{child['path_params']['name']}" in self._taken:
+            return Match.NONE, {}
+        return match, child
 
 
 def plain_path(name: str, taken: frozenset[str]) -> str:
-    """Return the path of a model: the short one, if no route of a plugin has it."""
+    """Return the path of a model: the short one, if no other route has it."""
     return f"/{name}" if f"/{name}" not in taken else f"/models/{name}"
 
 

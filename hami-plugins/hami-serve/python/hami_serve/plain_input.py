@@ -69,7 +69,7 @@ def not_json(media: str, body: Body) -> BadRequest:
     if media == FORM:
         return BadRequest(f"a request of the protocol is JSON, got {FORM}; send the form to POST /NAME")
     return BadRequest(
-        f"the request is not valid JSON, {_type_given(media, body)}; a body that is the input itself has the "
+        f"the request is not valid JSON: {_type_given(media, body)}; a body that is the input itself has the "
         "Content-Type image/*, text/plain or application/octet-stream"
     )
 

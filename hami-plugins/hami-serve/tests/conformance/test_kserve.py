@@ -150,7 +150,7 @@ def test_errors_have_the_text_of_the_server(call):
     async def wrong(client):
         with pytest.raises(Exception, match="has the shape") as shape:
             await client.infer("simple", request("simple", *small))
-        with pytest.raises(Exception, match='there is no component "absent"'):
+        with pytest.raises(Exception, match='there is no model "absent"'):
             await client.infer("absent", request("absent", tensor("x", FIRST, "INT32")))
         return str(shape.value)
 

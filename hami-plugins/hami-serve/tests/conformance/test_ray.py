@@ -238,7 +238,7 @@ def test_a_multiplexed_model_is_loaded_by_its_first_request(run):
         to_large = handle.options(multiplexed_model_id="large")
         assert to_large.call.remote({"data": "to be or"}).result(timeout_s=TIMEOUT_S)["result"][0] == 3
         assert states() == {"small": "UNAVAILABLE", "large": "READY"}
-    with pytest.raises(hami.NotFound, match='there is no component "other"'):
+    with pytest.raises(hami.NotFound, match='there is no model "other"'):
         handle.options(multiplexed_model_id="other").call.remote({"data": ""}).result(timeout_s=TIMEOUT_S)
     with pytest.raises(hami.RequestError, match="the request names no model; models: small, large"):
         handle.call.remote({"data": ""}).result(timeout_s=TIMEOUT_S)
