@@ -11,7 +11,8 @@ import pytest
 
 np = pytest.importorskip("numpy", reason="numpy is not installed")
 torch = pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("hami_torch", reason="hami-torch is not installed")
+hami_torch = pytest.importorskip("hami_torch", reason="hami-torch is not installed")
+hami_torch.allow_factory(__name__)
 pytestmark = pytest.mark.skipif(
     not hasattr(torch.cuda.CUDAGraph, "raw_cuda_graph_exec"), reason="this torch does not give the handle of a graph"
 )
