@@ -25,6 +25,11 @@ def expected(kind: str) -> dict | None:
     return read[kind] if read["versions"] == VERSIONS else None
 
 
+def without_listed(statuses: dict[str, str]) -> dict[str, str]:
+    """Leave out the cases with a listed difference: whether it shows depends on the instructions of the processor."""
+    return {name: status for name, status in statuses.items() if status != "listed"}
+
+
 @pytest.mark.parametrize("part", range(CHOSEN))
 @pytest.mark.parametrize("kind", ["alone", "joined"])
 def test_every_operator_case_is_equal_or_its_difference_is_known(kind, part):
@@ -33,8 +38,8 @@ def test_every_operator_case_is_equal_or_its_difference_is_known(kind, part):
     assert {name: each for name, each in outcomes.items() if each.status in ("differs", "not run")} == {}
     if known := expected(kind):
         others = {name: each.status for name, each in others_of(outcomes).items()}
-        statuses = status_of_each(known["others"])
-        assert others == {name: status for name, status in statuses.items() if name in outcomes}
+        statuses = {name: each for name, each in status_of_each(known["others"]).items() if name in outcomes}
+        assert without_listed(others) == without_listed(statuses)
 
 
 @pytest.mark.skipif(CHOSEN < PARTS, reason="under AddressSanitizer some cases run")
@@ -42,4 +47,6 @@ def test_every_operator_case_is_equal_or_its_difference_is_known(kind, part):
 def test_as_many_operator_cases_are_equal_as_expected(kind):
     outcomes = {name: each for part in range(PARTS) for name, each in outcomes_of(kind, part).items()}
     if known := expected(kind):
-        assert counts_of(outcomes) == known["counts"]
+        found, counts = counts_of(outcomes), dict(known["counts"])
+        assert found.pop("equal") + found.pop("listed") == counts.pop("equal") + counts.pop("listed")
+        assert found == counts

@@ -17,6 +17,7 @@ NEWEST_OPSET = 28
 _UINT32 = 12
 _FLOATS = {1, 10, 11, 16}
 _FLOAT64 = 11
+_BFLOAT16 = 16
 _BOOL = 9
 ELSEWHERE = "run the model with OnnxTensor"
 
@@ -148,6 +149,10 @@ def _is_causal_with_mask_and_past(node: Node, types: Types) -> bool:
     return node.integer("is_causal") != 0 and bool(node.input(3)) and bool(node.input(4))
 
 
+def _is_causal_with_lengths_of_bfloat16(node: Node, types: Types) -> bool:
+    return node.integer("is_causal") != 0 and bool(node.input(6)) and types.dtype(node.input(0)) in (0, _BFLOAT16)
+
+
 def _is_of(*dtypes: int) -> Condition:
     return lambda node, types: types.dtype(node.input(0)) in dtypes
 
@@ -276,6 +281,12 @@ RULES: tuple[Rule, ...] = (
         _is_causal_with_mask_and_past,
         "masks other positions if is_causal = 1, attn_mask and past_key come together",
         "put the causal mask into attn_mask and set is_causal = 0",
+    ),
+    Rule(
+        ("Attention",),
+        _is_causal_with_lengths_of_bfloat16,
+        "gives a query without keys the mean of the values, not zeros, in bfloat16 with is_causal and nonpad_kv_seqlen",
+        "compute in float32, or put the causal mask into attn_mask and set is_causal = 0",
     ),
     Rule(
         _EIGHT_BITS,
