@@ -167,6 +167,15 @@ def test_a_model_that_is_replaced_answers_from_then_on(start):
     assert exchange(server.port, REQUESTS["floats"]) == first
 
 
+def test_an_idle_connection_ends_when_the_server_stops(start):
+    server = start({"any": "Identity"}, door="native")
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
+        client.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert client.recv(1 << 16).startswith(b"HTTP/1.1 200")
+        server.stop()
+        assert client.recv(1) == b""
+
+
 def test_clients_beside_each_other_get_their_own_answers(doors):
     wrong: list[bytes] = []
 

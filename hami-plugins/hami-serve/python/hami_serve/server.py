@@ -104,7 +104,8 @@ class HttpServer(uvicorn.Server):
         def protocol() -> asyncio.BufferedProtocol:
             state = self.lifespan.state
             made = Protocol(self.config, self.server_state, state, native=self._native, received=received, hops=hops)
-            made.stopping = self._is_stopping
+            if self._is_stopping:
+                made.shutdown()
             return made
 
         try:
