@@ -35,7 +35,7 @@ def test_a_new_project_can_be_built_installed_and_found(
 
     assert environment.hami("run", "AcmeFresh(step=2)", "--data", "40").stdout == "42\n"
     done = environment.hami("plugins", "--load", "--json")
-    (record,) = [each for each in json.loads(done.stdout) if each["distribution"] != "hami-tools"]
+    (record,) = [each for each in json.loads(done.stdout) if each["distribution"] == "acme-fresh"]
     assert (done.returncode, record["plugin"], record["state"], record["error"]) == (0, "fresh", "ok", None)
     assert (record["abi"], record["backends"]) == ("1.0" if kind == "cpp" else None, ["AcmeFresh"])
 

@@ -17,6 +17,7 @@ HERE = Path(__file__).parent
 FAKE = HERE / "fake"
 KERNELS = HERE.parent / "kernels"
 INCLUDE = HERE.parents[2] / "hami-core" / "include"
+GATHERED = 1  # launches of CpuTensor, which puts small results of several requests side by side for one copy
 FLAGS = ("-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off", "-shared", "-fPIC")
 
 
