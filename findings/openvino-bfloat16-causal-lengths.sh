@@ -1,8 +1,8 @@
 #!/bin/bash
 # OpenVINO 2026.4.1 (CPU) computes ONNX's Attention (opset 24) with is_causal = 1 and nonpad_kv_seqlen in another way for
-# bfloat16 than for float32 and float16: a query that sees no key gets the mean of the values within the length, where ONNX defines zeros.
-# Seen on a processor with AVX2 and without AVX-512. The same case was equal on a processor with more instructions, so a test
-# that passes there says nothing for others.
+# bfloat16 than for float32 and float16: a query that sees no key gets the mean of the values within the length, where ONNX
+# defines zeros. Seen on a processor with AVX2 and without AVX-512; on another machine the operator's case in onnx was equal,
+# so a test that passes on one machine says nothing for others.
 # Exits with 0 if this is seen, or if the processor has AVX-512.
 set -euo pipefail
 folder=$(mktemp -d)
