@@ -9,6 +9,7 @@ import json
 import os
 import queue
 import threading
+from pathlib import Path
 
 import hami
 import numpy as np
@@ -20,6 +21,12 @@ from hami_serve.http_protocol import Protocol
 from hami_serve.native_door import NativeDoor
 from hami_serve.server import HttpServer, listen
 from hami_serve.serving import Serving
+
+# Under AddressSanitizer only the tests that run native code, and those of HTTP at the native door.
+NATIVE = ("test_library.py", "test_native_door.py", "test_http.py")
+if "asan" in os.environ.get("LD_PRELOAD", ""):
+    collect_ignore = [each.name for each in Path(__file__).parent.glob("test_*.py") if each.name not in NATIVE]
+    os.environ["HAMI_SERVE_TEST_DOOR"] = "native"
 
 
 class Gate:
