@@ -102,9 +102,9 @@ def api_page() -> str:
         "Native code": [f"native.{name}" for name in hami.native.__all__],
         "Statistics": ["observe.NodeStats", "observe.NodePolicy", "observe.LaneStats"],
         "Errors": errors,
-        "Tests of backends": ["testing"],
     }
-    return API + "".join(f"\n## {title}\n{''.join(map(directive, names))}" for title, names in groups.items())
+    pages = "".join(f"\n## {title}\n{''.join(map(directive, names))}" for title, names in groups.items())
+    return f"{API}{pages}\n## Tests of backends\n\n::: hami_build.testing\n"
 
 
 def commands_page() -> str:
