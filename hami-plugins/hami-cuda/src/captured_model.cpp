@@ -90,7 +90,7 @@ std::shared_ptr<CapturedModel> CapturedModels::find(std::int64_t number) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = models_.find(number);
   if (found == models_.end())
-    throw hami::Error(HAMI_NOT_FOUND, "there is no captured model of the number " + std::to_string(number));
+    throw hami::Error(HAMI_NOT_FOUND, "no captured model has the number " + std::to_string(number));
   return found->second;
 }
 

@@ -160,7 +160,7 @@ def test_a_closed_model_leaves_all_requests(fake):
         DEVICE, captured.Region(256, "float32", (4, 2), (2, 1)), pads=True, takes_rows=True, owner="Test"
     )
     model.close()
-    with pytest.raises(hami.RequestError, match="there is no captured model of the number"):
+    with pytest.raises(hami.RequestError, match="no captured model has the number"):
         model.close()
 
 

@@ -31,7 +31,7 @@ class CapturedModel:
         captured.add(graph.raw_cuda_graph_exec(), 8, output)
     self.delegate(BACKEND, model=captured.number, device=str(device))
 
-    The memory and the graphs belong to the caller, who keeps them until `close` returns.
+    The memory and the graphs belong to the caller and must stay valid until `close` returns.
 
     Args:
         device: The device of the graphs.

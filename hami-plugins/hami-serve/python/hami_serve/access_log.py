@@ -64,7 +64,7 @@ def is_on() -> bool:
 
 @contextmanager
 def recorded(protocol: str, request: str) -> Iterator[Entry | None]:
-    """Let the requests of models inside the block be those of a new entry; None if there is no access log."""
+    """Record the requests of models inside the block in a new entry; yield None if the access log is off."""
     if not is_on():
         yield None
         return

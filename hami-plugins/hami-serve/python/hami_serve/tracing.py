@@ -73,7 +73,7 @@ def traced(pipe: hami.Pipe, component: str, version: str) -> hami.Pipe:
 
 @contextmanager
 def server_span(name: str, headers: Mapping[str, str], attributes: Mapping[str, str]) -> Iterator[trace.Span | None]:
-    """Let the spans inside the block be those of a request at the door; None if there is no provider.
+    """Start a span for a request to the server, the parent of spans inside the block; yield None if tracing is off.
 
     Args:
         name: Its name.
