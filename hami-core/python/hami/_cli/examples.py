@@ -12,6 +12,5 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "plugins": ("hami plugins --load",),
     "show": ("hami show detector.onnx",),
     "doctor": ("hami doctor --json",),
-    "info": ("hami info --json",),
     "version": ("hami version",),
 }

@@ -180,7 +180,6 @@ def _parser() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[argpa
     show.add_argument("name", metavar="FILE", help="a file that a plugin reads; with hami-tools, also a plugin")
     show.add_argument("--providers", action="store_true", help="open a model on each provider, and show what that runs")
     _add(commands, "doctor", "hami._cli.doctor:doctor", "check this installation")
-    _add(commands, "info", "hami._cli.info:info", "show the machine, its limits, GPUs and engines")
     _add(commands, "version", "hami._cli.listing:version", "print the version of the core")
     return parser, commands
 

@@ -58,6 +58,14 @@ def add_commands(commands: Any) -> None:
     )
     schema.add_argument("--output", metavar="FILE", help="write the schema to this file")
 
+    add_command(
+        commands,
+        "info",
+        "hami_tools.info:info",
+        "show the machine, its limits, GPUs and engines",
+        examples=["hami info --json"],
+    )
+
     completion = add_command(
         commands,
         "completion",

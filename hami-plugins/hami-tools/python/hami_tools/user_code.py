@@ -209,7 +209,7 @@ class inspector:
 
     As a decorator, each call runs the function `repeat` times and returns the last result. In a `with` statement, the
     block runs once, and the table has one run. The table is printed to standard error; `str` of the inspector is the
-    same table. The runs are in `hami_tools.timers()` too. GPUs need nvidia-ml-py (`hami-core[gpu]`). If the program
+    same table. The runs are in `hami_tools.timers()` too. GPUs need nvidia-ml-py (`hami-tools[gpu]`). If the program
     uses torch with CUDA, each run ends when the GPU has finished.
 
     Args:

@@ -12,9 +12,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from hami._cli.show import json_of
-from hami._cli.terminal import print_table
-from hami._text import printable
+import hami
+from hami.cli import devices, json_of, print_table, printable
 from hami.observe import machine
 
 # Distributions of the engines, and the module that each of them contains.
@@ -100,30 +99,9 @@ def _engines() -> Iterator[tuple[str, Any]]:
         if version is not None:
             usable = importlib.util.find_spec(module) is not None
             yield distribution, version if usable else f"{version}, but the module {module} is missing"
-    for plugin in sorted(_plugins()):
+    for plugin in sorted({plugin.distribution for plugin in hami.plugins() if plugin.distribution}):
         yield plugin, _version(plugin)
     yield from devices()
-
-
-def devices() -> Iterator[tuple[str, str]]:
-    """Load plugins, and yield the devices of their engines; the error of a hook is one of them."""
-    from hami._plugins.manager import installed
-    from hami._plugins.messages import describe_exception
-
-    for plugin, hook in installed.hook("hami_devices"):
-        try:
-            for found in hook():
-                yield from found.items()
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # a plugin may even call sys.exit
-            yield f"hami_devices of {plugin.distribution}", describe_exception(error)
-
-
-def _plugins() -> set[str]:
-    from hami._plugins.manager import installed
-
-    return {plugin.distribution for plugin in installed.records(load=False) if plugin.distribution}
 
 
 def _gpus() -> Iterator[tuple[str, Any]]:
@@ -133,7 +111,7 @@ def _gpus() -> Iterator[tuple[str, Any]]:
         driver = Path("/proc/driver/nvidia/version")
         if driver.is_file():
             yield "driver", driver.read_text(encoding="utf-8", errors="replace").splitlines()[0]
-            yield "note", 'more with nvidia-ml-py: pip install "hami-core[gpu]"'
+            yield "note", 'more with nvidia-ml-py: pip install "hami-tools[gpu]"'
         return
     try:
         pynvml.nvmlInit()
