@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from hami._cli.arguments import add_command, add_inputs, add_source, add_trace, count, positive, seconds
 from hami._cli.inputs import Input, inputs_of
-from hami._cli.listing import devices
 from hami._cli.main import all_commands, main, report
 from hami._cli.show import aligned, json_of, short
 from hami._cli.show_file import describe_file, lines_of_file
@@ -34,7 +33,6 @@ __all__ = [
     "count",
     "describe_exception",
     "describe_file",
-    "devices",
     "did_you_mean",
     "inputs_of",
     "json_of",

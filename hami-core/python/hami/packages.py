@@ -18,6 +18,7 @@ from hami._plugins.catalog import damaged as damaged_catalog
 from hami._plugins.catalog import parse as parse_catalog
 from hami._plugins.distributions import GROUPS
 from hami._plugins.files import Incomplete, bounded, distributions, open_file, read_file
+from hami._plugins.lookup import devices
 from hami._plugins.messages import install_command
 from hami._plugins.plugin import CORE, normalised
 from hami._plugins.recorded_files import digest, own_folders, reinstall
@@ -36,6 +37,7 @@ __all__ = [
     "bounded",
     "check_name",
     "damaged_catalog",
+    "devices",
     "digest",
     "distributions",
     "first_party",

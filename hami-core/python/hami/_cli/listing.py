@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
-from collections.abc import Iterator
 from typing import Any
 
 from hami import _core
@@ -12,8 +11,8 @@ from hami._cli.main import report
 from hami._cli.show import aligned, json_of
 from hami._cli.terminal import print_table
 from hami._errors import Error
+from hami._plugins.lookup import devices
 from hami._plugins.manager import installed
-from hami._plugins.messages import describe_exception
 from hami._plugins.records import BackendInfo, PluginRecord, info_of
 from hami._plugins.source_summaries import summaries
 from hami._text import printable
@@ -114,18 +113,6 @@ def plugins(arguments: argparse.Namespace) -> int:
     else:
         print("no plugins are installed; to install the first one: pip install hami-onnx")
     return 1 if any(record.state in ("failed", "incompatible") for record in records) else 0
-
-
-def devices() -> Iterator[tuple[str, str]]:
-    """Load plugins, and yield the devices of their engines; the error of a hook is one of them."""
-    for plugin, hook in installed.hook("hami_devices"):
-        try:
-            for found in hook():
-                yield from found.items()
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # a plugin may even call sys.exit
-            yield f"hami_devices of {plugin.distribution}", describe_exception(error)
 
 
 def _row(record: PluginRecord) -> list[str]:

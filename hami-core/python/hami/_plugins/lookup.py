@@ -6,6 +6,8 @@ from hami import _core
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from hami._plugins.records import BackendInfo, PluginRecord
 
 
@@ -36,6 +38,21 @@ def plugins(*, load: bool = False) -> list[PluginRecord]:
     from hami._plugins.manager import installed
 
     return installed.records(load=load)
+
+
+def devices() -> Iterator[tuple[str, str]]:
+    """Load plugins, and yield the devices of their engines; the error of a hook is one of them."""
+    from hami._plugins.manager import installed
+    from hami._plugins.messages import describe_exception
+
+    for plugin, hook in installed.hook("hami_devices"):
+        try:
+            for found in hook():
+                yield from found.items()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a plugin may even call sys.exit
+            yield f"hami_devices of {plugin.distribution}", describe_exception(error)
 
 
 def _find(name: str, distribution: str, providers: dict[str, str]) -> _core.BackendClass:

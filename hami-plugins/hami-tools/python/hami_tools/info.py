@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import hami
-from hami.cli import devices, json_of, print_table, printable
+from hami.cli import json_of, print_table, printable
 from hami.observe import machine
+from hami.packages import devices
 
 # Distributions of the engines, and the module that each of them contains.
 ENGINES = {
