@@ -9,6 +9,7 @@
 #include <ctime>
 
 #include "json.hpp"
+#include "outputs.hpp"
 
 namespace hami_serve {
 namespace {
@@ -71,32 +72,6 @@ bool add_data(std::string& json, const hami::Tensor& tensor) {
       if (type.bits == 16) return add_elements<std::uint16_t>(json, tensor);
       return type.bits == 32 ? add_elements<std::uint32_t>(json, tensor) : add_elements<std::uint64_t>(json, tensor);
   }
-}
-
-const hami::Value* value_of(const Keys& keys, std::string_view name) noexcept {
-  for (const auto& [key, value] : keys)
-    if (key == name) return &value;
-  return nullptr;
-}
-
-const Spec* spec_of(const std::vector<Spec>& specs, std::string_view name) noexcept {
-  for (const Spec& spec : specs)
-    if (spec.name == name) return &spec;
-  return nullptr;
-}
-
-// The value of an output; null: there is none of this name, or it is inside of the result.
-const hami::Value* output_value(const Model& model, const Keys& keys, std::string_view name) noexcept {
-  const hami::Value* const result = value_of(keys, "result");
-  if (!result || result->kind() == HAMI_DICT) return nullptr;
-  const Spec* const spec = spec_of(model.outputs, name);
-  if (const hami::Value* const own = value_of(keys, name); own && (spec || name == "result")) return own;
-  return spec && model.outputs.size() == 1 ? result : nullptr;
-}
-
-bool is_declared(const Model& model, std::string_view name, std::string_view datatype) noexcept {
-  const Spec* const spec = model.checks_outputs ? spec_of(model.outputs, name) : nullptr;
-  return !spec || spec->datatype.empty() || spec->datatype == datatype;
 }
 
 void begin_entry(std::string& json, std::string_view name, std::string_view datatype) {
@@ -181,9 +156,8 @@ bool add_outputs(Answer& answer, const Model& model, const Inference& inference,
   for (const WantedOutput& each : inference.outputs)
     if (!add(each.name, each.binary.value_or(inference.all_binary))) return false;
   if (inference.outputs.empty()) {
-    for (const Spec& spec : model.outputs)
-      if (!add(spec.name, inference.all_binary)) return false;
-    if (model.outputs.empty() && !add("result", inference.all_binary)) return false;
+    for (const std::string_view name : output_names(model, inference))
+      if (!add(name, inference.all_binary)) return false;
   }
   json += "]}";
   return answer.texts.size() <= 1 && (answer.texts.empty() || answer.tail.empty());

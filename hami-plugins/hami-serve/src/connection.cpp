@@ -153,7 +153,7 @@ void Connection::start() {
   if (!inference) return hand_over({});
   auto request = std::make_unique<Request>();
   request->loop = &loop_;
-  request->connection = this;
+  request->asker = this;
   request->model = model_;
   request->inference = std::move(*inference);
   request_ = request.get();
@@ -167,12 +167,14 @@ void Connection::cancel() noexcept {
   if (request_ && request_->started) request_->model->caller().table->cancel(request_->started);
 }
 
-void Connection::completed(std::optional<Answer> answer) {
+void Connection::completed(std::shared_ptr<Request> request, bool failed) {
   body_ = nullptr;
   head_text_.clear();
   model_ = nullptr;
   table_ = nullptr;
-  if (!answer) return;
+  std::optional<Answer> answer;
+  if (!failed) answer = render_outputs(*request->model, request->inference, request->keys);
+  if (!answer) return loop_.door().leave_to_python(std::move(request));
   request_ = nullptr;
   loop_.door().count_answer();
   write(std::move(*answer));
@@ -275,7 +277,7 @@ void Connection::hand_over(std::string_view rest) {
 
 void Connection::close() noexcept {
   cancel();
-  if (request_) request_->connection = nullptr;
+  if (request_) request_->asker = nullptr;
   request_ = nullptr;
   stage_ = Stage::kGone;
   loop_.remove(*this);

@@ -16,27 +16,28 @@
 #include "body.hpp"
 #include "door.hpp"
 #include "head.hpp"
+#include "loop.hpp"
 
 namespace hami_serve {
 
-class Connection {
+class Connection final : public Peer, private Asker {
  public:
   Connection(Loop& loop, int fd, std::int32_t hops, std::string data);
-  ~Connection();
+  ~Connection() override;
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  int fd() const noexcept { return fd_; }
-  void handle(std::uint32_t events);  // of epoll
-  void go_on();                       // with what was received
-  void check_deadline(std::int64_t now);
-  void end_if_idle();
-  void cancel() noexcept;
-  void close() noexcept;
-  void completed(std::optional<Answer> answer);  // nothing: Python will answer
-  void answer(std::string bytes);                // of Python
+  int fd() const noexcept override { return fd_; }
+  void handle(std::uint32_t events) override;
+  void go_on() override;  // with what was received
+  void check_deadline(std::int64_t now) override;
+  void end_if_idle() override;
+  void cancel() noexcept override;
+  void close() noexcept override;
 
  private:
+  void completed(std::shared_ptr<Request> request, bool failed) override;
+  void answer(std::string bytes) override;
   enum class Stage { kIdle, kBody, kRunning, kWriting, kGone };
 
   void receive();

@@ -8,11 +8,11 @@
 #include <system_error>
 #include <utility>
 
+#include "connection.hpp"
 #include "json.hpp"
 #include "loop.hpp"
 
 namespace hami_serve {
-namespace {
 
 int made_event() {
   const int made = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -46,8 +46,6 @@ std::string described(std::int64_t number, const Request& request) {
   return json += "}}";
 }
 
-}  // namespace
-
 Door::Door(Limits limits, std::size_t loops, const std::int64_t* python_open)
     : limits_(std::move(limits)), python_open_(python_open), event_(made_event()) {
   for (std::size_t i = 0; i < loops; ++i) loops_.push_back(std::make_unique<Loop>(*this));
@@ -62,7 +60,12 @@ Door::~Door() {
 void Door::notify() noexcept { ::eventfd_write(event_, 1); }
 
 void Door::add(int fd, std::int32_t hops, std::string data) {
-  loops_[next_++ % loops_.size()]->add(fd, hops, std::move(data));
+  auto given = std::make_shared<std::string>(std::move(data));
+  add([fd, hops, given](Loop& loop) { return std::make_unique<Connection>(loop, fd, hops, std::move(*given)); });
+}
+
+void Door::add(std::function<std::unique_ptr<Peer>(Loop&)> make) {
+  loops_[next_++ % loops_.size()]->add(std::move(make));
 }
 
 bool Door::take(Handed& handed) {
@@ -109,7 +112,7 @@ void Door::answer(std::int64_t number, std::string bytes) {
   }
   Loop& loop = *request->loop;
   loop.post([request = std::move(request), bytes = std::move(bytes)]() mutable {
-    if (request->connection) request->connection->answer(std::move(bytes));
+    if (request->asker) request->asker->answer(std::move(bytes));
   });
 }
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -16,7 +17,8 @@
 namespace hami_serve {
 
 class Loop;
-class Connection;
+class Peer;
+struct Request;
 
 // A connection that goes on in Python, with what has come of its next request.
 struct Handed {
@@ -25,13 +27,25 @@ struct Handed {
   std::string data;
 };
 
+// The connection, or the call of gRPC, that waits for a request. Its functions run on the thread of its loop.
+class Asker {
+ public:
+  // It does not wait any more.
+  virtual void completed(std::shared_ptr<Request> request, bool failed) = 0;
+  virtual void answer(std::string bytes) = 0;  // of Python
+
+ protected:
+  ~Asker() = default;
+};
+
 // A request from its start until its answer is rendered. All but `done` is used on the thread of its loop.
 struct Request {
   Loop* loop = nullptr;
-  Connection* connection = nullptr;  // null: the client has left
+  Asker* asker = nullptr;  // null: the client has left
   ModelPtr model;
   Inference inference;
   std::int64_t begun = 0;
+  std::int64_t timeout = INT64_MAX;  // ns
   hami_submitted* started = nullptr;
   hami::Value error;  // an event that has failed, or None
   Keys keys;          // after the run
@@ -43,6 +57,11 @@ struct Request {
     if (started) model->caller().table->started_release(started);
   }
 };
+
+// A completed request for Python, in JSON: its number, what its answer needs, and addresses that are valid while it exists.
+std::string described(std::int64_t number, const Request& request);
+
+int made_event();  // of the kernel, that does not block; throws std::system_error
 
 struct Limits {
   std::int64_t max_body = 0;  // bytes of one request
@@ -62,6 +81,8 @@ class Door {
   // ---- for Python
   int event() const noexcept { return event_; }  // readable when `take` or `take_unanswered` has something
   void add(int fd, std::int32_t hops, std::string data);
+  // Lets one of the loops serve what `make` makes there, if that is not null.
+  void add(std::function<std::unique_ptr<Peer>(Loop&)> make);
   bool take(Handed& handed);
   // A request that Python answers: its number and what it needs, in JSON with addresses; "" if there is none. The addresses are
   // valid until `answer`.

@@ -8,6 +8,8 @@
 #include <limits>
 #include <utility>
 
+#include "inputs.hpp"
+
 namespace hami_serve {
 namespace {
 
@@ -15,65 +17,6 @@ using simdjson::ondemand::object;
 
 constexpr std::size_t kMaxJson = 1 << 20;  // bytes that are parsed on the thread of the connections: about 2 ms
 constexpr std::size_t kMaxRaw = 8 << 20;   // bytes of a body that is copied to a value
-constexpr std::size_t kMaxTensors = 64;
-constexpr std::size_t kMaxRank = 16;
-constexpr std::int64_t kMaxElements = std::int64_t{1} << 48;
-
-struct Unusual {};  // the door in Python reads this request
-
-void require(bool usual) {
-  if (!usual) throw Unusual();
-}
-
-struct Input {
-  std::string name;
-  const Datatype* type = nullptr;
-  std::vector<std::int64_t> shape;
-  std::int64_t count = 0;
-  std::optional<std::size_t> size;  // bytes behind the JSON
-  hami::Value value;
-};
-
-std::size_t width_of(const Datatype& type) noexcept { return type.type.bits / 8; }
-
-// A tensor whose memory is that of a body.
-struct Managed {
-  DLManagedTensorVersioned tensor{};
-  std::shared_ptr<Body> body;
-  std::vector<std::int64_t> shape;
-};
-
-hami::Value tensor_in(const std::shared_ptr<Body>& body, const Input& input, char* data) {
-  auto managed = std::make_unique<Managed>();
-  managed->body = body;
-  managed->shape = input.shape;
-  managed->tensor.version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION};
-  managed->tensor.manager_ctx = managed.get();
-  managed->tensor.deleter = [](DLManagedTensorVersioned* self) { delete static_cast<Managed*>(self->manager_ctx); };
-  DLTensor& tensor = managed->tensor.dl_tensor;
-  tensor.data = data;
-  tensor.device = {kDLCPU, 0};
-  tensor.ndim = static_cast<std::int32_t>(managed->shape.size());
-  tensor.dtype = input.type->type;
-  tensor.shape = managed->shape.data();
-  return hami::Tensor::adopt(&managed.release()->tensor);
-}
-
-hami::Value tensor_of_bytes(const std::shared_ptr<Body>& body, const Input& input, char* data, std::size_t size) {
-  require(size == static_cast<std::size_t>(input.count) * width_of(*input.type));
-  const auto is_flag = [](char byte) { return byte == 0 || byte == 1; };
-  const bool usable = input.type->type.code != kDLBool || std::all_of(data, data + size, is_flag);
-  const bool aligned = reinterpret_cast<std::uintptr_t>(data) % width_of(*input.type) == 0;
-  if (usable && aligned) return tensor_in(body, input, data);
-  // Its bytes stay: the door in Python may read them.
-  const hami::Tensor copy = hami::Tensor::make(input.type->type, input.shape);
-  char* const target = static_cast<char*>(copy.view().data);
-  if (usable)
-    std::memcpy(target, data, size);
-  else
-    std::transform(data, data + size, target, [](char byte) { return static_cast<char>(byte != 0); });
-  return copy;
-}
 
 // ---- JSON numbers, directly to the memory of a tensor
 
@@ -130,13 +73,7 @@ hami::Value tensor_of_json(simdjson::ondemand::array given, const Input& input) 
 // ---- the members of a request
 
 void read_shape(simdjson::ondemand::array given, Input& input) {
-  input.count = 1;
-  for (simdjson::ondemand::value each : given) {
-    const std::int64_t size = each.get_int64();
-    require(size > 0 && size <= kMaxElements && input.shape.size() < kMaxRank);
-    require(!__builtin_mul_overflow(input.count, size, &input.count) && input.count <= kMaxElements);
-    input.shape.push_back(size);
-  }
+  for (simdjson::ondemand::value each : given) input.add_axis(each.get_int64());
 }
 
 Input read_input(object given) {
@@ -191,12 +128,6 @@ WantedOutput read_output(object given) {
   return output;
 }
 
-template <class List>
-void require_new(const List& list, const std::string& name) {
-  require(list.size() < kMaxTensors);
-  for (const auto& each : list) require(each.name != name);
-}
-
 std::vector<Input> read_members(std::string_view json, Inference& inference) {
   thread_local simdjson::ondemand::parser parser;
   std::vector<Input> inputs;
@@ -238,53 +169,6 @@ std::vector<Input> read_members(std::string_view json, Inference& inference) {
   return inputs;
 }
 
-// ---- the inputs of the model
-
-const Spec* spec_of(const std::vector<Spec>& specs, const std::string& name) noexcept {
-  for (const Spec& spec : specs)
-    if (spec.name == name) return &spec;
-  return nullptr;
-}
-
-bool fits(const Spec& spec, const Input& input) noexcept {
-  if (spec.datatype.empty()) return true;
-  if (spec.datatype != input.type->name || spec.shape.size() != input.shape.size()) return false;
-  for (std::size_t axis = 0; axis < spec.shape.size(); ++axis)
-    if (spec.shape[axis] != -1 && spec.shape[axis] != input.shape[axis]) return false;
-  return true;
-}
-
-// The rows of a request: the length of axis 0 of its inputs, if the model takes any number of rows.
-std::uint64_t check_inputs(const std::vector<Input>& inputs, const Model& model) {
-  require(model.inputs.empty() || model.inputs.size() == inputs.size());
-  std::int64_t rows = 0;
-  for (const Input& input : inputs) {
-    const Spec* const spec = spec_of(model.inputs, input.name);
-    require(spec || model.inputs.empty());
-    require(!spec || !model.checks_inputs || fits(*spec, input));
-    const bool any = spec && !spec->shape.empty() && spec->shape[0] == -1 && spec->shape.size() == input.shape.size();
-    const std::int64_t own = any ? input.shape[0] : 1;
-    rows = rows == 0 || rows == own ? own : -1;
-  }
-  return rows < 1 ? 1 : static_cast<std::uint64_t>(rows);
-}
-
-void set_keys(std::vector<Input>& inputs, const Table& table, Inference& inference) {
-  bool has_data = false;
-  for (const Input& input : inputs) {
-    require(table.reserved.count(input.name) == 0);
-    has_data = has_data || input.name == "data";
-  }
-  if (!has_data && inputs.size() == 1) {
-    inference.keys.emplace_back("data", inputs[0].value);
-  } else if (!has_data) {
-    std::vector<std::pair<std::string, hami::Value>> all;
-    for (const Input& input : inputs) all.emplace_back(input.name, input.value);
-    inference.keys.emplace_back("data", hami::Value::dict(all));
-  }
-  for (Input& input : inputs) inference.keys.emplace_back(std::move(input.name), std::move(input.value));
-}
-
 // A body that is the input itself, of a model that declares none.
 Inference read_raw(const Body& body, const Model& model) {
   require(model.inputs.empty() && body.size() <= kMaxRaw);
@@ -311,8 +195,7 @@ std::optional<Inference> read_inference(const Head& head, const std::shared_ptr<
       position += *input.size;
     }
     require(position == body->size());
-    inference.rows = check_inputs(inputs, model);
-    set_keys(inputs, table, inference);
+    bind_inputs(inputs, model, table, inference);
     return inference;
   } catch (const Unusual&) {
   } catch (const simdjson::simdjson_error&) {

@@ -5,6 +5,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -71,13 +72,13 @@ void Loop::completed(Request& request) noexcept {
   if (first && current != this) ::eventfd_write(wake_, 1);
 }
 
-void Loop::add(int fd, std::int32_t hops, std::string data) {
-  post([this, fd, hops, data = std::move(data)]() mutable {
-    auto made = std::make_unique<Connection>(*this, fd, hops, std::move(data));
+void Loop::add(std::function<std::unique_ptr<Peer>(Loop&)> make) {
+  post([this, make = std::move(make)] {
+    std::unique_ptr<Peer> made = make(*this);
     epoll_event event{};
     event.data.ptr = made.get();
-    if (stopping_ || ::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) return;
-    Connection& connection = *made;
+    if (!made || stopping_ || ::epoll_ctl(epoll_, EPOLL_CTL_ADD, made->fd(), &event) != 0) return;
+    Peer& connection = *made;
     connections_.emplace(&connection, std::move(made));
     connection.go_on();
   });
@@ -85,9 +86,9 @@ void Loop::add(int fd, std::int32_t hops, std::string data) {
 
 void Loop::end_idle() {
   post([this] {
-    std::vector<Connection*> all;
+    std::vector<Peer*> all;
     for (const auto& [connection, owner] : connections_) all.push_back(connection);
-    for (Connection* const each : all) each->end_if_idle();
+    for (Peer* const each : all) each->end_if_idle();
   });
 }
 
@@ -97,16 +98,18 @@ void Loop::cancel() {
   });
 }
 
-void Loop::watch(Connection& connection, std::uint32_t events) {
+void Loop::watch(Peer& connection, std::uint32_t events) {
   epoll_event event{};
   event.events = events;
   event.data.ptr = &connection;
   ::epoll_ctl(epoll_, EPOLL_CTL_MOD, connection.fd(), &event);
 }
 
-void Loop::again(Connection& connection) { again_.push_back(&connection); }
+void Loop::again(Peer& connection) { again_.push_back(&connection); }
 
-void Loop::remove(Connection& connection) noexcept {
+void Loop::look_at(std::int64_t moment) { look_at_ = std::min(look_at_, moment); }
+
+void Loop::remove(Peer& connection) noexcept {
   ::epoll_ctl(epoll_, EPOLL_CTL_DEL, connection.fd(), nullptr);
   const auto found = connections_.find(&connection);
   if (found == connections_.end()) return;
@@ -151,7 +154,7 @@ bool Loop::submit(std::unique_ptr<Request> request) {
   model.began();
   shared->begun = now_ns();
   hami_error* const failed = model.caller().table->submit(&model.caller(), keys.data(), values.data(), keys.size(),
-                                                          INT64_MAX, on_done, shared.get(), &shared->started);
+                                                          shared->timeout, on_done, shared.get(), &shared->started);
   if (failed) {
     hami::host().error_free(failed);
     model.left();
@@ -168,13 +171,7 @@ void Loop::finish(Request* completed) {
   running_.erase(found);
   const bool failed = !request->error.is_none() || request->keys.empty();
   request->model->ended(now_ns() - request->begun, failed, request->inference.rows);
-  Connection* const connection = request->connection;
-  if (!connection) return;
-  std::optional<Answer> answer;
-  if (!failed) answer = render_outputs(*request->model, request->inference, request->keys);
-  const bool is_left = !answer;
-  connection->completed(std::move(answer));
-  if (is_left) door_.leave_to_python(std::move(request));
+  if (Asker* const asker = request->asker) asker->completed(std::move(request), failed);
 }
 
 // ---- the thread
@@ -182,12 +179,12 @@ void Loop::finish(Request* completed) {
 void Loop::run() {
   current = this;
   std::array<epoll_event, kEvents> events;
-  std::int64_t look_at = now_ns() + kTick * kNanoseconds;
+  look_at_ = now_ns() + kTick * kNanoseconds;
   while (!stopping_ || !running_.empty()) {
-    const int wait = again_.empty() ? kTick : 0;
+    const int wait = again_.empty() ? until_look() : 0;
     const int count = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), wait);
     for (int i = 0; i < count; ++i) {
-      if (auto* const connection = static_cast<Connection*>(events[static_cast<std::size_t>(i)].data.ptr)) {
+      if (auto* const connection = static_cast<Peer*>(events[static_cast<std::size_t>(i)].data.ptr)) {
         connection->handle(events[static_cast<std::size_t>(i)].events);
         continue;
       }
@@ -196,16 +193,22 @@ void Loop::run() {
       run_tasks();
     }
     run_completed();
-    for (Connection* const each : std::exchange(again_, {}))
+    for (Peer* const each : std::exchange(again_, {}))
       if (connections_.count(each) > 0) each->go_on();
     run_completed();
     removed_.clear();
-    if (now_ns() < look_at) continue;
+    if (now_ns() < look_at_) continue;
+    look_at_ = now_ns() + kTick * kNanoseconds;
     look_at_deadlines();
     run_completed();
     removed_.clear();
-    look_at = now_ns() + kTick * kNanoseconds;
   }
+}
+
+// Milliseconds, rounded up.
+int Loop::until_look() const noexcept {
+  const std::int64_t left = look_at_ - now_ns();
+  return left <= 0 ? 0 : static_cast<int>((left + kNanoseconds - 1) / kNanoseconds);
 }
 
 void Loop::run_tasks() {
@@ -228,9 +231,9 @@ void Loop::run_completed() {
 
 void Loop::look_at_deadlines() {
   const std::int64_t now = now_ns();
-  std::vector<Connection*> all;
+  std::vector<Peer*> all;
   for (const auto& [connection, owner] : connections_) all.push_back(connection);
-  for (Connection* const each : all) each->check_deadline(now);
+  for (Peer* const each : all) each->check_deadline(now);
 }
 
 }  // namespace hami_serve

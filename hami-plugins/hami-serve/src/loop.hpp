@@ -9,12 +9,24 @@
 #include <unordered_map>
 #include <vector>
 
-#include "connection.hpp"
 #include "door.hpp"
 
 namespace hami_serve {
 
 std::int64_t now_ns() noexcept;
+
+// A connection that a loop serves. These are called on its thread.
+class Peer {
+ public:
+  virtual ~Peer() = default;
+  virtual int fd() const noexcept = 0;
+  virtual void handle(std::uint32_t events) = 0;  // of epoll
+  virtual void go_on() = 0;                       // at first, and after `Loop::again`
+  virtual void check_deadline(std::int64_t now) = 0;
+  virtual void end_if_idle() = 0;
+  virtual void cancel() noexcept = 0;  // the requests that run
+  virtual void close() noexcept = 0;
+};
 
 class Loop {
  public:
@@ -26,24 +38,26 @@ class Loop {
   // ---- from any thread
   void post(std::function<void()> task);
   void completed(Request& request) noexcept;  // by the core
-  void add(int fd, std::int32_t hops, std::string data);
+  void add(std::function<std::unique_ptr<Peer>(Loop&)> make);
   void end_idle();
   void cancel();
 
   // ---- on its thread
   Door& door() const noexcept { return door_; }
   char* received() noexcept { return received_.get(); }
-  void watch(Connection& connection, std::uint32_t events);
-  void again(Connection& connection);  // after the others
+  void watch(Peer& connection, std::uint32_t events);
+  void again(Peer& connection);       // after the others
+  void look_at(std::int64_t moment);  // at deadlines, not later than then
   // Starts a request, which may be complete then. False: it was not started, and does not exist any more.
   bool submit(std::unique_ptr<Request> request);
   // Takes the connection out, closed or not.
-  void remove(Connection& connection) noexcept;
+  void remove(Peer& connection) noexcept;
 
   static constexpr std::size_t kReceived = 1 << 16;  // bytes that are read at once
 
  private:
   void run();
+  int until_look() const noexcept;
   void run_tasks();
   void run_completed();
   void finish(Request* request);
@@ -54,9 +68,10 @@ class Loop {
   const int epoll_;
   const int wake_;
   const std::unique_ptr<char[]> received_ = std::make_unique<char[]>(kReceived);
-  std::unordered_map<Connection*, std::unique_ptr<Connection>> connections_;
-  std::vector<std::unique_ptr<Connection>> removed_;  // until the end of the events of this round
-  std::vector<Connection*> again_;
+  std::unordered_map<Peer*, std::unique_ptr<Peer>> connections_;
+  std::vector<std::unique_ptr<Peer>> removed_;  // until the end of the events of this round
+  std::vector<Peer*> again_;
+  std::int64_t look_at_ = 0;  // ns; at deadlines
   std::unordered_map<Request*, std::shared_ptr<Request>> running_;
   bool stopping_ = false;
 

@@ -44,6 +44,12 @@ const Datatype* datatype_of(DLDataType type) noexcept {
   return nullptr;
 }
 
+const Spec* spec_of(const std::vector<Spec>& specs, std::string_view name) noexcept {
+  for (const Spec& spec : specs)
+    if (spec.name == name) return &spec;
+  return nullptr;
+}
+
 void Model::ended(std::int64_t nanoseconds, bool failed, std::uint64_t rows) {
   {
     const std::lock_guard lock(mutex_);

@@ -29,6 +29,7 @@ struct Spec {
   std::string datatype;  // "": any
   std::vector<std::int64_t> shape;
 };
+const Spec* spec_of(const std::vector<Spec>& specs, std::string_view name) noexcept;  // null: there is none
 
 // The requests of one model that have ended since the last look.
 struct Counts {

@@ -1,0 +1,98 @@
+// Makes tensors of bytes, and checks inputs against those of a model.
+#include "inputs.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace hami_serve {
+namespace {
+
+std::size_t width_of(const Datatype& type) noexcept { return type.type.bits / 8; }
+
+// A tensor whose memory is that of a body.
+struct Managed {
+  DLManagedTensorVersioned tensor{};
+  std::shared_ptr<Body> body;
+  std::vector<std::int64_t> shape;
+};
+
+hami::Value tensor_in(const std::shared_ptr<Body>& body, const Input& input, char* data) {
+  auto managed = std::make_unique<Managed>();
+  managed->body = body;
+  managed->shape = input.shape;
+  managed->tensor.version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION};
+  managed->tensor.manager_ctx = managed.get();
+  managed->tensor.deleter = [](DLManagedTensorVersioned* self) { delete static_cast<Managed*>(self->manager_ctx); };
+  DLTensor& tensor = managed->tensor.dl_tensor;
+  tensor.data = data;
+  tensor.device = {kDLCPU, 0};
+  tensor.ndim = static_cast<std::int32_t>(managed->shape.size());
+  tensor.dtype = input.type->type;
+  tensor.shape = managed->shape.data();
+  return hami::Tensor::adopt(&managed.release()->tensor);
+}
+
+bool fits(const Spec& spec, const Input& input) noexcept {
+  if (spec.datatype.empty()) return true;
+  if (spec.datatype != input.type->name || spec.shape.size() != input.shape.size()) return false;
+  for (std::size_t axis = 0; axis < spec.shape.size(); ++axis)
+    if (spec.shape[axis] != -1 && spec.shape[axis] != input.shape[axis]) return false;
+  return true;
+}
+
+// The rows of a request: the length of axis 0 of its inputs, if the model takes any number of rows.
+std::uint64_t check_inputs(const std::vector<Input>& inputs, const Model& model) {
+  require(model.inputs.empty() || model.inputs.size() == inputs.size());
+  std::int64_t rows = 0;
+  for (const Input& input : inputs) {
+    const Spec* const spec = spec_of(model.inputs, input.name);
+    require(spec || model.inputs.empty());
+    require(!spec || !model.checks_inputs || fits(*spec, input));
+    const bool any = spec && !spec->shape.empty() && spec->shape[0] == -1 && spec->shape.size() == input.shape.size();
+    const std::int64_t own = any ? input.shape[0] : 1;
+    rows = rows == 0 || rows == own ? own : -1;
+  }
+  return rows < 1 ? 1 : static_cast<std::uint64_t>(rows);
+}
+
+void set_keys(std::vector<Input>& inputs, const Table& table, Inference& inference) {
+  bool has_data = false;
+  for (const Input& input : inputs) {
+    require(table.reserved.count(input.name) == 0);
+    has_data = has_data || input.name == "data";
+  }
+  if (!has_data && inputs.size() == 1) {
+    inference.keys.emplace_back("data", inputs[0].value);
+  } else if (!has_data) {
+    std::vector<std::pair<std::string, hami::Value>> all;
+    for (const Input& input : inputs) all.emplace_back(input.name, input.value);
+    inference.keys.emplace_back("data", hami::Value::dict(all));
+  }
+  for (Input& input : inputs) inference.keys.emplace_back(std::move(input.name), std::move(input.value));
+}
+
+}  // namespace
+
+hami::Value tensor_of_bytes(const std::shared_ptr<Body>& body, const Input& input, char* data, std::size_t size) {
+  require(size == static_cast<std::size_t>(input.count) * width_of(*input.type));
+  const auto is_flag = [](char byte) { return byte == 0 || byte == 1; };
+  const bool usable = input.type->type.code != kDLBool || std::all_of(data, data + size, is_flag);
+  const bool aligned = reinterpret_cast<std::uintptr_t>(data) % width_of(*input.type) == 0;
+  if (usable && aligned) return tensor_in(body, input, data);
+  // Its bytes stay: the door in Python may read them.
+  const hami::Tensor copy = hami::Tensor::make(input.type->type, input.shape);
+  char* const target = static_cast<char*>(copy.view().data);
+  if (usable)
+    std::memcpy(target, data, size);
+  else
+    std::transform(data, data + size, target, [](char byte) { return static_cast<char>(byte != 0); });
+  return copy;
+}
+
+void bind_inputs(std::vector<Input>& inputs, const Model& model, const Table& table, Inference& inference) {
+  inference.rows = check_inputs(inputs, model);
+  set_keys(inputs, table, inference);
+}
+
+}  // namespace hami_serve
