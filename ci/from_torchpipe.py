@@ -1,9 +1,10 @@
 """Writes the tables of howto/from-torchpipe.md: every backend of torchpipe and omniback, and every key that differs.
 
-    python ci/from_torchpipe.py WHEEL…   with the wheels of torchpipe and omniback, and that of apache-tvm-ffi, which
-                                         omniback needs, unless it is installed; reads their names again
-    python ci/from_torchpipe.py          keeps the names of the page
-    python ci/from_torchpipe.py --check  changes nothing; fails if a table is stale
+    python ci/from_torchpipe.py WHEEL…     with the wheels of torchpipe and omniback, and that of apache-tvm-ffi, which
+                                           omniback needs, unless it is installed; reads their names again
+    python ci/from_torchpipe.py --v0 DIR   with the sources of the v0 line; reads their names again
+    python ci/from_torchpipe.py            keeps the names of the page
+    python ci/from_torchpipe.py --check    changes nothing; fails if a table is stale
 
 Run it with a Python that has this tree's hami-core and hami-torchpipe. It needs no network: backends of torchpipe are
 read from the sources in its wheel, those of omniback from its library, which lists them. A name without an equivalent
@@ -33,6 +34,8 @@ NAME = re.compile(r"^\| `(\w+)` \|", re.MULTILINE)
 _REGISTERED = re.compile(r'^OMNI_REGISTER(?:_BACKEND)?\((?:(?:om::)?Backend, )?(\w+)(?:, "([^"]*)")?\)', re.MULTILINE)
 _GENERATED = re.compile(r"^OMNI_GENERATE_BACKEND\((\w+),", re.MULTILINE)
 _IN_PYTHON = re.compile(r'^register_backend\(\s*"(\w+)"', re.MULTILINE)
+_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+_V0 = re.compile(r'IPIPE_REGISTER\(\s*[\w:<>]+\s*,\s*(\w+)\s*(?:,\s*"([^"]*)")?\s*\)')
 _LIST = "import omniback; print('names:', *omniback.ffi.list_backends())"
 
 
@@ -47,6 +50,15 @@ def names_in_sources(wheel: Path) -> set[str]:
             for cls, others in _REGISTERED.findall(text):
                 names |= {cls, *(other.strip() for other in others.split(",") if other)}
             names |= {*_GENERATED.findall(text), *_IN_PYTHON.findall(text)}
+    return names
+
+
+def names_in_v0(folder: Path) -> set[str]:
+    """Return the names of backends, filters, pre- and postprocessors that the C++ sources of the v0 line register."""
+    names: set[str] = set()
+    for file in folder.rglob("*.[ch]pp"):
+        for cls, others in _V0.findall(_COMMENT.sub("", file.read_text("utf-8", "replace"))):
+            names |= {other.strip() for other in others.split(",")} if others else {cls}
     return names
 
 
@@ -74,7 +86,7 @@ def backends_here() -> dict[str, str]:
     return here
 
 
-def backend_rows(names: set[str]) -> list[str]:
+def backend_rows(names: set[str], line: str) -> list[str]:
     here = backends_here()
     both = sorted(here.keys() & replacements.BACKENDS.keys())
     if both:
@@ -85,10 +97,10 @@ def backend_rows(names: set[str]) -> list[str]:
     in_order = sorted(names, key=lambda name: (name.lower(), name))
     rows = [f"| `{name}` | {here.get(name) or replacements.BACKENDS[name]} |" for name in in_order]
     present = len(names & here.keys())
-    planned = sum(text.startswith("not planned") for name, text in replacements.BACKENDS.items() if name in names)
-    other = len(names) - present - planned
-    head = f"{len(names)} names: {present} exist, {other} have an alternative, {planned} are not planned."
-    return [head, "", "| torchpipe, omniback | HAMi |", "|---|---|", *rows]
+    not_planned = sum(text.startswith("not planned") for name, text in replacements.BACKENDS.items() if name in names)
+    other = len(names) - present - not_planned
+    head = f"{len(names)} names: {present} exist, {other} have an alternative, {not_planned} are not planned."
+    return [head, "", f"| {line} | HAMi |", "|---|---|", *rows]
 
 
 def key_rows() -> list[str]:
@@ -99,15 +111,21 @@ def key_rows() -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("wheels", nargs="*", type=Path, metavar="WHEEL")
+    parser.add_argument("--v0", type=Path, metavar="DIR", help="the folder torchpipe/csrc of the v0 line")
     parser.add_argument("--check", action="store_true", help="change nothing; fail if a table is stale")
     arguments = parser.parse_args()
     page = PAGE.read_text("utf-8")
+    of_page = {part[2]: set(NAME.findall(part[0])) for part in PART.finditer(page)}
+    names = of_page["backends"]
     if arguments.wheels:
         sources = [wheel for wheel in arguments.wheels if wheel.name.startswith("torchpipe-")]
         names = names_in_library(arguments.wheels).union(*map(names_in_sources, sources))
-    else:
-        names = set(NAME.findall(next(part[0] for part in PART.finditer(page) if part[2] == "backends")))
-    tables = {"backends": backend_rows(names), "keys": key_rows()}
+    v0 = names_in_v0(arguments.v0) if arguments.v0 else of_page["v0"]
+    tables = {
+        "backends": backend_rows(names, "torchpipe 0.2, omniback"),
+        "v0": backend_rows(v0 - names, "torchpipe v0"),
+        "keys": key_rows(),
+    }
     written = PART.sub(lambda part: part[1] + "\n".join(tables[part[2]]) + "\n" + part[3], page)
     if arguments.check:
         if written != page:

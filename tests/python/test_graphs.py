@@ -289,3 +289,25 @@ def test_a_timeout_names_the_node_the_limit_and_the_time_waited_and_run() -> Non
                 str(error).splitlines()[0],
             )
         slow.gate.open()
+
+
+def test_a_node_runs_the_graph_from_another_node_on() -> None:
+    """DagDispatcher in a backend, also before the nodes that it runs are built; a cycle of such calls ends."""
+
+    class Start(hami.Backend):
+        child_count = (1, 1)
+        at: str
+
+        def forward(self, batch: list[Any]) -> None:
+            for item in batch:
+                item["node_name"] = self.at
+            self.children[0].forward(batch)
+
+    hami.register("Start", Start)
+    nodes = graph(part="b,c", b="d", c="d", d={"map": "b[result:data],c[result:other]"})
+    whole = {"whole": {"backend": "FanOut[Start(part)[DagDispatcher]]", "next": "end"}, "end": {"backend": "Identity"}}
+    expected = [[name, "PART", "B", "D"] for name in "xy"]
+    assert answer({**whole, **nodes}, [["x"], ["y"]], node_name="whole") == expected
+    assert answer({**nodes, **whole}, [["x"], ["y"]], node_name="whole") == expected
+    nodes["d"]["backend"] = "Start(part)[DagDispatcher]"
+    assert "nested calls would deadlock" in failure(nodes, hami.ReentrantCall, [], node_name="part")

@@ -310,8 +310,17 @@ class DagDispatcher final : public Backend {
  private:
   void init_(Init& init) override {
     const GraphSpec& spec = init.context().graph;
+    InstanceTable& instances = init.context().instances;
     std::vector<Backend*> targets;
-    for (const GraphNode& node : spec) targets.push_back(&init.context().instances.get("node." + node.name));
+    for (const GraphNode& node : spec) {
+      const std::string name = "node." + node.name;
+      Backend* target = instances.find(name);
+      if (!target) {  // this dispatcher is part of a node, and that one is built later
+        instances.expect(name, init.node());
+        target = later_.emplace_back(make_instance_proxy(init.shared_context(), name)).get();
+      }
+      targets.push_back(target);
+    }
     asynchronous_ = std::all_of(targets.begin(), targets.end(), [](Backend* node) { return node->is_asynchronous(); });
     router_ = make_counted<Router>(spec, std::move(targets));
   }
@@ -321,6 +330,7 @@ class DagDispatcher final : public Backend {
     router_->start(batch);
   }
 
+  std::vector<BackendPtr> later_;  // stand for nodes that are built after this dispatcher
   Ref<Router> router_;
   bool asynchronous_ = false;
 };
@@ -333,7 +343,9 @@ void register_scheduling(Registry& registry) {
   register_batching(registry);
   BackendClass dag;
   dag.name = "DagDispatcher";
-  dag.doc = "Runs the nodes of the pipe as the graph that their `next`, `map` and `or` define.";
+  dag.doc =
+      "Runs the nodes of the pipe as the graph that their `next`, `map` and `or` define.\n"
+      "In the backend of a node, it runs the part of the graph that starts at the request's `node_name`.";
   dag.owns_threads = true;
   dag.declare_names = [](const Plan&, NameDeclarations& names) { names.call_all_nodes(); };
   dag.create = [] { return std::make_shared<DagDispatcher>(); };

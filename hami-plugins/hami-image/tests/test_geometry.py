@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 
 import cv2
 import hami
 import numpy as np
 import pytest
+from PIL import Image
 
 SIZE = {"width": 60, "height": 90}
 BAD_BOX = 'CropMat: "box" must be [x1, y1, x2, y2], four finite numbers in pixels, got '
@@ -260,3 +262,27 @@ def test_a_dlpack_struct_without_a_shape_is_a_data_type_error(run):
     with pytest.raises(hami.DataTypeError) as error:
         run("Mat2Tensor", data=WithoutShape())
     assert str(error.value).splitlines()[0].endswith("read through DLPack: a DLPack tensor without a shape")
+
+
+@pytest.mark.parametrize("name", ["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"])
+@pytest.mark.parametrize("channels", [0, 1, 3, 4])
+def test_pillow_resize_has_the_bits_of_pillow(run, name, channels):
+    shape = (37, 53, channels) if channels else (37, 53)
+    source = np.random.default_rng(channels).integers(0, 256, shape, np.uint8)
+    for size in ((17, 13), (80, 90), (53, 5)):
+        result = run("PillowResizeMat", {"resize_w": size[0], "resize_h": size[1], "interpolation": name}, data=source)
+        picture = Image.fromarray(source[..., 0] if channels == 1 else source)
+        expected = np.asarray(picture.resize(size, Image.Resampling[name.upper()]))
+        assert np.array_equal(result["result"], expected.reshape(result["result"].shape))
+        assert result["result"].shape == (size[1], size[0], *shape[2:])
+
+
+def test_pillow_resize_takes_uint8_only(run, image):
+    with pytest.raises(hami.DataTypeError, match="must be uint8, got float32"):
+        run("PillowResizeMat", SIZE, data=image.astype(np.float32))
+
+
+def test_without_pillow_the_error_names_what_to_install(run, image, monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(hami.PluginError, match=r"needs Pillow: pip install \"hami-image\[pillow\]\""):
+        run("PillowResizeMat", SIZE, data=image)

@@ -18,6 +18,7 @@ def hami_register(registry: Any) -> None:
     registry.add("DecodeMat", "hami_image.decode_mat:DecodeMat")
     registry.add("LetterBoxMat", "hami_image.letter_box_mat:LetterBoxMat")
     registry.add("OpenCvResizeMat", "hami_image.opencv_resize_mat:OpenCvResizeMat")
+    registry.add("PillowResizeMat", "hami_image.pillow_resize_mat:PillowResizeMat")
     registry.add("Tensor2Mat", "hami_image.tensor_to_mat:Tensor2Mat")
     registry.add("TopLeftResizeMat", "hami_image.top_left_resize_mat:TopLeftResizeMat")
 

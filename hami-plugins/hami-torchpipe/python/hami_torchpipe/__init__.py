@@ -3,6 +3,7 @@
 from hami import Backend, Event, Pipe, Queue, to_like, to_numpy
 from hami.types import RequestStore as KVStorage
 
+from hami_torchpipe.importing import Imported, import_torchpipe
 from hami_torchpipe.programs import Created, Dict, create, default_queue, get, init, parse, pipe, register
 from hami_torchpipe.typed_dict import TypedDict
 
@@ -11,6 +12,7 @@ __all__ = [
     "Created",
     "Dict",
     "Event",
+    "Imported",
     "KVStorage",
     "Pipe",
     "Queue",
@@ -18,6 +20,7 @@ __all__ = [
     "create",
     "default_queue",
     "get",
+    "import_torchpipe",
     "init",
     "parse",
     "pipe",
