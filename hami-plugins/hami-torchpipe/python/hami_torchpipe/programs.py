@@ -23,6 +23,15 @@ _named: dict[str, Any] = {}
 """The objects and pipes that are registered, by name."""
 
 
+def get_include() -> str:
+    """Return the folder of `ported_backend.hpp`, which runs C++ backends of torchpipe v0.
+
+    >>> hami_torchpipe.get_include()[-7:]
+    'include'
+    """
+    return str(Path(__file__).with_name("include"))
+
+
 class Dict(dict[str, Any]):
     """The type of a request in torchpipe: a dict. HAMi takes any dict.
 
