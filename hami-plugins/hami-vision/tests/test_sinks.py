@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import resource
+import sys
+import threading
 
 import cv2
 import numpy as np
@@ -69,6 +72,81 @@ def test_coco_numbers_from_one_and_has_the_area(tmp_path):
     assert [image["id"] for image in content["images"]] == [1, 2]
 
 
+def test_pictures_of_two_sources_with_one_file_name_have_two_files(tmp_path):
+    with LabelWriter(tmp_path, "yolo") as labels:
+        for source in ("rtsp://left/live", "rtsp://right/live", "rtsp://left/live"):
+            labels.write(Detections([[0, 0, 5, 5]], [0.5], [0], source=source, frame=0), **SIZE)
+        with pytest.raises(ValueError, match="above 0, got 0 x 5"):
+            labels.write(pictures()[0], width=0, height=5)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["live_000000.txt", "live_2_000000.txt"]
+
+
+def in_threads(work, count: int = 4) -> list[BaseException]:
+    """Run `work` in several threads that switch often; return what they raise."""
+    raised: list[BaseException] = []
+
+    def run():
+        try:
+            work()
+        except BaseException as error:
+            raised.append(error)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=run) for _ in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    return raised
+
+
+def test_labels_are_written_and_closed_by_several_threads(tmp_path):
+    labels = LabelWriter(tmp_path / "labels.json", "coco")
+    assert not in_threads(lambda: [labels.write(pictures()[1], **SIZE) for _ in range(100)])
+    assert not in_threads(labels.close)
+    content = json.loads((tmp_path / "labels.json").read_text())
+    for part in ("images", "annotations"):
+        assert [each["id"] for each in content[part]] == list(range(1, 401))
+
+
+def test_frames_are_written_by_several_threads(tmp_path):
+    """Two threads in one writer of OpenCV end the process."""
+    video, frame = VideoWriter(tmp_path / "found.webm", 30), picture()
+    assert not in_threads(lambda: [video.write(frame) for _ in range(5)])
+    assert not in_threads(video.close)
+    read = cv2.VideoCapture(str(tmp_path / "found.webm"))
+    assert read.get(cv2.CAP_PROP_FRAME_COUNT) == 20
+    with pytest.raises(ValueError, match="the video is closed"):  # and not begun again
+        video.write(frame)
+
+
+@pytest.mark.parametrize("form", ["csv", "coco"])
+def test_labels_on_a_full_disk_raise_and_are_closed(form):
+    labels = LabelWriter("/dev/full", form)
+    with pytest.raises(OSError, match="No space left"):
+        labels.close()
+    labels.close()
+
+
+def test_a_video_without_all_its_frames_says_so(tmp_path):
+    """OpenCV only logs that a file cannot be written."""
+    noise = np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    video = VideoWriter(tmp_path / "found.webm", 30)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 12, before[1]))
+        for _ in range(5):
+            video.write(noise)
+        with pytest.raises(OSError, match="does not have all 5 frames; is the disk full"):
+            video.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
 def test_a_wrong_format_or_closed_labels_are_refused(tmp_path):
     with pytest.raises(ValueError, match="format must be"):
         LabelWriter(tmp_path / "x", "xml")
@@ -94,6 +172,19 @@ def test_a_video_is_vp9_and_odd_sizes_are_padded(tmp_path):
     read.release()
     assert [frame.shape for frame in frames] == [(62, 64, 3)] * 5
     assert np.abs(frames[4][25:30, 20:28].astype(int) - (0, 0, 255)).max() < 40
+
+
+@pytest.mark.parametrize("wrong", [np.zeros((8, 8), np.uint8), np.zeros((8, 8, 4), np.uint8), np.zeros((8, 8, 3)), [1]])
+def test_a_frame_of_another_form_is_refused(tmp_path, wrong):
+    """OpenCV only logs some of them, and leaves the frame out."""
+    with VideoWriter(tmp_path / "found.webm", 10) as video, pytest.raises(ValueError, match="is uint8, H x W x 3, got"):
+        video.write(wrong)
+
+
+@pytest.mark.parametrize("rate", [0, -1, float("nan"), float("inf"), 1e9])
+def test_a_frame_rate_out_of_range_is_refused(tmp_path, rate):
+    with pytest.raises(ValueError, match="frame_rate must be above 0 and at most 1000"):
+        VideoWriter(tmp_path / "found.webm", rate)
 
 
 def test_a_video_that_cannot_be_written_says_so(tmp_path):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import socket
+import subprocess
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -13,7 +15,7 @@ import numpy as np
 import pytest
 from small_models import picture
 
-from hami_vision.readers import Reader, Reading
+from hami_vision.readers import Reader, Reading, SourceError
 from hami_vision.sources import Sources
 
 WAIT = 20  # seconds, for what takes milliseconds on a machine that is not busy
@@ -78,7 +80,7 @@ def test_a_frame_that_cannot_be_converted_is_refused():
         assert sources.states()["camera"].refused == 1
 
 
-@pytest.mark.parametrize("wrong", [{"take": "all"}, {"max_rate": 0}, {"retry": -1}])
+@pytest.mark.parametrize("wrong", [{"take": "all"}, {"max_rate": 0}, {"retry": -1}, {"retry": float("nan")}])
 def test_settings_out_of_range_are_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Sources([], **wrong)
@@ -117,6 +119,38 @@ def test_a_source_that_fails_says_why_and_the_others_go_on(tmp_path):
     assert reasons["raising"] == "RuntimeError: the camera is gone"
     assert "not uint8, H x W x 3, but uint8 [4, 4]" in reasons["gray"]
     assert "got float" in reasons["other"]
+
+
+class Own(BaseException):
+    def __str__(self) -> str:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    "error", [Own(), SystemExit(1), GeneratorExit(), KeyboardInterrupt()], ids=lambda error: type(error).__name__
+)
+def test_a_source_has_failed_for_each_class_that_a_generator_raises(error):
+    def raising():
+        yield from frames_of(1)
+        raise error
+
+    with Sources({"raising": raising(), "good": frames_of(2)}) as sources:
+        assert len(list(sources)) == 3  # the iteration ends
+        state = sources.states()["raising"]
+    assert state.state == "failed"
+    assert type(error).__name__ in state.reason
+
+
+def test_a_generator_may_use_its_memory_again():
+    memory = np.zeros((4, 4, 3), np.uint8)
+
+    def frames():
+        for i in range(4):
+            memory[:] = i
+            yield memory
+
+    with Sources([frames()]) as sources:
+        assert [int(frame.image[0, 0, 0]) for frame in sources] == [0, 1, 2, 3]
 
 
 def test_sources_take_turns():
@@ -191,6 +225,76 @@ def test_sources_are_added_and_removed_while_they_run():
         assert list(sources) == []
         assert list(sources.states()) == ["late"]
         hold.set()
+
+
+def test_sources_are_closed_while_others_are_added(monkeypatch):
+    starting, closing = threading.Event(), threading.Event()
+    start = threading.Thread.start
+
+    def started_late(self):
+        if self.name == "source a":
+            starting.set()
+            closing.wait(0.05)  # `close` waits for this thread, or it has passed it by
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", started_late)
+    sources = Sources({})
+    adding = threading.Thread(target=sources.add, args=("a", frames_of(1)))
+    adding.start()
+    assert starting.wait(WAIT)
+    sources.close()
+    closing.set()
+    adding.join(WAIT)
+    assert sources.states()["a"].state in ("closed", "ended")
+
+
+def test_a_source_without_a_thread_is_none_and_two_of_one_name_are_refused(monkeypatch):
+    def no_thread(_):
+        raise RuntimeError("can't start new thread")
+
+    with Sources({}) as sources, monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        with pytest.raises(RuntimeError, match="can't start"):
+            sources.add("a", frames_of(1))
+        assert sources.next() is None
+    with pytest.raises(ValueError, match=r"'missing\.webm' is there already"):
+        Sources(["missing.webm", "missing.webm"])
+
+
+def test_a_live_source_is_opened_again_after_any_number_of_failures():
+    class Camera(Reader):
+        is_live = True
+        opened = 0
+
+        def __iter__(self):
+            self.opened += 1
+            if self.opened < 1100:  # a float is below 2 ** 1024
+                raise SourceError("rtsp://user:secret@camera/live cannot be opened")
+            while True:
+                yield Reading(lambda: np.zeros((4, 4, 3), np.uint8))
+
+    with Sources({"camera": Camera()}, retry=0.0) as sources:
+        assert sources.next(WAIT) is not None
+        state = sources.states()["camera"]
+    assert state.losses == 1099
+    assert state.reason == "rtsp://***@camera/live cannot be opened"
+
+
+def test_names_have_no_passwords():
+    with Sources(["rtsp://user:secret@127.0.0.1:1/live"], live_retries=0) as sources:
+        assert list(sources.states()) == ["rtsp://***@127.0.0.1:1/live"]
+
+
+def test_the_end_of_a_program_closes_sources_that_read(video):
+    """A thread that returned from OpenCV to a Python that has ended aborted the process."""
+    program = (
+        "import sys; from hami_vision.sources import Sources; "
+        "s = Sources({str(i): sys.argv[1] for i in range(3)}); s.next()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, video], capture_output=True, text=True, check=False, timeout=WAIT
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.fixture

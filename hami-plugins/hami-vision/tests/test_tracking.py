@@ -77,6 +77,9 @@ def test_nan_and_boxes_without_an_area_have_no_id():
     assert Tracker().update(found, 0).tolist() == [0, -1, -1, -1]
     scores = Detections([[0, 0, 20, 20]], [np.nan], [0])
     assert Tracker().update(scores, 0).tolist() == [-1]
+    infinite = Detections([[0, 0, 20, 20]] * 2, [np.inf, 0.9], [0, 0])
+    tracker = Tracker()
+    assert [tracker.update(infinite, time).tolist() for time in (0, 1)] == [[-1, 0]] * 2
 
 
 def test_time_that_does_not_go_on_is_refused_and_changes_nothing():
@@ -116,6 +119,9 @@ def test_a_refused_frame_leaves_the_stream_as_it_was():
         pipe({"data": at((0, 0)), "req_id": 1, "time": 5})
         with pytest.raises(hami.RequestError, match="TrackObjects: the time of a frame"):
             pipe({"data": at((0, 0)), "req_id": 1, "time": 4})
+        for wrong in ([5.5], 10**400, "soon"):  # a mistake of the client, whose text says so
+            with pytest.raises(hami.RequestError, match=r"TrackObjects: .* no effect on the tracks"):
+                pipe({"data": at((0, 0)), "req_id": 1, "time": wrong})
         assert pipe({"data": at((0, 0)), "req_id": 1, "time": 6})["result"].ids.tolist() == [0]
 
 
@@ -127,6 +133,10 @@ def test_a_refused_frame_leaves_the_stream_as_it_was():
         ("StateFul[CountObjects]", "the objects have no ids; put TrackObjects before it"),
         ("StateFul[CountObjects(lines='door: 1,2,3')]", "lines has a name and 2 points in pixels, .* got \"?'?door"),
         ("StateFul[CountObjects(zones='door: 1,2,3,4')]", "zones has a name and at least 3 points"),
+        (
+            {"backend": "StateFul[CountObjects]", "lines": ["a: 1,2, 3,4", "a: 1,2, 3,5"]},
+            'lines has the name "a" twice',
+        ),
     ],
 )
 def test_a_wrong_configuration_names_what_to_do(backend, message):
@@ -191,6 +201,14 @@ def test_a_zone_knows_who_is_inside_and_for_how_long():
     shop = count(frames, {}, zone)["zones"]["shop"]
     assert (shop["inside"], shop["entered"]) == (1, 2)
     assert shop["dwell"] == pytest.approx({0: 1.1, 1: 0.5})
+
+
+def test_a_zone_keeps_the_newest_visits(monkeypatch):
+    monkeypatch.setattr("hami_vision.counting.MOST_VISITS", 2)
+    zone = {"shop": [(0.0, 0.0), (100.0, 0.0), (100.0, 100.0), (0.0, 100.0)]}
+    visits = [frame for each in (0, 1, 2, 1, 3) for frame in (at((40, 40), ids=[each]), at((200, 40), ids=[each]))]
+    shop = count(visits, {}, zone)["zones"]["shop"]
+    assert (list(shop["dwell"]), shop["entered"]) == ([1, 3], 5)
 
 
 def test_objects_without_an_id_do_not_count():

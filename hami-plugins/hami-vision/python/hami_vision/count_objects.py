@@ -30,9 +30,9 @@ class CountObjects(hami.Backend):
     forget_after: Annotated[float, "seconds after which an object that is not seen is forgotten"] = 2.0
 
     def init(self, options: Any) -> None:
-        lines = dict(_points_of(text, "lines", 2, 2) for text in self.lines)
+        lines = _named("lines", self.lines, 2, 2)
         self._lines = {name: (points[0], points[1]) for name, points in lines.items()}
-        self._zones = dict(_points_of(text, "zones", 3, math.inf) for text in self.zones)
+        self._zones = _named("zones", self.zones, 3, math.inf)
         self._classes: list[str | int] = [int(each) if each.isdecimal() else each for each in self.classes]
 
     def forward(self, batch: list[Any]) -> None:
@@ -50,6 +50,16 @@ class CountObjects(hami.Backend):
         wanted = found.of_class(*self._classes) if self._classes else found
         counter.update(wanted, found.time)
         item["result"] = {"detections": wanted, **counter.counts()}
+
+
+def _named(parameter: str, texts: list[str], least: int, most: float) -> dict[str, list[Point]]:
+    found: dict[str, list[Point]] = {}
+    for text in texts:
+        name, points = _points_of(text, parameter, least, most)
+        if name in found:
+            raise hami.ConfigError(f'CountObjects: {parameter} has the name "{name}" twice; give each its own')
+        found[name] = points
+    return found
 
 
 def _points_of(text: str, parameter: str, least: int, most: float) -> tuple[str, list[Point]]:

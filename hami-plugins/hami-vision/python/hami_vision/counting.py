@@ -9,6 +9,7 @@ from typing import Any
 from hami_vision.detections import Detections
 
 Point = tuple[float, float]
+MOST_VISITS = 1000  # complete ones that a zone keeps: a camera sees new objects for years, and each answer has all
 
 
 @dataclass
@@ -68,7 +69,8 @@ class Counter:
 
         Returns:
             {"objects": int, "lines": {name: {"in": int, "out": int}}, "zones": {name: {"inside": int, "entered": int,
-            "dwell": {id: seconds}}}}. Dwell is of complete visits and of those that go on.
+            "dwell": {id: seconds}}}}. Dwell is of visits that go on, and of the last MOST_VISITS objects whose visits
+            are complete.
         """
         return {
             "objects": self._seen,
@@ -100,7 +102,9 @@ class Counter:
             visits.inside[key] = time
             visits.entered += 1
         elif not is_inside and key in visits.inside:
-            visits.dwell[key] = visits.dwell.get(key, 0.0) + time - visits.inside.pop(key)
+            visits.dwell[key] = visits.dwell.pop(key, 0.0) + time - visits.inside.pop(key)  # now the newest one
+            if len(visits.dwell) > MOST_VISITS:
+                del visits.dwell[next(iter(visits.dwell))]
 
 
 def _side(start: Point, end: Point, point: Point) -> float:

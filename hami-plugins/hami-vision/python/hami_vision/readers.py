@@ -117,7 +117,7 @@ class ArrayReader(Reader):
     def __iter__(self) -> Iterator[Reading]:
         for each in self._frames:
             time, image = each if isinstance(each, tuple) else (None, each)
-            yield Reading(partial(_same, image), time)
+            yield Reading(partial(np.array, image), time)  # a copy: a generator may use its memory again
 
 
 def _same(image: Any) -> Any:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import itertools
 import json
 import os
 import re
+import threading
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -17,10 +20,14 @@ from numpy.typing import NDArray
 from hami_vision.detections import NO_ID, Detections
 
 _CSV_COLUMNS = ("source", "frame", "time", "id", "class", "name", "score", "x1", "y1", "x2", "y2")
+_MAX_STEM = 60  # characters: names of files have at most 255 bytes
+_MAX_RATE = 1000  # frames per second: WebM has times in milliseconds
 
 
 class LabelWriter:
     """Write the objects of pictures as labels. Boxes with NaN are left out, except in JSONL, where NaN is null.
+
+    Several threads may write.
 
     >>> import tempfile
     >>> from hami_vision import Detections
@@ -45,7 +52,10 @@ class LabelWriter:
         self._images: list[dict[str, Any]] = []
         self._annotations: list[dict[str, Any]] = []
         self._names: dict[int, str] = {}
+        self._stems: dict[str, str] = {}  # by source, such as rtsp://left/live and rtsp://right/live
         self._file: IO[str] | None = None
+        self._is_closed = False
+        self._lock = threading.Lock()  # of the files, and of what COCO collects
         if format == "yolo":
             self._path.mkdir(parents=True, exist_ok=True)
         else:
@@ -55,6 +65,14 @@ class LabelWriter:
 
     def write(self, found: Detections, *, width: int, height: int) -> None:
         """Write the objects of the next picture, which is `width` x `height` pixels."""
+        if not (width > 0 and height > 0):
+            raise ValueError(f"a picture has a width and a height above 0, got {width} x {height}")
+        with self._lock:
+            if self._is_closed:
+                raise ValueError("the labels are closed")
+            self._write(found, width, height)
+
+    def _write(self, found: Detections, width: int, height: int) -> None:
         if self._format == "jsonl":
             keys = {"source": found.source, "frame": found.frame, "time": found.time, "width": width, "height": height}
             self._opened.write(json.dumps(hami.to_json({**keys, "objects": found.tolist()})) + "\n")
@@ -74,13 +92,23 @@ class LabelWriter:
                 centre, size = (box[:2] + box[2:]) / 2, box[2:] - box[:2]
                 values = [centre[0] / width, centre[1] / height, size[0] / width, size[1] / height]
                 lines.append(" ".join([str(number), *(f"{value:.6g}" for value in values)]) + "\n")
-            (self._path / f"{_stem(kept)}.txt").write_text("".join(lines))
+            (self._path / f"{self._stem(kept)}.txt").write_text("".join(lines))
         else:
             self._add_to_coco(kept, width, height)
 
+    def _stem(self, found: Detections) -> str:
+        """Return a name for the files of a picture: that of its source, and the number of the frame."""
+        source = found.source or "picture"
+        if source not in self._stems:
+            base = re.sub(r"[^\w.-]+", "_", Path(source).stem)[:_MAX_STEM]
+            taken = set(self._stems.values())
+            names = itertools.chain([base], (f"{base}_{number}" for number in itertools.count(2)))
+            self._stems[source] = next(name for name in names if name not in taken)
+        return f"{self._stems[source]}_{found.frame or 0:06}"
+
     def _add_to_coco(self, found: Detections, width: int, height: int) -> None:
         image = len(self._images) + 1
-        self._images.append({"id": image, "file_name": _stem(found), "width": width, "height": height})
+        self._images.append({"id": image, "file_name": self._stem(found), "width": width, "height": height})
         for i, (x1, y1, x2, y2) in enumerate(found.boxes.astype(float).tolist()):
             number = int(found.classes[i])
             self._names[number] = found.name_of(i)
@@ -98,20 +126,24 @@ class LabelWriter:
 
     @property
     def _opened(self) -> IO[str]:
-        if self._file is None:
-            raise ValueError("the labels are closed")
+        assert self._file is not None  # "yolo" has none
         return self._file
 
     def close(self) -> None:
-        """Complete the files."""
-        if self._file is None:
-            return
-        if self._format == "coco":
-            categories = [{"id": number, "name": name} for number, name in sorted(self._names.items())]
-            content = {"images": self._images, "annotations": self._annotations, "categories": categories}
-            json.dump(hami.to_json(content), self._file)
-        self._file.close()
-        self._file = None
+        """Complete the files.
+
+        Raises:
+            OSError: The file cannot be written; nothing is left to close.
+        """
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            with self._file or contextlib.nullcontext():
+                if self._format == "coco":
+                    categories = [{"id": number, "name": name} for number, name in sorted(self._names.items())]
+                    content = {"images": self._images, "annotations": self._annotations, "categories": categories}
+                    json.dump(hami.to_json(content), self._opened)
 
     def __enter__(self) -> LabelWriter:
         return self
@@ -123,12 +155,14 @@ class LabelWriter:
 class VideoWriter:
     """Write frames as a WebM file with VP9, which browsers play. An odd width or height gets a black column or row.
 
+    Several threads may write; the file has the frames in the order of their calls.
+
     Args:
         path: A file whose name ends with .webm.
-        frame_rate: Frames per second.
+        frame_rate: Frames per second, up to 1000.
 
     Raises:
-        ValueError: The name, or a frame of another size than the first one.
+        ValueError: The name or the rate, or a frame that is not uint8, H x W x 3, or has another size than the first.
         OSError: The file cannot be written.
     """
 
@@ -136,40 +170,63 @@ class VideoWriter:
         self._path, self._rate = os.fspath(path), frame_rate
         if not self._path.endswith(".webm"):
             raise ValueError(f"the video is WebM, so its name must end with .webm, got {self._path}")
+        if not 0 < frame_rate <= _MAX_RATE:
+            raise ValueError(f"frame_rate must be above 0 and at most {_MAX_RATE}, got {frame_rate}")
         self._writer: cv2.VideoWriter | None = None
         self._shape: tuple[int, ...] = ()
+        self._frames = 0
+        self._is_closed = False
+        self._lock = threading.Lock()  # of all above: OpenCV ends the process where two threads use a writer
 
     def write(self, image: NDArray[np.uint8]) -> None:
         """Write the next frame: uint8, H x W x 3, BGR."""
-        if self._writer is None:
-            self._shape = image.shape
-            size = image.shape[1] + image.shape[1] % 2, image.shape[0] + image.shape[0] % 2
-            self._writer = cv2.VideoWriter(
-                self._path, cv2.CAP_FFMPEG, cv2.VideoWriter.fourcc(*"VP90"), self._rate, size
-            )
-            if not self._writer.isOpened():
-                raise OSError(f"{self._path} cannot be written as a video of {size[0]} x {size[1]} pixels")
-        if image.shape != self._shape:
-            raise ValueError(f"the frames of a video have one shape, {self._shape}, got {image.shape}")
-        height, width = image.shape[:2]
-        if height % 2 or width % 2:
-            image = np.pad(image, ((0, height % 2), (0, width % 2), (0, 0)))
-        self._writer.write(image)
+        if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or image.shape[2:] != (3,) or not image.size:
+            given = f"{image.dtype} {image.shape}" if isinstance(image, np.ndarray) else type(image).__name__
+            raise ValueError(f"a frame of a video is uint8, H x W x 3, got {given}")
+        with self._lock:
+            if self._is_closed:
+                raise ValueError("the video is closed")
+            if self._writer is None:
+                self._writer, self._shape = self._opened(image), image.shape
+            if image.shape != self._shape:
+                raise ValueError(f"the frames of a video have one shape, {self._shape}, got {image.shape}")
+            height, width = image.shape[:2]
+            if height % 2 or width % 2:
+                image = np.pad(image, ((0, height % 2), (0, width % 2), (0, 0)))
+            self._writer.write(image)
+            self._frames += 1
+
+    def _opened(self, image: NDArray[np.uint8]) -> cv2.VideoWriter:
+        size = image.shape[1] + image.shape[1] % 2, image.shape[0] + image.shape[0] % 2
+        writer = cv2.VideoWriter(self._path, cv2.CAP_FFMPEG, cv2.VideoWriter.fourcc(*"VP90"), self._rate, size)
+        if not writer.isOpened():
+            raise OSError(f"{self._path} cannot be written as a video of {size[0]} x {size[1]} pixels")
+        return writer
 
     def close(self) -> None:
-        """Complete the file."""
-        if self._writer is not None:
+        """Complete the file.
+
+        Raises:
+            OSError: The file does not have all frames, as on a full disk, of which OpenCV only writes to the log.
+        """
+        with self._lock:
+            self._is_closed = True
+            if self._writer is None:
+                return
             self._writer.release()
             self._writer = None
+            if not self._has_last_frame():
+                raise OSError(f"{self._path} does not have all {self._frames} frames; is the disk full?")
+
+    def _has_last_frame(self) -> bool:
+        written = cv2.VideoCapture(self._path, cv2.CAP_FFMPEG)
+        try:
+            return bool(written.set(cv2.CAP_PROP_POS_FRAMES, self._frames - 1) and written.grab())
+        finally:
+            written.release()
 
     def __enter__(self) -> VideoWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _stem(found: Detections) -> str:
-    """Return a name for the files of a picture: that of its source, and the number of the frame."""
-    name = re.sub(r"[^\w.-]+", "_", Path(found.source).stem if found.source else "picture")
-    return f"{name}_{found.frame or 0:06}"

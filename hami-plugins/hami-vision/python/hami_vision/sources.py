@@ -11,14 +11,19 @@ failed
 
 from __future__ import annotations
 
+import atexit
 import math
+import os
 import threading
 import time
+import traceback
+import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import hami
 import numpy as np
 
 from hami_vision.readers import Image, Reader, Reading, SourceError, reader_of
@@ -27,6 +32,8 @@ State = Literal["connecting", "running", "ended", "failed", "closed"]
 _CLOSE_TIMEOUT = 0.9  # seconds that close() waits for reading threads; those that hang in a read end after it
 _STEP = 0.001  # seconds between frames whose source says no rising times
 _EVERY_CAPACITY = 4  # frames of a source that wait
+_MOST_DOUBLINGS = 64  # of `retry`, which is as many as a float takes
+_started: weakref.WeakSet[Sources] = weakref.WeakSet()  # of this process
 
 
 @dataclass(frozen=True)
@@ -69,7 +76,11 @@ class Sources:
         live_retries: How often in a row that happens without a frame before the source has failed; None: no limit.
 
     A source that fails, hangs or ends does not hold up the others. `close` returns within a second; only the thread
-    that reads a source closes it.
+    that reads a source closes it. The end of the program closes sources that are open. Names, which other files get,
+    have no passwords of addresses.
+
+    Raises:
+        ValueError: A setting is out of range, or two sources have one name.
     """
 
     def __init__(
@@ -83,7 +94,7 @@ class Sources:
     ) -> None:
         if take not in ("every", "latest"):
             raise ValueError(f'take must be "every" or "latest", got {take!r}')
-        if retry < 0 or (max_rate is not None and not max_rate > 0):
+        if not retry >= 0 or (max_rate is not None and not max_rate > 0):
             raise ValueError(f"max_rate must be above 0 and retry at least 0, got {max_rate} and {retry}")
         self._capacity = 1 if take == "latest" else _EVERY_CAPACITY
         self._drops = take == "latest"
@@ -94,9 +105,16 @@ class Sources:
         self._streams: dict[str, _Stream] = {}
         self._turn = 0
         self._closed = False
-        given = sources if isinstance(sources, Mapping) else {_name_of(i, each): each for i, each in enumerate(sources)}
-        for name, source in given.items():
-            self.add(name, source)
+        _started.add(self)
+        given = (
+            sources.items() if isinstance(sources, Mapping) else ((_name_of(i, s), s) for i, s in enumerate(sources))
+        )
+        try:
+            for name, source in given:
+                self.add(name, source)
+        except BaseException:
+            self.close()
+            raise
 
     def add(self, name: str, source: Any) -> None:
         """Start to read another source.
@@ -109,9 +127,11 @@ class Sources:
                 raise ValueError(
                     f"a source {name!r} is there already" if not self._closed else "the sources are closed"
                 )
-            stream = self._streams[name] = _Stream(name, self._lock)
-        stream.thread = threading.Thread(target=self._read, args=(stream, source), name=f"source {name}", daemon=True)
-        stream.thread.start()
+            stream = _Stream(name, self._lock)
+            reading = threading.Thread(target=self._read, args=(stream, source), name=f"source {name}", daemon=True)
+            reading.start()  # with the lock: `close` waits for threads that have started
+            stream.thread = reading
+            self._streams[name] = stream
 
     def remove(self, name: str) -> None:
         """Stop a source and forget its frames that wait. Raises KeyError for an unknown name."""
@@ -170,24 +190,30 @@ class Sources:
         failures = 0
         while not stream.stopped.is_set():
             before = stream.state.frames
-            try:
-                reader = reader_of(source)
-                self._set(stream, state="connecting")
-                self._read_once(stream, reader)
-                lost = f"{source} has ended" if reader.is_live else ""
-            except SourceError as error:
-                reader, lost = None, str(error)
-            except Exception as error:  # of a generator of the user, or of OpenCV
-                reader, lost = None, f"{type(error).__name__}: {error}"
+            is_live, lost = self._read_until_lost(stream, source)
             if not lost:
                 return self._set(stream, state="ended")
             failures = 1 if stream.state.frames > before else failures + 1
-            is_live = reader.is_live if reader else _is_live(source)
             if not is_live or (self._live_retries is not None and failures > self._live_retries):
                 return self._set(stream, state="failed", reason=lost)
             self._set(stream, state="connecting", reason=lost, losses=stream.state.losses + 1)
-            stream.stopped.wait(min(30.0, self._retry * 2 ** (failures - 1)))
+            stream.stopped.wait(min(30.0, self._retry * 2 ** min(failures - 1, _MOST_DOUBLINGS)))
         return self._set(stream, state="closed")
+
+    def _read_until_lost(self, stream: _Stream, source: Any) -> tuple[bool, str]:
+        """Return whether a source is live, and why it has no more frames; an empty text at its end."""
+        is_live = _is_live(source)
+        try:
+            reader = reader_of(source)
+            is_live = reader.is_live
+            self._set(stream, state="connecting")
+            self._read_once(stream, reader)
+            lost = f"{stream.name} has ended" if is_live else ""
+        except SourceError as error:
+            lost = str(error)
+        except BaseException as error:  # of a generator of the user: programs wait for the end of this source
+            lost = "".join(traceback.format_exception_only(error)).strip()
+        return is_live, hami.observe.redact(lost)
 
     def _read_once(self, stream: _Stream, reader: Reader) -> None:
         stream.clock.restart()
@@ -226,7 +252,7 @@ class Sources:
                     stream.space.wait()
             if not stream.stopped.is_set():
                 stream.frames.append(frame)
-                self._arrived.notify()
+                self._arrived.notify_all()  # a single one may have left meanwhile
         return None
 
     def _set(self, stream: _Stream, **values: Any) -> None:
@@ -283,8 +309,19 @@ class _Stream:
 
 
 def _name_of(index: int, source: Any) -> str:
-    return str(source) if isinstance(source, (str, int)) or hasattr(source, "__fspath__") else f"source{index}"
+    is_named = isinstance(source, (str, int)) or hasattr(source, "__fspath__")
+    return hami.observe.redact(str(source)) if is_named else f"source{index}"
 
 
 def _is_live(source: Any) -> bool:
-    return isinstance(source, int) or "://" in str(source)
+    return isinstance(source, int) or (isinstance(source, str) and "://" in source)
+
+
+@atexit.register
+def _close_all() -> None:
+    """Close what is open: a thread that returns from OpenCV while Python ends would abort the process."""
+    for sources in list(_started):
+        sources.close()
+
+
+os.register_at_fork(after_in_child=_started.clear)  # whose threads only the parent has

@@ -54,7 +54,8 @@ class TrackObjects(hami.Backend):
         if time is None:
             time = 0.0 if tracker.time is None else tracker.time + 1 / self.frame_rate
         try:
-            ids = tracker.update(found, float(time))
-        except ValueError as error:
+            seconds = float(time)
+            ids = tracker.update(found, seconds)
+        except (ValueError, TypeError, OverflowError) as error:
             raise hami.RequestError(f"TrackObjects: {error}; the request has no effect on the tracks") from None
-        item["result"] = replace(found, ids=ids, time=float(time))
+        item["result"] = replace(found, ids=ids, time=seconds)

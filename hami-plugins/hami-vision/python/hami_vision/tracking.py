@@ -54,7 +54,7 @@ class Tracker:
         """Return the id of each object of the next frame; -1 where there is none yet.
 
         Args:
-            found: The objects. One with NaN has no id.
+            found: The objects. One with NaN or an infinite number has no id.
             time: When the frame was taken, in seconds; later than that of the frame before.
 
         Raises:
@@ -67,7 +67,7 @@ class Tracker:
         self.time = time
         self._keep(np.flatnonzero(time - self._seen <= self.rules.max_lost))
         boxes = found.boxes.astype(np.float64)
-        usable = np.isfinite(boxes).all(1) & (boxes[:, 2:] > boxes[:, :2]).all(1)
+        usable = np.isfinite(boxes).all(1) & np.isfinite(found.scores) & (boxes[:, 2:] > boxes[:, :2]).all(1)
         scores = np.where(usable, found.scores, -np.inf)
         high, low = scores > self.rules.high, (scores > self.rules.low) & ~(scores > self.rules.high)
         rows = np.full(len(found), -1)
