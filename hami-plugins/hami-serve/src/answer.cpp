@@ -196,6 +196,22 @@ std::optional<Answer> render_outputs(const Model& model, const Inference& infere
   }
 }
 
+Answer render_timeout(std::string_view text) {
+  std::string json = "{\"error\": ";
+  add_string(json, text);
+  json += '}';
+  Answer answer;
+  answer.head = "HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\ncontent-length: ";
+  add_integer(answer.head, json.size());
+  (answer.head += "\r\n\r\n") += json;
+  return answer;
+}
+
+void mark_last(Answer& answer) {
+  const std::size_t end = answer.head.find("\r\n\r\n");
+  if (end != std::string::npos) answer.head.insert(end, "\r\nconnection: close");
+}
+
 Answer render_probe(std::string_view json) {
   Answer answer;
   answer.head = json;

@@ -28,4 +28,10 @@ std::optional<Answer> render_outputs(const Model& model, const Inference& infere
 // The answer to a probe.
 Answer render_probe(std::string_view json);
 
+// The answer to a client that sends too slowly, with the text of an error.
+Answer render_timeout(std::string_view text);
+
+// Tells the client that the connection ends after this answer.
+void mark_last(Answer& answer);
+
 }  // namespace hami_serve

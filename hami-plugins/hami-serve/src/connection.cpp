@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -17,14 +18,11 @@ namespace hami_serve {
 namespace {
 
 constexpr std::int64_t kSecond = 1'000'000'000;
-constexpr std::int64_t kIdle = 75 * kSecond;       // between requests
-constexpr std::int64_t kBodyTime = 1 * kSecond;    // for a whole body; a slower one goes on in Python, which has limits
-constexpr std::int64_t kHalfClosed = 1 * kSecond;  // for an answer to begin after the end of a client
-constexpr std::int64_t kWriteTime = 60 * kSecond;  // for a client to take kMinTaken
-constexpr std::size_t kMinTaken = 1 << 16;         // bytes
-constexpr std::size_t kMaxPieces = 64;             // of one writev
-constexpr std::size_t kMaxWritten = 1 << 20;       // bytes of one writev: other connections come between two
-constexpr std::int32_t kMaxHops = 16;              // after which a connection stays in Python
+constexpr std::int64_t kMinRate = 1 << 14;    // bytes per second that a body must come with
+constexpr std::size_t kMinTaken = 1 << 16;    // bytes of an answer that a client must take within a time
+constexpr std::size_t kMaxPieces = 64;        // of one writev
+constexpr std::size_t kMaxWritten = 1 << 20;  // bytes of one writev: other connections come between two
+constexpr std::int32_t kMaxHops = 16;         // after which a connection stays in Python
 
 constexpr std::string_view kLive = "/v2/health/live";
 constexpr std::string_view kReady = "/v2/health/ready";
@@ -37,21 +35,29 @@ bool same(std::string_view given, std::string_view wanted) noexcept {
   return different == 0;
 }
 
+std::string seconds(std::int64_t nanoseconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", static_cast<double>(nanoseconds) / kSecond);
+  return text;
+}
+
 bool is_loopback(std::string_view host) noexcept {
   const std::string_view name = host.substr(0, host.rfind(':'));
   return name == "127.0.0.1" || name == "localhost" || name == "[::1]";
 }
 
 bool may_answer(const Head& head, const Limits& limits) noexcept {
+  if (head.from_page) return false;
   if (!limits.authorization.empty()) return same(head.authorization, limits.authorization);
-  return !head.from_page && (!limits.only_loopback || is_loopback(head.host));
+  return !limits.only_loopback || is_loopback(head.host);
 }
 
 }  // namespace
 
 Connection::Connection(Loop& loop, int fd, std::int32_t hops, std::string data)
-    : loop_(loop), fd_(fd), hops_(hops), deadline_(now_ns() + kIdle), held_(std::move(data)) {
+    : loop_(loop), fd_(fd), hops_(hops), held_(std::move(data)) {
   loop_.door().count_connection(1);
+  expect_request();
 }
 
 Connection::~Connection() {
@@ -72,10 +78,11 @@ void Connection::handle(std::uint32_t events) {
   if (stage_ == Stage::kGone) return;
   if (events & (EPOLLHUP | EPOLLERR)) return close();
   if (stage_ == Stage::kWriting) return (events & EPOLLOUT) ? write_some() : watch(EPOLLOUT);
+  if (stage_ == Stage::kClosing) return drop();
   if (stage_ != Stage::kRunning) return receive();
   if (events & EPOLLRDHUP) {
     has_left_ = true;
-    deadline_ = now_ns() + kHalfClosed;
+    deadline_ = now_ns() + loop_.door().limits().times.half_closed;
     return watch(0);
   }
   watch(EPOLLRDHUP);  // the next request waits
@@ -89,6 +96,7 @@ void Connection::receive() {
   if (size <= 0) return close();
   if (stage_ == Stage::kBody) {
     body_size_ += static_cast<std::size_t>(size);
+    deadline_ = now_ns() + loop_.door().limits().times.body;
     if (body_size_ == body_->size()) start();
   } else {
     read_request({memory, static_cast<std::size_t>(size)});
@@ -107,6 +115,7 @@ void Connection::read_request(std::string_view data) {
   const std::optional<Head> head = read_head(data);
   if (!head || !may_answer(*head, loop_.door().limits())) return hand_over(data);
   const std::string_view rest = data.substr(head->size);
+  is_last_ = head->is_last;
   std::shared_ptr<const Table> table = loop_.door().table();
   if (!head->is_post) {
     const bool is_live = head->path == kLive;
@@ -142,7 +151,8 @@ void Connection::begin_body(const Head& head, std::string_view rest, std::shared
   held_.assign(rest.substr(first.size()));
   if (body_size_ == body_->size()) return start();
   stage_ = Stage::kBody;
-  deadline_ = now_ns() + kBodyTime;
+  body_begun_ = now_ns();
+  deadline_ = body_begun_ + loop_.door().limits().times.body;
   watch(EPOLLIN | EPOLLRDHUP);
 }
 
@@ -167,11 +177,15 @@ void Connection::cancel() noexcept {
   if (request_ && request_->started) request_->model->caller().table->cancel(request_->started);
 }
 
-void Connection::completed(std::shared_ptr<Request> request, bool failed) {
+void Connection::forget_request() noexcept {
   body_ = nullptr;
   head_text_.clear();
   model_ = nullptr;
   table_ = nullptr;
+}
+
+void Connection::completed(std::shared_ptr<Request> request, bool failed) {
+  forget_request();
   std::optional<Answer> answer;
   if (!failed) answer = render_outputs(*request->model, request->inference, request->keys);
   if (!answer) return loop_.door().leave_to_python(std::move(request));
@@ -190,8 +204,10 @@ void Connection::answer(std::string bytes) {
 void Connection::write(Answer answer) {
   stage_ = Stage::kWriting;
   answer_ = std::move(answer);
+  if (loop_.door().draining() && !has_more()) is_last_ = true;
+  if (is_last_) mark_last(answer_);
   piece_ = offset_ = taken_ = 0;
-  deadline_ = now_ns() + kWriteTime;
+  deadline_ = now_ns() + loop_.door().limits().times.write;
   write_some();
 }
 
@@ -231,32 +247,77 @@ void Connection::write_some() {
 void Connection::answered() {
   answer_ = {};
   discharge();
-  stage_ = Stage::kIdle;
-  deadline_ = now_ns() + kIdle;
-  if (has_left_ && held_.empty()) return close();
-  if (loop_.door().draining()) return hand_over(std::exchange(held_, {}));
-  watch(EPOLLIN | EPOLLRDHUP);
+  if (is_last_) return end();
+  expect_request();
+  watch(EPOLLIN | EPOLLRDHUP);  // also after the end of a client, which may have sent more before
   if (!held_.empty()) loop_.again(*this);
 }
 
+void Connection::expect_request() {
+  const Times& times = loop_.door().limits().times;
+  stage_ = Stage::kIdle;
+  const bool draining = loop_.door().draining();
+  deadline_ = now_ns() + (draining ? times.last_request : times.idle);
+  if (draining) loop_.look_at(deadline_);
+}
+
+// Whether something of another request has come.
+bool Connection::has_more() const noexcept {
+  char first;
+  return !held_.empty() || ::recv(fd_, &first, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
+// Sends the end of the connection, and waits for that of the client.
+void Connection::end() {
+  const Times& times = loop_.door().limits().times;
+  ::shutdown(fd_, SHUT_WR);
+  held_.clear();
+  stage_ = Stage::kClosing;
+  const bool draining = loop_.door().draining();
+  deadline_ = now_ns() + (draining ? times.last_request : times.linger);
+  if (draining) loop_.look_at(deadline_);
+  watch(EPOLLIN | EPOLLRDHUP);
+}
+
+void Connection::drop() {
+  const ssize_t size = ::recv(fd_, loop_.received(), Loop::kReceived, 0);
+  if (size == 0 || (size < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) close();
+}
+
 void Connection::end_if_idle() {
-  if (stage_ == Stage::kIdle) hand_over(std::exchange(held_, {}));
+  if (stage_ == Stage::kIdle) expect_request();
 }
 
 void Connection::check_deadline(std::int64_t now) {
-  if (deadline_ == 0 || now < deadline_) return;
+  if (deadline_ == 0) return;
+  const Times& times = loop_.door().limits().times;
+  if (stage_ == Stage::kBody) {
+    const std::int64_t counted = now - body_begun_ - times.rate_after;
+    if (counted > 0 && static_cast<double>(body_size_) * kSecond < static_cast<double>(counted) * kMinRate)
+      return reject("the body came with less than 16384 bytes per second");
+  }
+  if (now < deadline_) return;
   switch (stage_) {
-    case Stage::kBody: return hand_over({});
+    case Stage::kIdle: return end();
+    case Stage::kBody: return reject("the request did not continue for " + seconds(times.body) + " s");
     case Stage::kRunning:
       if (has_left_) close();
       return;
     case Stage::kWriting:
       if (taken_ < kMinTaken) return close();
       taken_ = 0;
-      deadline_ = now + kWriteTime;
+      deadline_ = now + times.write;
       return;
     default: close();
   }
+}
+
+// Answers a request whose body does not come, as the last one of the connection.
+void Connection::reject(const std::string& text) {
+  loop_.door().count_timeout();
+  forget_request();
+  is_last_ = true;
+  write(render_timeout(text));
 }
 
 // Lets the connection go on in Python, with what was read of a request and `rest`.
@@ -269,7 +330,7 @@ void Connection::hand_over(std::string_view rest) {
   handed.data = head_text_;
   if (body_) handed.data.append(body_->data(), body_size_);
   (handed.data += rest) += held_;
-  discharge();
+  handed.charged = std::exchange(charged_, 0);
   body_ = nullptr;
   stage_ = Stage::kGone;
   loop_.door().hand_over(std::move(handed));

@@ -1,8 +1,11 @@
 // Connection: reads one request at a time from a socket, and writes its answer.
 //
 //    idle ──> body ──> running ──> writing ──> idle
-//      └───────┴─────────> Python <────┘
+//      └───────┴────┬─────┘           └──> closing
+//                Python
 //
+// A connection that is closing has sent its end, and drops what still comes. The kernel would reset a connection that is
+// closed with unread data, and the client could lose the answer by that.
 // A request that the native door does not answer goes to Python with its connection, before anything of it was answered.
 #pragma once
 
@@ -38,7 +41,7 @@ class Connection final : public Peer, private Asker {
  private:
   void completed(std::shared_ptr<Request> request, bool failed) override;
   void answer(std::string bytes) override;
-  enum class Stage { kIdle, kBody, kRunning, kWriting, kGone };
+  enum class Stage { kIdle, kBody, kRunning, kWriting, kClosing, kGone };
 
   void receive();
   void read_request(std::string_view data);
@@ -47,6 +50,12 @@ class Connection final : public Peer, private Asker {
   void write(Answer answer);
   void write_some();
   void answered();
+  void expect_request();
+  void reject(const std::string& text);
+  void forget_request() noexcept;
+  void end();
+  void drop();
+  bool has_more() const noexcept;
   void hand_over(std::string_view rest);
   void watch(std::uint32_t events);
   void discharge() noexcept;
@@ -64,11 +73,13 @@ class Connection final : public Peer, private Asker {
   std::shared_ptr<const Table> table_;
   ModelPtr model_;
   std::shared_ptr<Body> body_;
-  std::size_t body_size_ = 0;  // bytes that have come
-  std::int64_t charged_ = 0;   // bytes
+  std::size_t body_size_ = 0;    // bytes that have come
+  std::int64_t body_begun_ = 0;  // ns
+  std::int64_t charged_ = 0;     // bytes
 
   Request* request_ = nullptr;
   bool has_left_ = false;  // the client sends no more
+  bool is_last_ = false;   // the connection ends after the present answer
 
   Answer answer_;
   std::size_t piece_ = 0;   // of the answer, from which the rest is still to be written

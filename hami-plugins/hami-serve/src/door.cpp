@@ -1,6 +1,7 @@
 // What the door exchanges with Python.
 #include "door.hpp"
 
+#include <simdjson.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -46,6 +47,21 @@ std::string described(std::int64_t number, const Request& request) {
   return json += "}}";
 }
 
+Limits read_limits(std::string_view json) {
+  simdjson::dom::parser parser;
+  const simdjson::dom::element given = parser.parse(json.data(), json.size());
+  Limits limits;
+  limits.max_body = given["max_body"];
+  limits.max_open = given["max_open"];
+  limits.only_loopback = given["only_loopback"];
+  limits.authorization = std::string(std::string_view(given["authorization"]));
+  const simdjson::dom::element times = given["times"];
+  const auto time = [&](const char* name) { return static_cast<std::int64_t>(1e9 * double(times[name])); };
+  limits.times = {time("idle"),        time("body"),         time("rate_after"), time("write"),
+                  time("half_closed"), time("last_request"), time("linger")};
+  return limits;
+}
+
 Door::Door(Limits limits, std::size_t loops, const std::int64_t* python_open)
     : limits_(std::move(limits)), python_open_(python_open), event_(made_event()) {
   for (std::size_t i = 0; i < loops; ++i) loops_.push_back(std::make_unique<Loop>(*this));
@@ -73,6 +89,7 @@ bool Door::take(Handed& handed) {
   if (handed_.empty()) return false;
   handed = std::move(handed_.front());
   handed_.pop_front();
+  discharge(handed.charged);
   return true;
 }
 
@@ -141,6 +158,8 @@ std::string Door::statistics() {
   }
   std::string json = "{\"answers\":";
   add_integer(json, answers_.exchange(0));
+  json += ",\"timeouts\":";
+  add_integer(json, timeouts_.exchange(0));
   json += ",\"models\":[";
   for (const ModelPtr& each : models) {
     const std::int64_t in_flight = each->in_flight();
@@ -175,7 +194,7 @@ std::string Door::statistics() {
 }
 
 void Door::drain() {
-  draining_ = true;
+  if (draining_.exchange(true)) return;
   for (const auto& loop : loops_) loop->end_idle();
 }
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -25,6 +26,7 @@ struct Handed {
   int fd = -1;
   std::int32_t hops = 0;  // how often it went to Python
   std::string data;
+  std::int64_t charged = 0;  // bytes of it, until Python takes it
 };
 
 // The connection, or the call of gRPC, that waits for a request. Its functions run on the thread of its loop.
@@ -63,12 +65,26 @@ std::string described(std::int64_t number, const Request& request);
 
 int made_event();  // of the kernel, that does not block; throws std::system_error
 
+// How long a connection waits for its client, in nanoseconds: those of http_times.py.
+struct Times {
+  std::int64_t idle = 0;          // for the first byte, and between requests
+  std::int64_t body = 0;          // for the next part of a body
+  std::int64_t rate_after = 0;    // from which on a body must come with kMinRate
+  std::int64_t write = 0;         // for the client to take the next part of an answer
+  std::int64_t half_closed = 0;   // for an answer to begin after the end of a client
+  std::int64_t last_request = 0;  // for the next request when the server stops
+  std::int64_t linger = 0;        // for the end of a client whose connection is closing
+};
+
 struct Limits {
   std::int64_t max_body = 0;  // bytes of one request
   std::int64_t max_open = 0;  // bytes of all open requests
   bool only_loopback = false;
   std::string authorization;  // the value of the header; "": none is needed
+  Times times;
 };
+
+Limits read_limits(std::string_view json);  // throws std::exception
 
 class Door {
  public:
@@ -90,7 +106,7 @@ class Door {
   void answer(std::int64_t number, std::string bytes);
   void publish(std::string_view json);
   std::string statistics();  // since the last call, in JSON
-  void drain();              // idle connections go to Python, and the others after their request
+  void drain();              // every connection ends after its present or its next request
   void cancel();             // all requests that run
   std::int64_t connections() const noexcept { return connections_; }
   std::int64_t open_bytes() const noexcept { return open_bytes_; }
@@ -105,6 +121,7 @@ class Door {
   void discharge(std::int64_t bytes) noexcept { open_bytes_ -= bytes; }
   void count_connection(int by) noexcept { connections_ += by; }
   void count_answer() noexcept { answers_.fetch_add(1, std::memory_order_relaxed); }
+  void count_timeout() noexcept { timeouts_.fetch_add(1, std::memory_order_relaxed); }
 
  private:
   void notify() noexcept;
@@ -115,7 +132,8 @@ class Door {
   std::atomic<bool> draining_{false};
   std::atomic<std::int64_t> connections_{0};
   std::atomic<std::int64_t> open_bytes_{0};
-  std::atomic<std::uint64_t> answers_{0};
+  std::atomic<std::uint64_t> answers_{0};   // with status 200
+  std::atomic<std::uint64_t> timeouts_{0};  // with status 408
   mutable std::mutex mutex_;
   std::shared_ptr<const Table> table_ = std::make_shared<Table>();
   std::vector<ModelPtr> models_;  // which have had requests that are not counted yet

@@ -35,6 +35,7 @@ struct Reader {
   std::string_view name;
   std::string_view value;
   int hosts = 0;
+  int connections = 0;   // headers of this name
   bool is_plain = true;  // it has nothing that the door in Python must answer
   bool is_complete = false;
 
@@ -54,7 +55,8 @@ struct Reader {
     } else if (equals(name, "origin") || starts_with(name, "sec-fetch-")) {
       head.from_page = true;
     } else if (equals(name, "connection")) {
-      is_plain = is_plain && equals(value, "keep-alive");
+      head.is_last = equals(value, "close");
+      is_plain = is_plain && ++connections == 1 && (head.is_last || equals(value, "keep-alive"));
     } else if (equals(name, "transfer-encoding") || equals(name, "content-encoding") || equals(name, "expect") ||
                equals(name, "upgrade") || equals(name, "trailer")) {
       is_plain = false;

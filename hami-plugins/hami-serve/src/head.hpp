@@ -21,6 +21,7 @@ struct Head {
   bool is_image = false;
   bool is_text = false;
   bool from_page = false;  // a browser may have sent it for a page
+  bool is_last = false;    // the client wants the connection to end
 };
 
 // Reads a complete head at the beginning of `data`. Nothing: it is not complete, not plain, or not HTTP/1.1. The views are in

@@ -29,8 +29,8 @@ char* copy_of(const std::string& text) {
 // In the order of `_Functions` in native_door.py.
 struct Functions {
   std::uint64_t size;
-  Door* (*open)(std::int64_t max_body, std::int64_t max_open, std::int32_t only_loopback, const char* authorization,
-                std::int32_t loops, const std::int64_t* python_open, char* error, std::size_t error_size);
+  Door* (*open)(const char* limits, std::size_t size, std::int32_t loops, const std::int64_t* python_open, char* error,
+                std::size_t error_size);
   void (*close)(Door* door);
   std::int32_t (*event)(Door* door);
   std::int32_t (*add)(Door* door, std::int32_t fd, std::int32_t hops, const char* data, std::size_t size);
@@ -50,13 +50,11 @@ char* text_or_null(const std::string& text) { return text.empty() ? nullptr : co
 
 constexpr Functions kFunctions = {
     sizeof(Functions),
-    [](std::int64_t max_body, std::int64_t max_open, std::int32_t only_loopback, const char* authorization,
-       std::int32_t loops, const std::int64_t* python_open, char* error, std::size_t error_size) -> Door* {
+    [](const char* limits, std::size_t size, std::int32_t loops, const std::int64_t* python_open, char* error,
+       std::size_t error_size) -> Door* {
   Door* made = nullptr;
-  guarded(error, error_size, [&] {
-    made =
-        new Door({max_body, max_open, only_loopback != 0, authorization}, static_cast<std::size_t>(loops), python_open);
-  });
+  guarded(error, error_size,
+          [&] { made = new Door(read_limits({limits, size}), static_cast<std::size_t>(loops), python_open); });
   return made;
 },
     [](Door* door) { delete door; },

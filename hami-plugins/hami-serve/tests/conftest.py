@@ -18,15 +18,15 @@ import uvicorn
 
 from hami_serve.http_app import MAX_BODY, Direct, application
 from hami_serve.http_protocol import Protocol
+from hami_serve.http_times import Times
 from hami_serve.native_door import NativeDoor
 from hami_serve.server import HttpServer, listen
 from hami_serve.serving import Serving
 
 # Under AddressSanitizer only the tests that run native code, and those of HTTP at the native door.
-NATIVE = ("test_library.py", "test_native_door.py", "test_http.py")
+NATIVE = ("test_library.py", "test_native_door.py", "test_http.py", "test_mixed_load.py")
 if "asan" in os.environ.get("LD_PRELOAD", ""):
     collect_ignore = [each.name for each in Path(__file__).parent.glob("test_*.py") if each.name not in NATIVE]
-    os.environ["HAMI_SERVE_TEST_DOOR"] = "native"
 
 
 class Gate:
@@ -144,7 +144,8 @@ class Running:
         *,
         allow_control: bool = False,
         max_open: int | None = None,
-        door: str = os.environ.get("HAMI_SERVE_TEST_DOOR", "python"),
+        door: str = os.environ.get("HAMI_SERVE_TEST_DOOR", "native"),
+        times: Times | None = None,
         **options: object,
     ) -> None:
         self.serving = Serving(source, allow_control=allow_control, max_open=max_open)
@@ -154,9 +155,10 @@ class Running:
         made = Direct(application(self.serving, **options))
         native = None
         if door == "native":
-            native = NativeDoor(self.serving, options.get("max_body", MAX_BODY), None, loopback=False)
+            max_body = options.get("max_body", MAX_BODY)
+            native = NativeDoor(self.serving, max_body, None, loopback=False, times=times)
         config = uvicorn.Config(made, http=Protocol, ws="none", log_level="warning", server_header=False)
-        self._server = ServerInThread(config, self.serving, 30, native)
+        self._server = ServerInThread(config, self.serving, 30, native, times)
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 

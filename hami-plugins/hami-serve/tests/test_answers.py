@@ -13,6 +13,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from server_process import free_port, running
 
+from hami_serve.http_times import Times
+
 REQUEST = {"inputs": [{"name": "x", "datatype": "INT8", "shape": [1], "data": [1]}]}
 
 
@@ -40,14 +42,16 @@ def test_a_request_that_the_connection_rejects_is_counted(start, code):
     assert counted(server.port)["HTTP", code] == before + 1
 
 
-def test_a_request_that_does_not_go_on_is_counted(start, monkeypatch):
-    server = start({"any": "Identity"})
+WITHOUT_BODY = b"POST /v2/models/any/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"
+
+
+@pytest.mark.parametrize("begin", [b"POST /v2", WITHOUT_BODY])
+def test_a_request_that_does_not_go_on_is_counted(start, begin):
+    server = start({"any": "Identity"}, times=Times(head=0.01, body=0.01))
     before = counted(server.port).get(("HTTP", "408"), 0)
-    with monkeypatch.context() as patched:
-        patched.setattr("hami_serve.http_protocol.HEAD_S", 0.01)
-        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
-            client.sendall(b"POST /v2")
-            assert client.makefile("rb").readline().split()[1] == b"408"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
+        client.sendall(begin)
+        assert client.makefile("rb").readline().split()[1] == b"408"
     assert counted(server.port)["HTTP", "408"] == before + 1
 
 

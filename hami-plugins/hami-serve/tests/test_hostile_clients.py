@@ -12,6 +12,8 @@ from contextlib import ExitStack
 
 import pytest
 
+from hami_serve.http_times import Times
+
 REQUEST = {"inputs": [{"name": "x", "datatype": "INT8", "shape": [1], "data": [1]}]}
 HEAD = b"POST /v2/models/any/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n"
 
@@ -29,48 +31,43 @@ def answer_of(port: int, data: bytes) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("limit", "data", "error"),
     [
-        ("HEAD_S", b"POS", "the request did not continue for 0.01 s"),
-        ("HEAD_S", HEAD, "the request did not continue for 0.01 s"),
-        ("BODY_S", HEAD + b"\r\n", "the request did not continue for 0.01 s"),
-        ("BODY_S", HEAD + b"\r\n{", "the request did not continue for 0.01 s"),
+        ("head", b"POS", "the request did not continue for 0.01 s"),
+        ("head", HEAD, "the request did not continue for 0.01 s"),
+        ("body", HEAD + b"\r\n", "the request did not continue for 0.01 s"),
+        ("body", HEAD + b"\r\n{", "the request did not continue for 0.01 s"),
+        ("rate_after", HEAD + b"\r\n{", "the body came with less than 16384 bytes per second"),
     ],
-    ids=["in the first line", "in the head", "before the body", "in the body"],
+    ids=["in the first line", "in the head", "before the body", "in the body", "a byte now and then"],
 )
-def test_a_client_that_sends_slowly_is_answered_with_408(start, monkeypatch, limit, data, error):
-    server = start({"any": "Identity"})
-    with monkeypatch.context() as patched:
-        patched.setattr(f"hami_serve.http_protocol.{limit}", 0.01)
-        assert answer_of(server.port, data) == (408, error)
+def test_a_client_that_sends_slowly_is_answered_with_408(start, limit, data, error):
+    server = start({"any": "Identity"}, times=Times(**{limit: 0.01}))
+    assert answer_of(server.port, data) == (408, error)
     assert server.post("/v2/models/any/infer", REQUEST)[0] == 200
 
 
-def test_a_client_that_sends_nothing_loses_its_connection(start, monkeypatch):
-    monkeypatch.setattr("hami_serve.http_protocol.IDLE_S", 0.01)
-    server = start({"any": "Identity"})
+def test_a_client_that_sends_nothing_loses_its_connection(start):
+    server = start({"any": "Identity"}, times=Times(idle=0.01))
     with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
         assert client.recv(1) == b""
 
 
-def test_a_client_that_sends_no_further_request_loses_its_connection(start, monkeypatch):
-    server = start({"any": "Identity"})
+@pytest.mark.parametrize("door", ["native", "python"])
+def test_a_client_that_sends_no_further_request_loses_its_connection(start, door):
+    server = start({"any": "Identity"}, times=Times(idle=0.01), door=door)
     with (
-        monkeypatch.context() as patched,
         socket.create_connection(("127.0.0.1", server.port), timeout=60) as client,
         client.makefile("rb") as stream,
     ):
-        client.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n")
-        patched.setattr("hami_serve.http_protocol.IDLE_S", 0.01)
-        client.sendall(b"\r\n")
+        client.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n")
         assert stream.read().endswith(b'{"live": true}')  # and then the end of the connection
 
 
-def test_a_request_that_runs_for_long_keeps_its_connection(start, monkeypatch, gate):
+def test_a_request_that_runs_for_long_keeps_its_connection(start, gate):
     slow = gate("long")
-    server = start({"slow": {"backend": "TestGate", "gate": "long"}})
+    server = start({"slow": {"backend": "TestGate", "gate": "long"}}, times=Times(idle=0.01))
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     connection.request("POST", "/v2/models/slow/infer", json.dumps(REQUEST))
     assert slow.begun.acquire(timeout=60)
-    monkeypatch.setattr("hami_serve.http_protocol.IDLE_S", 0.01)
     with socket.create_connection(("127.0.0.1", server.port), timeout=60) as other:
         assert other.recv(1) == b""  # the server has looked for clients that are overdue
     slow.opened.set()

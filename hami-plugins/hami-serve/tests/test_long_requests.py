@@ -58,7 +58,7 @@ def test_others_are_answered_during_each_part_of_a_long_request(start, monkeypat
     for module in ("json_steps", "datatypes"):
         monkeypatch.setattr(f"hami_serve.{module}.pause", held)
     body = numbers(nested=nested)
-    post_while_another_is_answered(start({"any": "Identity"}), held, body)
+    post_while_another_is_answered(start({"any": "Identity"}, door="python"), held, body)
     assert held.count > len(body) // json_steps.STEP + COUNT // 5000
 
 

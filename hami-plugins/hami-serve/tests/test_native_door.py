@@ -7,6 +7,7 @@ import json
 import re
 import socket
 import struct
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -14,6 +15,7 @@ import hami
 import numpy as np
 import pytest
 from conftest import Running
+from server_process import free_port, running
 
 from hami_serve.commands import add_serve
 
@@ -194,10 +196,32 @@ def test_clients_beside_each_other_get_their_own_answers(doors):
     assert not wrong
 
 
-@pytest.mark.parametrize("option", [["--access-log"], ["--tls-cert", "c.pem", "--tls-key", "k.pem"]])
-def test_the_native_door_rejects_options_that_it_does_not_have(option):
+def test_the_native_door_rejects_tls():
     parser = argparse.ArgumentParser()
     add_serve(parser.add_subparsers())
-    given = parser.parse_args(["serve", "Identity", "--door", "native", *option])
+    given = parser.parse_args(["serve", "Identity", "--door", "native", "--tls-cert", "c.pem", "--tls-key", "k.pem"])
     with pytest.raises(hami.ConfigError, match="--door native"):
         given.run(given)
+
+
+def test_a_request_that_arrives_with_the_end_of_its_client_is_answered(start):
+    """One that waits in the kernel behind a request that runs, too."""
+    server = start({"any": "Identity", "slow": "Sleep(100ms)"})
+    slow = request(of_json(tensor("INT8", [1], data=[1])), "/v2/models/slow/infer")
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client, client.makefile("rb") as stream:
+        client.sendall(slow)
+        server.get("/v2/health/live")  # the first request runs
+        client.sendall(REQUESTS["floats"])
+        client.shutdown(socket.SHUT_WR)
+        assert stream.read().count(b"HTTP/1.1 200 OK\r\n") == 2
+
+
+def test_a_page_of_an_allowed_origin_gets_the_headers_of_cors_with_a_token_too(tmp_path):
+    """The native door knows the token, and must not answer a browser itself."""
+    (tmp_path / "token").write_text("secret")
+    port = free_port()
+    command = [sys.executable, "-m", "hami", "serve", "Identity", "--http", str(port), "--token-file", "token"]
+    with running([*command, "--cors", "https://app.example.org"], tmp_path, port):
+        headers = ["Origin: https://app.example.org", "Authorization: Bearer secret"]
+        sent = request(of_json(tensor("INT8", [1], data=[1])), "/v2/models/Identity/infer", *headers)
+        assert b"access-control-allow-origin: https://app.example.org\r\n" in exchange(port, sent)

@@ -17,6 +17,8 @@ from contextlib import ExitStack, closing, suppress
 
 import pytest
 
+from hami_serve.http_times import Times
+
 NOT_EPHEMERAL = 10_000, 30_000
 INFER = "/v2/models/Identity/infer"
 REQUEST = json.dumps({"inputs": [{"name": "x", "datatype": "INT8", "shape": [1], "data": [1]}]}).encode()
@@ -42,9 +44,9 @@ def connected(server) -> socket.socket:
     return socket.create_connection(("127.0.0.1", server.port), timeout=60)
 
 
-def test_the_next_request_of_an_idle_connection_is_answered_and_is_its_last_one(start, monkeypatch):
-    monkeypatch.setattr("hami_serve.http_protocol.LAST_REQUEST_S", 60)
-    server = start({"any": "Identity"})
+@pytest.mark.parametrize("door", ["native", "python"])
+def test_the_next_request_of_an_idle_connection_is_answered_and_is_its_last_one(start, door):
+    server = start({"any": "Identity"}, times=Times(last_request=60), door=door)
     with connected(server) as client:
         client.sendall(LIVE)
         assert answers(client, 1) == [(200, None)]
@@ -57,8 +59,9 @@ def test_the_next_request_of_an_idle_connection_is_answered_and_is_its_last_one(
         assert header == "close"
 
 
-def test_an_idle_connection_ends_without_a_reset_when_the_server_stops(start):
-    server = start({"any": "Identity"})
+@pytest.mark.parametrize("door", ["native", "python"])
+def test_an_idle_connection_ends_without_a_reset_when_the_server_stops(start, door):
+    server = start({"any": "Identity"}, door=door)
     with connected(server) as client:
         client.sendall(LIVE)
         assert answers(client, 1) == [(200, None)]

@@ -40,10 +40,10 @@ def add_serve(subparsers: Any) -> None:
     serve.add_argument("--http", type=_port, default=8000, metavar="PORT", help="port; default: 8000; 0: a free one")
     serve.add_argument(
         "--door",
-        choices=("python", "native"),
-        default="python",
-        help="what reads requests over HTTP: python, or native threads, which call native models without Python and "
-        "leave all other requests to python; default: python",
+        choices=("auto", "native", "python"),
+        default="auto",
+        help="what reads requests over HTTP: native threads, which call native models without Python and leave all "
+        "other requests to python; or python alone; default: auto, which is native but with TLS",
     )
     serve.add_argument("--grpc", type=_port, metavar="PORT", help="also serve gRPC on this port; 0: a free one")
     serve.add_argument(

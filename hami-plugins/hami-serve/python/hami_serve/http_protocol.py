@@ -29,21 +29,14 @@ from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 
 from hami_serve.http_exchange import Exchange, answer_of
 from hami_serve.http_tensors import HEADER_LENGTH, JOINED
+from hami_serve.http_times import Times
 from hami_serve.metrics import answers
 
 if TYPE_CHECKING:
     from hami_serve.native_door import NativeDoor
 
-IDLE_S = 75.0  # for the first byte of a connection, and between its requests
-HEAD_S = 30.0  # for the head of a request
-BODY_S = 60.0  # for the next part of a body
-REST_S = 10.0  # for the rest of an unwanted body
-WRITE_S = 60.0  # for a client to take the next part of an answer
-RATE_AFTER_S, MIN_RATE = 20.0, 1 << 14  # bytes per second that a body must come with, on average after some seconds
-LAST_REQUEST_S = 0.5  # for the next request of an idle connection when the server stops
-LINGER_S = 5.0  # for the end of a client whose connection is closing
-HALF_CLOSED_S = 1.0  # for an answer to begin after the end of a client: it has left, or takes answers but sends no more
-MIN_TAKEN = 1 << 16  # bytes of an answer that a client must take within WRITE_S
+MIN_RATE = 1 << 14  # bytes per second that a body must come with
+MIN_TAKEN = 1 << 16  # bytes of an answer that a client must take within a time
 MAX_HEAD = 1 << 16  # bytes of a head; of trailers
 MAX_LINE = 1 << 12  # bytes of the line before a chunk: its size and its extensions
 CHUNK_LINE = re.compile(rb"([0-9a-fA-F]+)[^\n]*\n")
@@ -133,11 +126,13 @@ class Protocol(asyncio.BufferedProtocol):
         app_state: dict[str, Any],
         _loop: Any = None,
         *,
+        times: Times | None = None,
         native: NativeDoor | None = None,
         received: bytes = b"",
         hops: int = 0,
     ) -> None:
         """Make a connection. `native`: the door that it came from `hops` times, with what it has `received` already."""
+        self._times = times or Times()
         if not config.loaded:
             config.load()
         self._config = config
@@ -156,7 +151,7 @@ class Protocol(asyncio.BufferedProtocol):
         self._chunk_left = 0  # bytes of a chunk, and of the end of its line, that have not come yet
         self._line = b""  # the begin of a line before a chunk
         self._in_trailers = False  # the last chunk has come
-        self._deadline: float | None = self.loop.time() + IDLE_S  # for the client to send more; None: it may be idle
+        self._deadline: float | None = self.loop.time() + self._times.idle  # for the client to send more; None: none
         self._paused = False  # reading
         self._ended = False  # the client sends no more
         self.stopping = False  # the server ends
@@ -215,7 +210,7 @@ class Protocol(asyncio.BufferedProtocol):
     def _expect_answer(self) -> None:
         """End the connection if the answer does not begin soon: a client that has left looks like one that waits."""
         if exchange := self._exchange:
-            self.loop.call_later(HALF_CLOSED_S, self._end_unless_begun, exchange)
+            self.loop.call_later(self._times.half_closed, self._end_unless_begun, exchange)
 
     def _end_unless_begun(self, exchange: Exchange) -> None:
         if exchange is self._exchange and not exchange.started:
@@ -232,7 +227,7 @@ class Protocol(asyncio.BufferedProtocol):
             self._held = self._held + data if self._held else data
             self._read()
             return
-        self._deadline = self.loop.time() + BODY_S
+        self._deadline = self.loop.time() + self._times.body
         self.body_left -= nbytes
         self._body_size += nbytes
         self._rest = self._rest[nbytes:]
@@ -243,7 +238,7 @@ class Protocol(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._writable.clear()
-        self._taken, self._take_until = self._count_taken(), self.loop.time() + WRITE_S
+        self._taken, self._take_until = self._count_taken(), self.loop.time() + self._times.write
 
     def resume_writing(self) -> None:
         self._writable.set()
@@ -262,7 +257,7 @@ class Protocol(asyncio.BufferedProtocol):
             self._expect_last_request()
 
     def _expect_last_request(self) -> None:
-        self._deadline = self.loop.time() + LAST_REQUEST_S
+        self._deadline = self.loop.time() + self._times.last_request
 
     @property
     def is_read(self) -> bool:
@@ -281,8 +276,8 @@ class Protocol(asyncio.BufferedProtocol):
             self.transport.close()
             return
         self.transport.write_eof()
-        limit = LAST_REQUEST_S if self.stopping else LINGER_S
-        self._deadline = self.loop.time() + (WRITE_S if self.transport.get_write_buffer_size() else limit)
+        limit = self._times.last_request if self.stopping else self._times.linger
+        self._deadline = self.loop.time() + (self._times.write if self.transport.get_write_buffer_size() else limit)
         self._resume()
 
     def _count_taken(self) -> int:
@@ -297,7 +292,7 @@ class Protocol(asyncio.BufferedProtocol):
             if taken - self._taken < MIN_TAKEN:
                 self.transport.abort()
                 return
-            self._taken, self._take_until = taken, now + WRITE_S
+            self._taken, self._take_until = taken, now + self._times.write
         if self._paused or self.transport.is_closing():
             return
         if self._stage is Stage.BODY and self._is_slow(now):
@@ -309,11 +304,11 @@ class Protocol(asyncio.BufferedProtocol):
         elif self._stage in (Stage.IDLE, Stage.REST):
             self._close()
         else:
-            limit = HEAD_S if self._stage is Stage.HEAD else BODY_S
+            limit = self._times.head if self._stage is Stage.HEAD else self._times.body
             self._reject(408, f"the request did not continue for {limit:g} s")
 
     def _is_slow(self, now: float) -> bool:
-        seconds = now - self._body_begun - RATE_AFTER_S
+        seconds = now - self._body_begun - self._times.rate_after
         return seconds > 0 and self._body_size < seconds * MIN_RATE
 
     # ---- reading ----
@@ -325,7 +320,7 @@ class Protocol(asyncio.BufferedProtocol):
                 if self._leaves():
                     return
                 self._stage, self._scanned, self._last = Stage.HEAD, 0, b""
-                self._deadline = self.loop.time() + HEAD_S
+                self._deadline = self.loop.time() + self._times.head
             elif self._stage is Stage.REST and self.body_left != UNTIL_END:
                 self._drop()
                 continue
@@ -448,7 +443,7 @@ class Protocol(asyncio.BufferedProtocol):
             self._wanted = True
             self._body_begun = self.loop.time()
             self._read_directly()
-        self._deadline = self.loop.time() + BODY_S
+        self._deadline = self.loop.time() + self._times.body
         if self._held:
             self.loop.call_soon(self._read)
         else:
@@ -516,7 +511,7 @@ class Protocol(asyncio.BufferedProtocol):
         self._stage, self._wanted, self._scanned, self._last = Stage.BODY, False, 0, b""
         self._chunk_left, self._line, self._in_trailers = 0, b"", False
         self._body_size, self._full = 0, False
-        self._deadline = self.loop.time() + BODY_S
+        self._deadline = self.loop.time() + self._times.body
         self._exchange = Exchange(
             self,
             self._scope,
@@ -557,7 +552,7 @@ class Protocol(asyncio.BufferedProtocol):
             self.body_left -= len(body)
         if self._stage is not Stage.BODY or self._exchange is None or self._exchange.complete:
             return
-        self._deadline = self.loop.time() + BODY_S
+        self._deadline = self.loop.time() + self._times.body
         self._full = self._exchange.add(body)
 
     def on_message_complete(self) -> None:
@@ -580,7 +575,7 @@ class Protocol(asyncio.BufferedProtocol):
         if self.transport.is_closing() or self._stage is Stage.CLOSING:
             return
         if self._stage is Stage.BODY:
-            self._stage, self._deadline = Stage.REST, self.loop.time() + REST_S
+            self._stage, self._deadline = Stage.REST, self.loop.time() + self._times.rest
             self._body = self._rest = None
             self.loop.call_soon(self._read)
         else:
@@ -591,7 +586,7 @@ class Protocol(asyncio.BufferedProtocol):
         if not self._exchange.keep_alive or (self._ended and not self._held):
             self._close()
             return
-        self._stage, self._deadline, self._stays = Stage.IDLE, self.loop.time() + IDLE_S, False
+        self._stage, self._deadline, self._stays = Stage.IDLE, self.loop.time() + self._times.idle, False
         if self.stopping:
             self._expect_last_request()
         if self._held or self._paused:

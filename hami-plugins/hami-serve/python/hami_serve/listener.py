@@ -68,11 +68,11 @@ class Listener:
                 self._wait(OSError("few descriptors are left"))
             if self._take is not None:
                 self._take(connection)
-                continue
-            connection.setblocking(False)
-            task = self._loop.create_task(self._connect(connection))
-            self._connecting.add(task)
-            task.add_done_callback(self._connecting.discard)
+            else:
+                connection.setblocking(False)
+                task = self._loop.create_task(self._connect(connection))
+                self._connecting.add(task)
+                task.add_done_callback(self._connecting.discard)
             if self._pause is not None:
                 return False
         return True

@@ -19,10 +19,12 @@ import socket
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import CancelledError
+from dataclasses import asdict
 from typing import Any
 
 import hami
 
+from hami_serve import access_log, tracing
 from hami_serve.access_log import REQUEST_ID
 from hami_serve.building import RESERVED
 from hami_serve.datatypes import DATATYPES
@@ -32,6 +34,7 @@ from hami_serve.http_app import answer_of_error
 from hami_serve.http_body import off_loop
 from hami_serve.http_exchange import STATUS_LINES
 from hami_serve.http_tensors import HttpInference, TensorAnswer, is_long_to_render, render_answer
+from hami_serve.http_times import Times
 from hami_serve.inference import outputs_of
 from hami_serve.metrics import answers
 from hami_serve.model import Model
@@ -49,7 +52,7 @@ class _Functions(ctypes.Structure):
 
     _fields_ = [
         ("size", ctypes.c_uint64),
-        ("open", ctypes.CFUNCTYPE(_P, _I64, _I64, _I32, _TEXT, _I32, _I64_P, _TEXT, _SIZE)),
+        ("open", ctypes.CFUNCTYPE(_P, _TEXT, _SIZE, _I32, _I64_P, _TEXT, _SIZE)),
         ("close", ctypes.CFUNCTYPE(None, _P)),
         ("event", ctypes.CFUNCTYPE(_I32, _P)),
         ("add", ctypes.CFUNCTYPE(_I32, _P, _I32, _I32, _TEXT, _SIZE)),
@@ -79,7 +82,9 @@ _capsule_pointer.restype, _capsule_pointer.argtypes = ctypes.c_void_p, [ctypes.p
 class NativeDoor:
     """The native door of one server. Its methods are called on the thread of the loop, if nothing else is said."""
 
-    def __init__(self, serving: Serving, max_body: int, token: str | None, *, loopback: bool) -> None:
+    def __init__(
+        self, serving: Serving, max_body: int, token: str | None, *, loopback: bool, times: Times | None = None
+    ) -> None:
         self._serving = serving
         self._native = _functions()
         self._models: dict[int, tuple[Model, object]] = {}  # by generation; with the capsule of the caller
@@ -89,13 +94,17 @@ class NativeDoor:
         self._publishing = threading.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         error = ctypes.create_string_buffer(ERROR_SIZE)
-        authorization = b"" if token is None else b"Bearer " + token.encode()
+        limits = {
+            "max_body": max_body,
+            "max_open": serving.budget.limit,
+            "only_loopback": loopback,
+            "authorization": "" if token is None else f"Bearer {token}",
+            "times": asdict(times or Times()),
+        }
+        given = json.dumps(limits).encode()
         loops = 2 if len(os.sched_getaffinity(0)) >= MANY_CORES else 1
-        limit = serving.budget.limit
         shared = ctypes.pointer(serving.budget.shared)
-        self._door: int | None = self._native.open(
-            max_body, limit, loopback, authorization, loops, shared, error, ERROR_SIZE
-        )
+        self._door: int | None = self._native.open(given, len(given), loops, shared, error, ERROR_SIZE)
         if self._door is None:
             raise OSError(f"the native door cannot be opened: {error.value.decode()}")
         door = self._door
@@ -174,6 +183,8 @@ class NativeDoor:
     def _entry(self, model: Model) -> dict[str, Any] | None:
         """Return what the native door has to know of a model; None if it cannot answer its requests."""
         pipe, key = model.pipe, model.handle.generation
+        if access_log.is_on() or tracing.is_on():  # which describe each request, its times in the nodes included
+            return None
         if pipe is None or model.version.decoupled or hami.native.uses_python(pipe):
             return None
         if any(spec.datatype not in DATATYPES or spec.datatype in ("BF16", "BYTES") for spec in model.inputs):
@@ -202,8 +213,9 @@ class NativeDoor:
             if self._door is None:
                 return
             counted = json.loads(self._text(self._native.statistics(self._door)) or b"{}")
-            if counted.get("answers"):
-                answers.count("HTTP", 200, counted["answers"])
+            for status, name in ((200, "answers"), (408, "timeouts")):
+                if counted.get(name):
+                    answers.count("HTTP", status, counted[name])
             kept = {*self._published}
             for each in counted.get("models", ()):
                 kept.add(key := each.pop("key"))

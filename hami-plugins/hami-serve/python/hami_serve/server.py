@@ -30,6 +30,7 @@ from hami_serve.cors import Cors, checked_origins
 from hami_serve.failures import unraisable_in_log
 from hami_serve.http_app import Direct, application
 from hami_serve.http_protocol import Protocol
+from hami_serve.http_times import Times
 from hami_serve.listener import Listener
 from hami_serve.log_lines import logging_to
 from hami_serve.peers import Peers
@@ -55,11 +56,17 @@ class HttpServer(uvicorn.Server):
     """A uvicorn server that ends with status 0 on SIGTERM and SIGINT, after its requests have ended."""
 
     def __init__(
-        self, config: uvicorn.Config, serving: Serving, drain: float, native: NativeDoor | None = None
+        self,
+        config: uvicorn.Config,
+        serving: Serving,
+        drain: float,
+        native: NativeDoor | None = None,
+        times: Times | None = None,
     ) -> None:
         """Make a server. `native`: the door that connections come to first."""
         super().__init__(config)
         self._native = native
+        self._times = times or Times()
         self._serving = serving
         self._drain = drain
         self._listeners: list[Listener] = []
@@ -96,14 +103,21 @@ class HttpServer(uvicorn.Server):
             self.should_exit = True
 
     def _connection(self) -> asyncio.BufferedProtocol:
-        return Protocol(self.config, self.server_state, self.lifespan.state)
+        return Protocol(self.config, self.server_state, self.lifespan.state, times=self._times)
 
     async def _adopt(self, connection: socket.socket, received: bytes, hops: int) -> None:
         """Go on with a connection of the native door."""
 
         def protocol() -> asyncio.BufferedProtocol:
-            state = self.lifespan.state
-            made = Protocol(self.config, self.server_state, state, native=self._native, received=received, hops=hops)
+            made = Protocol(
+                self.config,
+                self.server_state,
+                self.lifespan.state,
+                times=self._times,
+                native=self._native,
+                received=received,
+                hops=hops,
+            )
             if self._is_stopping:
                 made.shutdown()
             return made
@@ -215,8 +229,6 @@ def serve(arguments: argparse.Namespace) -> int:
     arguments.cors = sorted(checked_origins(arguments.cors))
     _check_has_models(arguments)
     read_token(arguments.token_file)
-    if arguments.door == "native" and arguments.access_log:
-        raise hami.ConfigError("--door native writes no line for each request; leave out --access-log")
     if arguments.door == "native" and arguments.tls_cert:
         raise hami.ConfigError("--door native has no TLS; leave it out, or let a proxy in front of it end TLS")
     if bool(arguments.tls_cert) != bool(arguments.tls_key):
@@ -307,7 +319,7 @@ def _run_logging(
         server_header=False,
     )
     native = None
-    if arguments.door == "native":
+    if arguments.door == "native" or (arguments.door == "auto" and not arguments.tls_cert):
         from hami_serve.native_door import NativeDoor
 
         native = NativeDoor(serving, max_body, token, loopback=is_loopback(arguments.host))

@@ -1,1 +1,0 @@
-"""Two pipelines answer the same requests, and their answers are compared."""
