@@ -45,6 +45,8 @@ struct PolicyStats {
   std::atomic<double> return_wait_gain{0};    // the part of the latency that this saves, by trials
   std::atomic<bool> gain_known{false};
   std::atomic<Trial> trial{kNone};           // of this alternative, which runs now
+  std::atomic<double> cost{0};               // of all items so far, of a node with `request_cost`
+  std::atomic<double> padded_cost{0};        // the same if each cost as much as the largest of its batch
   std::atomic<Nanoseconds> capped_until{0};  // until then, high traffic caps batches with normal requests
 };
 

@@ -1,6 +1,7 @@
 // The statistics of a node by their public names, for every form in which they are shown.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -63,6 +64,12 @@ void for_each_decision(const NodeStats& node, Nanoseconds moment, const Visit& v
     visit("return_waits", waits == PolicyStats::kOn);
   if (policy.gain_known) visit("return_wait_gain", policy.return_wait_gain.load());
   if (const std::uint64_t instances = node.instances_in_use) visit("instances_in_use", instances);
+  if (const double padded = policy.padded_cost; padded > 0) {
+    const double cost = policy.cost;
+    visit("padding", std::max(0.0, 1 - cost / padded));
+    visit("batch_cost", cost / static_cast<double>(std::max<std::uint64_t>(1, node.batches)));
+    visit("cost_per_second", cost * 1e9 / static_cast<double>(std::max<std::uint64_t>(1, node.compute_ns)));
+  }
   switch (policy.trial) {
     case PolicyStats::kNone: break;
     case PolicyStats::kReturnWaits: visit("trial", std::string_view("return_waits")); break;

@@ -2,6 +2,7 @@
 #include "request/request.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "request/execution_frame.hpp"
@@ -96,6 +97,17 @@ std::size_t declared_items(const Dict& dict) {
                     ? "request_size is " + std::to_string(given->as_int()) + "; it must be at least 1"
                     : "request_size must be an int of at least 1" + got(*given));
   return static_cast<std::size_t>(given->as_int());
+}
+
+double declared_cost(const Dict& dict, const std::string& key) {
+  const Value* const given = dict.find(key);
+  const bool is_int = given && given->kind() == Kind::kInt, is_float = given && given->kind() == Kind::kFloat;
+  const double cost = is_int ? static_cast<double>(given->as_int()) : is_float ? given->as_float() : 0;
+  if (cost > 0 && std::isfinite(cost)) return cost;
+  throw Error(ErrorCode::kRequest, "request_cost: the request must have a positive number as its key \"" + key + "\"" +
+                                       (!given               ? "; it has no such key"
+                                        : is_int || is_float ? ", got " + std::to_string(cost)
+                                                             : got(*given)));
 }
 
 std::optional<std::uint8_t> declared_priority(const Dict& dict) {

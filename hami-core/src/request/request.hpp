@@ -55,6 +55,7 @@ class Request : public Counted {
   Ref<NodeVisits> visits;            // of the request of a call; null: they are not kept
   std::size_t index = 0;             // for the sink
   std::size_t items = 1;             // request_size
+  double cost = 1;                   // of each item, for the queue of a node with `request_cost`
   std::size_t bytes = 0;             // for the queue of a node with a memory_limit: the size of `dict`
   Nanoseconds deadline = kNever;     // not negative
   Nanoseconds queued_at = 0;         // for the node that runs it: when it was queued; 0: it was not
@@ -145,6 +146,8 @@ bool result_to_data(Request& request, const std::string& step);
 
 // The `request_size` of a request, default 1. Error(kRequest) if it is not a positive int.
 std::size_t declared_items(const Dict& dict);
+// The cost of each item of a request, by its key `key`. Error(kRequest) if it is not a positive number.
+double declared_cost(const Dict& dict, const std::string& key);
 // The `priority` of a request; empty if it has none. Error if it is not an int from 0 to 255.
 std::optional<std::uint8_t> declared_priority(const Dict& dict);
 

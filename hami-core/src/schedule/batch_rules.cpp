@@ -53,7 +53,9 @@ NodeScheduler::Answer NodeScheduler::nothing_to_run(View& view) noexcept {
 void NodeScheduler::choose_batch(View& view, Takes which) noexcept {
   view.which = which;
   std::tie(view.target_size, view.samples) = next_batch_size(view.index, which, view.moment);
-  view.batch = in_time(cut(view.target_size, which), which, view.target_size, view.floor, view.moment);
+  const Cut all = cut(view.target_size, which);
+  view.batch = in_time(all, which, view.target_size, view.floor, view.moment);
+  if (costs_ && view.batch.start.is_front() && view.batch.count == all.count) choose_by_cost(view);
   view.enough = view.batch.items >= view.floor;
   view.starts = view.at_once || (view.enough && queue_.has_high());
   // The caller that would fill the batch may be waiting for capacity in the queue.
@@ -61,9 +63,21 @@ void NodeScheduler::choose_batch(View& view, Takes which) noexcept {
   view.may_grow = !closed && !view.starts;
 }
 
-// A batch that does not begin at the front of the queue, of which alone the requests were looked at.
+// Of the requests that wait, those of similar cost that the model chooses; all, if these are too few for the instance.
+void NodeScheduler::choose_by_cost(View& view) noexcept {
+  if (config_.batching.mode == BatchingMode::kPerCall) return;
+  costs_->clear();
+  queue_.for_each_equal(view.which, [&](const Request& request) { return costs_->add(request, view.moment); });
+  const CostModel::Choice choice = costs_->choose(view.target_size);
+  const Cut chosen = cut(choice.items, view.which, {nullptr, -kNever, choice.least, choice.most});
+  if (chosen.items < view.floor || chosen.count == queue_.size()) return;
+  view.batch = chosen;
+  view.target_size = chosen.items;
+}
+
+// A batch that leaves out requests at the front of the queue, of which alone the requests were looked at.
 NodeScheduler::Answer NodeScheduler::remove_late_of_batch(View& view) noexcept {
-  if (!view.batch.start.first) return std::nullopt;
+  if (view.batch.start.is_front()) return std::nullopt;
   queue_.remove_if(view.removed, view.batch.items, view.which, [&](Request& request) {
     return RequestQueue::fail_if_expired(request, view.moment);
   }, view.batch.start);
@@ -133,14 +147,15 @@ NodeScheduler::Answer NodeScheduler::run_batch(View& view) noexcept {
     last_sample_ = batches_;
     samples_less_ = !samples_less_;
   }
-  if (config_.by_deadline)
-    view.instance.ends = after(view.moment, static_cast<Nanoseconds>(times_.of(view.batch.items).value_or(0)));
   view.instance.began = view.moment;
   const StartReason reason = view.batch.items >= view.cap || full() ? StartReason::kFull
                              : view.batch.count < queue_.size()     ? StartReason::kTargetSize
                              : view.missed                          ? StartReason::kTimeout
                                                                     : StartReason::kQueueEmpty;
   take(view);
+  if (config_.by_deadline)
+    view.instance.ends = after(view.moment, static_cast<Nanoseconds>(times_.of(view.batch.items).value_or(0) *
+                                                                     to_usual(view.batch.items, view.instance.cost)));
   return Action{Action::kRun, 0, reason};
 }
 
@@ -151,6 +166,7 @@ NodeScheduler::Action NodeScheduler::hold(const Forming& forming) noexcept {
 
 void NodeScheduler::take(View& view) noexcept {
   queue_.take(view.batch, view.taken, view.which);
+  if (costs_) view.instance.cost = costs_->note_batch(view.taken);
   const Nanoseconds first = view.taken.first()->queued_at;
   Nanoseconds later = 0;
   bool normal = false;

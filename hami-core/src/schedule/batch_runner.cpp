@@ -72,6 +72,7 @@ bool BatchRunner::admit(Request& request, std::size_t max_items, const Remarks* 
       Request* one = &request;
       run_hook(*before_gathering_, Batch(&one, 1));
     }
+    if (has_costs() && request.alive()) request.cost = declared_cost(request.dict, cost_key_);
   } catch (...) {
     request.fail(current_error());
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 
 #include "backend/api.hpp"
 #include "observe/api.hpp"
@@ -21,6 +22,9 @@ class BatchRunner {
   void set_hooks(Init& init);
   // Whether the requests of a batch that failed as a whole run again, each alone.
   void set_isolate(bool isolate) noexcept { isolate_ = isolate; }
+  // The key of a request that says what each of its items costs; empty: all cost the same.
+  void set_cost_key(std::string key) noexcept { cost_key_ = std::move(key); }
+  bool has_costs() const noexcept { return !cost_key_.empty(); }
 
   const std::string& note() const noexcept { return note_; }  // of errors of this node
   // Whether `admit` takes microseconds and never blocks.
@@ -57,6 +61,7 @@ class BatchRunner {
   NodeStats& stats_;
   NodeTimes& times_;
   bool isolate_ = true;
+  std::string cost_key_;
   BackendPtr before_gathering_;  // PreCat
   BackendPtr before_instance_;   // CatedHandle
 };

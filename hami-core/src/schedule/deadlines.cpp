@@ -60,7 +60,8 @@ Nanoseconds NodeScheduler::earliest_end(const Request& request, Nanoseconds mome
   const std::size_t target = target_batch_size(), full = target > 0 ? target : config_.batching.max;
   const std::size_t workers = normal ? free_for_normal(instances_in_use(), 0) : instances_in_use();
   const double rounds = static_cast<double>(queue_.items_ahead(request) / full / workers);
-  return after(start, static_cast<Nanoseconds>(rounds * *times_.of(full) + *own));
+  return after(start,
+               static_cast<Nanoseconds>(rounds * *times_.of(full) + *own * to_usual(request.items, request.cost)));
 }
 
 // Now and then it admits one that cannot end in time: otherwise a node that was slow for a while would never learn that it is
@@ -78,7 +79,8 @@ double NodeScheduler::least_time(std::size_t items, Nanoseconds moment) const no
 
 bool NodeScheduler::fail_if_late(Request& request, Nanoseconds moment) const noexcept {
   if (!needs_its_end(request)) return false;
-  return fail_if_over(request, least_time(request.items, moment), moment);
+  const double least = least_time(request.items, moment) * to_usual(request.items, request.cost);
+  return fail_if_over(request, least, moment);
 }
 
 bool NodeScheduler::fail_if_over(Request& request, double least, Nanoseconds moment) const noexcept {
@@ -93,7 +95,8 @@ void NodeScheduler::remove_late(Nanoseconds moment, RequestChain& removed, std::
   Cached least(time);
   queue_.remove_if(removed, items, which, [&](Request& request) {
     return RequestQueue::fail_if_expired(request, moment) ||
-           (needs_its_end(request) && fail_if_over(request, least(request.items), moment));
+           (needs_its_end(request) &&
+            fail_if_over(request, least(request.items) * to_usual(request.items, request.cost), moment));
   });
 }
 

@@ -32,6 +32,10 @@ void InstanceDispatcher::init_(Init& init) {
   scheduler.config().capacity = max_queue_size_;
   scheduler.config().shared_device = params.get<std::optional<bool>>("shared_device").value_or(on_device_);
   set_classes(params, scheduler);
+  if (auto key = params.get<std::optional<std::string>>("request_cost")) {
+    runner_->set_cost_key(*std::move(key));
+    scheduler.learn_costs();
+  }
   runner_->set_hooks(init);
   {
     MutexLock lock(mutex_);
@@ -175,7 +179,10 @@ Nanoseconds InstanceDispatcher::run(Index instance, Batch batch, Origin origin) 
   const std::size_t parts_before = batch.parts_emitted();
   const Nanoseconds took = runner_->run(*instances_[instance]->backend, batch, origin.reason);
   ++origin.counter;
-  return batch.parts_emitted() == parts_before ? took : 0;
+  if (batch.parts_emitted() != parts_before) return 0;
+  // An early error would look like a cheap batch.
+  const auto failed = [](const Request* request) { return !request->alive(); };
+  return runner_->has_costs() && std::any_of(batch.begin(), batch.end(), failed) ? 0 : took;
 }
 
 InstanceDispatcher::Origin InstanceDispatcher::started(NodeScheduler::StartReason reason) noexcept {
@@ -357,6 +364,10 @@ void InstanceDispatcher::warn_of_max_wait(Nanoseconds least) noexcept {
 void InstanceDispatcher::publish_policy() noexcept {
   PolicyStats& policy = stats_->policy;
   policy.capped_until.store(scheduler_->capped_until(), std::memory_order_relaxed);
+  if (const CostModel* const costs = scheduler_->costs()) {
+    policy.cost.store(costs->cost(), std::memory_order_relaxed);
+    policy.padded_cost.store(costs->padded(), std::memory_order_relaxed);
+  }
   const std::optional<bool> waits = scheduler_->waits_for_returns();
   if (waits) {
     policy.return_waits.store(*waits ? PolicyStats::kOn : PolicyStats::kOff, std::memory_order_relaxed);

@@ -120,7 +120,8 @@ class InstanceDispatcher final : public Backend,
     NodeStats::Counter& counter;
     BatchRunner::StartReason reason;
   };
-  // Returns how long it took. 0: it delivered parts, and waited for their readers, so that its time says nothing about other batches.
+  // Returns how long it took. 0: its time says nothing about other batches, because it delivered parts, and waited for their
+  // readers, or failed.
   Nanoseconds run(Index instance, Batch batch, Origin origin) noexcept;
   Origin started(NodeScheduler::StartReason reason) noexcept;
   void publish_policy() noexcept HAMI_REQUIRES(mutex_);

@@ -75,6 +75,11 @@ void NodeScheduler::set_batching(const BatchingConfig& batching) noexcept {
   queue_.set_share(split ? std::max(batching.max, kAutoMax) : SIZE_MAX);
 }
 
+void NodeScheduler::learn_costs() {
+  costs_ = std::make_unique<CostModel>();
+  queue_.set_unordered();
+}
+
 void NodeScheduler::push(Ref<Request> request, Nanoseconds moment, std::uint64_t call, std::size_t before) noexcept {
   note_arrival(lane_of(request->priority), moment);
   queue_.push(std::move(request), moment, call, before);
@@ -136,7 +141,7 @@ bool NodeScheduler::can_run(Index instance, Takes which) const noexcept {
 std::optional<NodeScheduler::Index> NodeScheduler::acquire_inline(std::size_t items, LaneName first, LaneName last,
                                                                   Nanoseconds moment) noexcept {
   const bool normal = last == kNormalLane;
-  if (stopping_ || !queue_.empty() || forming_ || free_instances() == 0 || (normal && free_for_normal() == 0))
+  if (costs_ || stopping_ || !queue_.empty() || forming_ || free_instances() == 0 || (normal && free_for_normal() == 0))
     return std::nullopt;
   for (std::size_t i = idle_.size(); i-- > 0;) {
     const Index index = idle_[i];
@@ -221,7 +226,7 @@ std::size_t NodeScheduler::instances_for(std::size_t items) const noexcept {
 // current.
 std::pair<std::size_t, bool> NodeScheduler::next_batch_size(Index instance, Takes which, Nanoseconds moment) noexcept {
   const std::size_t floor = min_items(instance), cap = cap_of(instance, which, moment);
-  if (!is_adaptive()) return {cap, false};
+  if (!is_adaptive() || costs_) return {cap, false};
   const std::size_t front = queue_.first(which)->items;
   const auto possible = [&](std::size_t items) {  // whole requests: other sizes never occur
     return std::clamp(quotient(items, front) * front, std::min(floor, cap), cap);
@@ -249,7 +254,16 @@ void NodeScheduler::record_batch(Index index, std::size_t items, Nanoseconds too
   ++batches_;
   const Nanoseconds began = std::exchange(instance.began, 0);
   if (took > 0) took_ = moving_mean(took_, static_cast<double>(took));
-  if (took > 0 && (learns_times() || began > 0)) times_.add(items, took, moment, began > 0 ? moment - began : took);
+  Nanoseconds busy = began > 0 ? moment - began : took;
+  if (took > 0 && costs_) {
+    const bool was_known = costs_->known();
+    costs_->learn(items, instance.cost, took);
+    if (!was_known) times_ = ServiceTimeModel();
+    const double usual = costs_->to_usual(items, instance.cost);
+    took = static_cast<Nanoseconds>(static_cast<double>(took) / usual);
+    busy = static_cast<Nanoseconds>(static_cast<double>(busy) / usual);
+  }
+  if (took > 0 && (learns_times() || began > 0)) times_.add(items, took, moment, busy);
   if (instance.requests == 0) return;
   if (learns_returns()) returns_.answer(moment, instance.requests);
   const Nanoseconds worked = moment - std::exchange(worked_until_, moment);

@@ -35,6 +35,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -43,6 +44,7 @@
 #include "backend/api.hpp"
 #include "request/api.hpp"
 #include "schedule/batch_policy.hpp"
+#include "schedule/cost_model.hpp"
 #include "schedule/policy_trial.hpp"
 #include "schedule/request_queue.hpp"
 #include "schedule/service_time_model.hpp"
@@ -113,6 +115,8 @@ class NodeScheduler {
   void add_instance(const Range& range, bool any_thread);
   NodeConfig& config() noexcept { return config_; }
   void set_batching(const BatchingConfig& batching) noexcept;
+  // Requests have unequal costs, which decide which of them share a batch.
+  void learn_costs();
 
   // The requests that wait. They enter by push().
   RequestQueue& queue() noexcept { return queue_; }
@@ -190,8 +194,10 @@ class NodeScheduler {
   std::optional<PolicyTrial::Alternative> trial() const noexcept { return trial_.trying(); }
   // Whether any of these is learned.
   bool has_policy() const noexcept {
-    return (is_adaptive() && config_.batching.max > 1) || config_.auto_instances || config_.max_wait > 0;
+    return (is_adaptive() && config_.batching.max > 1) || config_.auto_instances || config_.max_wait > 0 || costs_;
   }
+  // The learned times of batches of unequal costs; null: all costs are equal.
+  const CostModel* costs() const noexcept { return costs_.get(); }
   // Until when high traffic caps batches with normal requests; 0: it never did.
   Nanoseconds capped_until() const noexcept { return config_.max_wait > 0 ? high_until_ : 0; }
   // The time of the smallest batch if that is known to be longer than max_wait, else 0.
@@ -208,6 +214,7 @@ class NodeScheduler {
     Nanoseconds free_since = 0;
     Nanoseconds ends = 0;   // when its batch ends, by the learned times; 0: not known
     Nanoseconds began = 0;  // when it took its batch from the queue; 0: it did not
+    double cost = 1;        // of the largest item of its batch
   };
   using Cut = RequestQueue::Cut;
   using Takes = RequestQueue::Takes;
@@ -253,6 +260,7 @@ class NodeScheduler {
 
   // deadlines.cpp: the deadlines of the requests.
   double least_time(std::size_t items, Nanoseconds moment) const noexcept;
+  double to_usual(std::size_t items, double cost) const noexcept { return costs_ ? costs_->to_usual(items, cost) : 1; }
   bool fail_if_over(Request& request, double least, Nanoseconds moment) const noexcept;
   Cut in_time(const Cut& batch, Takes which, std::size_t most, std::size_t min_items, Nanoseconds moment) noexcept;
   bool all_end_in_time(const Cut& batch, Takes which, const Cut& first, Nanoseconds moment) const noexcept;
@@ -298,6 +306,7 @@ class NodeScheduler {
   Answer run_batch(View& view) noexcept;
 
   void choose_batch(View& view, Takes which) noexcept;
+  void choose_by_cost(View& view) noexcept;
   bool needs_slot(const View& view) const noexcept;
   Action hold(const Forming& forming) noexcept;
   void take(View& view) noexcept;
@@ -339,7 +348,8 @@ class NodeScheduler {
 
   std::optional<Forming> forming_;
 
-  ServiceTimeModel times_;
+  ServiceTimeModel times_;  // with costs_, of items of a usual cost
+  std::unique_ptr<CostModel> costs_;
   ReturnTimes returns_;
   PolicyTrial trial_;
   bool holds_ = false;            // batches are held for returning callers

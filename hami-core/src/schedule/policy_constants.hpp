@@ -51,6 +51,18 @@ constexpr std::size_t kSearchEvery = kMeanOf;
 // The same once it is found. A sample that costs twice the time, once in 64, is below kNegligible.
 constexpr std::size_t kSampleEvery = 64;
 
+// Requests of unequal cost ---------------------------------------------------------------------------------------------
+
+// Batches before the learned times are believed, and the least standard deviation of their work, relative to its mean.
+constexpr std::size_t kCostBatches = 8;
+constexpr double kCostVariation = 0.05;
+// Weight of a batch against the next one: it counts half after 34 more, so that the times follow a change of load.
+constexpr double kCostFading = 0.98;
+// How long a request may be passed over, in multiples of the time that it takes alone: as a part of its time, a long one waits no
+// longer than a short one. With 16, the 99th percentile of the latency of few callers is twice that of batches in order, and no more
+// is done per time.
+constexpr double kPatience = 4;
+
 // Returning callers ---------------------------------------------------------------------------------------------------
 
 // Batches whose callers are expected back; the callers of older batches have left. Batches of as many instances overlap.

@@ -1,6 +1,7 @@
 // RequestQueue: which requests form a batch, and which leave without one.
 #include "schedule/request_queue.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace hami {
@@ -48,8 +49,9 @@ void RequestQueue::push(Ref<Request> request, Nanoseconds moment, std::uint64_t 
   items_ += request->items;
   request->queued_at = moment;
   request->call = call;
-  request->round = round_ + before / share_;
   Lane& lane = lanes_[lane_of(request->priority)];
+  const bool follows = unordered_ && !lane.empty();
+  request->round = (follows ? std::min(round_, lane.first()->round) : round_) + before / share_;
   lane.insert(std::move(request));
 }
 

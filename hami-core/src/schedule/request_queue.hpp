@@ -81,10 +81,18 @@ class Lane {
   std::uint32_t random_ = 1;
 };
 
-// Where a batch begins, and which of the requests behind it are left out: those whose deadline is earlier than `ends`.
+// Where a batch begins, and which of the requests behind it are left out: those whose deadline is earlier than `ends`, and those
+// whose cost is below `least_cost` or above `most_cost`.
 struct QueueStart {
   Request* first = nullptr;  // of the first lane; null: the front
   Nanoseconds ends = -kNever;
+  double least_cost = 0, most_cost = 0;  // 0: any
+
+  bool filters() const noexcept { return ends != -kNever || most_cost > 0; }
+  bool is_front() const noexcept { return !first && !filters(); }
+  bool leaves_out(const Request& request) const noexcept {
+    return request.deadline < ends || (most_cost > 0 && (request.cost < least_cost || request.cost > most_cost));
+  }
 };
 
 // Requests of the queue that form a batch.
@@ -137,6 +145,16 @@ class RequestQueue {
       if (front) return;
     }
   }
+  // The requests of the first lane that have the number of the first request, until `visit` returns false.
+  template <class Visit>
+  void for_each_equal(Takes which, const Visit& visit) const {
+    for (const std::size_t lane : order(which)) {
+      Request* const front = lanes_[lane].first();
+      for (Request* request = front; request; request = Lane::after(*request))
+        if ((lane != kOverdue && request->priority != front->priority) || !visit(*request)) return;
+      if (front) return;
+    }
+  }
   // Whether the rivals are in the order of their deadlines.
   bool rivals_are_sorted(Takes which) const noexcept {
     return which == Takes::kHigh || lanes_[kOverdue].empty() || (!overdue_first_ && has_high());
@@ -149,6 +167,9 @@ class RequestQueue {
 
   // Items of one call in a round; a call of at most so many stays together. It does not change while requests wait.
   void set_share(std::size_t items) noexcept { share_ = items; }
+  // Batches leave out requests in front of others. Then a round ends when the last of its requests is taken, so that those left
+  // behind do not come before later calls in large numbers.
+  void set_unordered() noexcept { unordered_ = true; }
   // Requests of one call have the same `call`; `before`: the items of this call that were pushed before.
   void push(Ref<Request> request, Nanoseconds moment, std::uint64_t call, std::size_t before = 0) noexcept;
   // Normal requests that have waited for `aging` are overdue from now on.
@@ -195,12 +216,14 @@ class RequestQueue {
   // Until `visit` returns false. It may remove the request.
   template <class Visit>
   void for_each_from(Takes which, Start start, const Visit& visit) const {
+    const bool filters = start.filters();
     for (const std::size_t lane : order(which)) {
       Request* request = lanes_[lane].first();
       if (request && start.first) request = std::exchange(start.first, nullptr);
       for (Request* next = nullptr; request; request = next) {
         next = Lane::after(*request);
-        if (request->deadline >= start.ends && !visit(lane, *request)) return;
+        if (filters && start.leaves_out(*request)) continue;
+        if (!visit(lane, *request)) return;
       }
     }
   }
@@ -214,6 +237,7 @@ class RequestQueue {
   std::size_t size_ = 0;
   std::size_t items_ = 0;
   std::size_t share_ = SIZE_MAX;
+  bool unordered_ = false;
   std::uint64_t round_ = 0;
   std::size_t taken_ = 0;  // items of this round
   Nanoseconds aging_ = kNever;

@@ -43,13 +43,13 @@ def test_a_folder_is_a_model(write, file):
     model = write(file=file, modules=MODULES, pooling=MEAN)
     folder = model.parent.parent if file.startswith("onnx") else model.parent
     config, problems = hami.config.read_source("embed", [f"model={folder}"])
-    assert (config.nodes["embed"]["model"], problems) == (str(model), [])
+    assert (config.globals["model"], problems) == (str(model), [])
     others = [model.with_name(name) for name in ("model_O1.onnx", "model_O2.onnx")]
     for other in others:
         other.write_bytes(b"")
     config, problems = hami.config.read_source("embed", [f"model={folder}"])
     if model.name == "model.onnx":
-        assert config.nodes["embed"]["model"] == str(model)
+        assert config.globals["model"] == str(model)
     else:
         assert "has no model.onnx, but onnx/model_O1.onnx, onnx/model_O2.onnx, onnx/model_q" in str(problems[0])
 

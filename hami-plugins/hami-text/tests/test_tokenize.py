@@ -50,6 +50,28 @@ def test_a_pair_has_two_types_where_the_model_takes_types(write):
     np.testing.assert_allclose(hami.to_numpy(item["result"])[0], VECTORS[expected["input_ids"][0]] + types, rtol=1e-6)
 
 
+@pytest.mark.parametrize("options", ["", ",pair=true"])
+def test_tokens_of_an_earlier_node_become_the_same_inputs(write, options):
+    model = write({"types": True})
+    engine = f"OnnxTensor(model='{model}')"
+    data = ["the cat", "a dog"] if options else "the cat sat"
+    nodes = {
+        "tokens": {"backend": f"Tokenize(model='{model}',inputs=false{options})", "next": "run"},
+        "run": {"backend": f"S[TextInputs,{engine}]", "request_cost": "tokens"},
+    }
+    with hami.pipe(nodes) as apart, hami.pipe(f"S[Tokenize(model='{model}'{options}),{engine}]") as together:
+        item, expected = apart({"data": data}), together({"data": data})
+        cost = apart.stats()["run"].policy.batch_cost
+    np.testing.assert_array_equal(hami.to_numpy(item["result"]), hami.to_numpy(expected["result"]))
+    assert item["tokens"] == expected["tokens"] == cost
+
+
+def test_text_inputs_takes_tokens_only():
+    with hami.pipe("TextInputs") as pipe, pytest.raises(hami.DataTypeError) as error:
+        pipe({"data": "the cat"})
+    assert "TextInputs takes the result of Tokenize(inputs=false), got str" in str(error.value)
+
+
 def test_longer_texts_are_cut_at_the_limit_of_the_model(write):
     item = run(write(), "the cat " * 50)
     assert tokens(item["result"])["input_ids"] == [[2, *[4, 5] * 5, 3]]

@@ -103,11 +103,12 @@ def test_top_shows_each_node_and_its_lanes(capsys: pytest.CaptureFixture[str]) -
 
 def test_the_policy_of_a_node_is_one_line() -> None:
     policy = {"target_batch_size": 8, "return_waits": True, "return_wait_gain": 0.25, "capped": True}
+    policy |= {"padding": 0.05, "batch_cost": 320.4, "cost_per_second": 9650.3}
     node = {"policy": {**policy, "instances_in_use": 2, "trial": "more_instances"}}
     lines = list(_lines(1, [{"label": "", "uptime_s": 1.0, "nodes": {"default": node}, "threads": []}]))
     assert lines[-1] == (
         "policy of default: target batch size 8, return waits on (latency -25.0%), instances in use 2, "
-        "trying more instances, high traffic caps batches"
+        "trying more instances, padding 5%, cost 320 a batch, 9650 a s, high traffic caps batches"
     )
 
 

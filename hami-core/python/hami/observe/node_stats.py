@@ -19,7 +19,17 @@ class NodePolicy:
     True
     """
 
-    __slots__ = ("capped", "instances_in_use", "return_wait_gain", "return_waits", "target_batch_size", "trial")
+    __slots__ = (
+        "batch_cost",
+        "capped",
+        "cost_per_second",
+        "instances_in_use",
+        "padding",
+        "return_wait_gain",
+        "return_waits",
+        "target_batch_size",
+        "trial",
+    )
 
     target_batch_size: int | None
     """Number of items that the next batch should have; None until batches of two sizes were measured."""
@@ -33,6 +43,12 @@ class NodePolicy:
     """The alternative that runs now: `more_instances`, `fewer_instances`, or `return_waits`, the opposite of now."""
     capped: bool | None
     """Whether high traffic limits batches with normal requests to `max_wait`; None for a node that had none."""
+    padding: float | None
+    """Part of the batches that is padding, if each item is padded to the largest; None without `request_cost`."""
+    batch_cost: float | None
+    """Mean cost of a batch, such as its number of tokens; None without `request_cost`."""
+    cost_per_second: float | None
+    """Cost of what ran in a second inside `forward`; None without `request_cost`."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         for name in self.__slots__:

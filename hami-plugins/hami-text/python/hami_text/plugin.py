@@ -18,6 +18,7 @@ def hami_register(registry: Any) -> None:
     registry.add("Pick", "hami_text.values:Pick")
     registry.add("Pool", "hami_text.pool:Pool")
     registry.add("RankTexts", "hami_text.rank_texts:RankTexts")
+    registry.add("TextInputs", "hami_text.tokenize:TextInputs")
     registry.add("Tokenize", "hami_text.tokenize:Tokenize")
     registry.add("TopLabels", "hami_text.top_labels:TopLabels")
 

@@ -1,4 +1,4 @@
-"""Tokenize: turns texts into the inputs of a text model."""
+"""Tokenize and TextInputs: turn texts into the inputs of a text model."""
 
 from __future__ import annotations
 
@@ -15,6 +15,58 @@ MAX_CHARACTERS_PER_TOKEN = 250  # a text is cut there before it is tokenized, un
 INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
 
 Text = str | tuple[str, str]
+
+
+class EngineInputs:
+    """The inputs of the engine of an instance, made from tokens."""
+
+    def __init__(self, owner: str, options: Any) -> None:
+        announced = options.get("engine_inputs") or []
+        dtypes = {entry["name"]: entry["dtype"] for entry in announced}
+        if unknown := [name for name in dtypes if name not in INPUTS]:
+            raise hami.ConfigError(f"{owner}: the model has the input {unknown[0]!r}; known are {', '.join(INPUTS)}")
+        self._dtypes = dtypes or dict.fromkeys(("input_ids", "attention_mask"), "int64")
+
+    def arrays(self, encoding: Encoding) -> dict[str, Any]:
+        arrays = {}
+        for name, dtype in self._dtypes.items():
+            numbers: Sequence[int]
+            if name == "input_ids":
+                numbers = encoding.ids
+            elif name == "attention_mask":
+                numbers = encoding.attention_mask
+            elif name == "token_type_ids":
+                numbers = encoding.type_ids
+            else:
+                numbers = range(len(encoding))
+            arrays[name] = np.array(numbers, dtype)[None]
+        return arrays
+
+
+class TextInputs(hami.Backend):
+    """Turn the tokens of `Tokenize(inputs=false)` in an earlier node into the inputs of the engine of this instance.
+
+    data: the tokens of a text
+    result: dict of integer arrays [1, tokens]: input_ids, attention_mask, and what else the engine takes
+    """
+
+    max = 1024
+    thread = "concurrent"
+
+    def init(self, options: Any) -> None:
+        self._inputs = EngineInputs("TextInputs", options)
+
+    def forward(self, batch: list[Any]) -> None:
+        for item in batch:
+            tokens = item.get("data", None)
+            if isinstance(tokens, Encoding):
+                item["result"] = self._inputs.arrays(tokens)
+            else:
+                item.fail(
+                    hami.DataTypeError(
+                        f"TextInputs takes the result of Tokenize(inputs=false), got {_describe(tokens)}"
+                    )
+                )
 
 
 class Tokenize(hami.Backend):
@@ -42,6 +94,7 @@ class Tokenize(hami.Backend):
     stride: Annotated[
         int | None, "read a longer text in windows that share so many tokens: result is a list; default: cut it"
     ] = None
+    inputs: Annotated[bool, "false: result is the tokens, for TextInputs in a later node"] = True
     special_tokens: Annotated[bool, 'read texts such as "[SEP]" as the special tokens that they name'] = True
 
     def init(self, options: Any) -> None:
@@ -50,7 +103,7 @@ class Tokenize(hami.Backend):
         self._tokenizer.encode_special_tokens = not self.special_tokens
         self._prompt_lengths: dict[str, int] = {}  # of the prompts of the folder, in tokens
         self._limit = self._checked_limit()
-        self._inputs, self._dtypes = self._read_engine(options)
+        self._inputs = EngineInputs("Tokenize", options)
         if self._limit is not None:
             self._tokenizer.enable_truncation(self._limit, stride=self.stride or 0)
             longest = max(map(len, self._tokenizer.get_vocab()), default=1)
@@ -85,14 +138,6 @@ class Tokenize(hami.Backend):
                 f"special tokens, got {self.stride}"
             )
 
-    def _read_engine(self, options: Any) -> tuple[list[str], dict[str, str]]:
-        """Return the names of the inputs of the engine of this instance, and their types."""
-        announced = options.get("engine_inputs") or []
-        dtypes = {entry["name"]: entry["dtype"] for entry in announced}
-        if unknown := [name for name in dtypes if name not in INPUTS]:
-            raise hami.ConfigError(f"Tokenize: the model has the input {unknown[0]!r}; known are {', '.join(INPUTS)}")
-        return list(dtypes) or ["input_ids", "attention_mask"], dtypes
-
     def forward(self, batch: list[Any]) -> None:
         items, texts = [], []
         for item in batch:
@@ -111,7 +156,7 @@ class Tokenize(hami.Backend):
                 given = "the two texts have" if self.pair else "the text has"
                 item.fail(hami.RequestError(f"Tokenize: {given} more than {self._limit} tokens"))
                 continue
-            item["result"] = self._arrays(encoding)
+            item["result"] = self._inputs.arrays(encoding) if self.inputs else encoding
             item["tokens"] = len(encoding)
             item["truncated"] = truncated
             if prompt:
@@ -124,7 +169,7 @@ class Tokenize(hami.Backend):
         item["words"] = [np.array([numbers.get(place, -1) for place in window.offsets], np.int64) for window in windows]
         item["offsets"] = [np.maximum(places, 0) for places in offsets]
         item["text"] = _text(item["data"], "data")
-        item["result"] = [self._arrays(window) for window in windows]
+        item["result"] = [self._inputs.arrays(window) if self.inputs else window for window in windows]
         item["tokens"] = sum(map(len, windows))
         item["truncated"] = False
 
@@ -153,22 +198,6 @@ class Tokenize(hami.Backend):
                 characters *= 4
                 (found[i],) = self._tokenizer.encode_batch_fast([_cut(text, characters)])
         return found
-
-    def _arrays(self, encoding: Encoding) -> dict[str, Any]:
-        arrays = {}
-        for name in self._inputs:
-            dtype = self._dtypes.get(name, "int64")
-            numbers: Sequence[int]
-            if name == "input_ids":
-                numbers = encoding.ids
-            elif name == "attention_mask":
-                numbers = encoding.attention_mask
-            elif name == "token_type_ids":
-                numbers = encoding.type_ids
-            else:
-                numbers = range(len(encoding))
-            arrays[name] = np.array(numbers, dtype)[None]
-        return arrays
 
     def _prompt_tokens(self, prompt: str) -> int:
         """Return how many tokens at the start of a text belong to its prompt."""

@@ -165,6 +165,8 @@ def _decisions(policy: dict[str, Any]) -> Iterator[str]:
         yield f"instances in use {instances}"
     if trial := policy.get("trial"):
         yield f"trying {trial.replace('_', ' ')}"
+    if (padding := policy.get("padding")) is not None:
+        yield f"padding {padding:.0%}, cost {policy['batch_cost']:.0f} a batch, {policy['cost_per_second']:.0f} a s"
     if policy.get("capped"):
         yield "high traffic caps batches"
 
