@@ -195,10 +195,16 @@ class Running:
         return status, content
 
 
+DOOR = os.environ.get("HAMI_SERVE_TEST_DOOR", "python")
+
+
 class RunningGrpc:
     """A gRPC server in a thread."""
 
-    def __init__(self, source: object, *, allow_control: bool = False, max_open: int | None = None) -> None:
+    def __init__(
+        self, source: object, *, allow_control: bool = False, max_open: int | None = None, door: str = DOOR
+    ) -> None:
+        self._door = door
         self.serving = Serving(source, allow_control=allow_control, max_open=max_open)
         self.serving.start()
         self._started: queue.Queue[object] = queue.Queue()
@@ -210,12 +216,31 @@ class RunningGrpc:
     async def _run(self) -> None:
         from hami_serve.grpc_server import GrpcServer  # which needs packages that may be absent
 
-        ended = asyncio.Event()
-        server = GrpcServer(self.serving, "127.0.0.1:0", 1 << 20)
+        ended, native, max_body = asyncio.Event(), None, 1 << 20
+        if self._door == "native":
+            from hami_serve.native_grpc import NativeGrpc
+
+            native = NativeDoor(self.serving, max_body, None, loopback=False)
+            native.start(None, [])
+            server = NativeGrpc(native, self.serving, listen("127.0.0.1", 0), max_body)
+        else:
+            server = GrpcServer(self.serving, "127.0.0.1:0", max_body)
+        self._server = server
         await server.start()
+        await self.serving.started()
+        if native is not None:
+            native.publish()
         self._started.put((asyncio.get_running_loop(), ended, server.port))
         await ended.wait()
         await server.stop(10)
+        if native is not None:
+            await native.close()
+
+    def wait_for_memory(self, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Let calls wait so long for the memory of their messages."""
+        monkeypatch.setattr("hami_serve.grpc_server.WAIT_S", seconds)
+        if self._door == "native":
+            self._server.wait_for_memory(seconds)
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._ended.set)

@@ -237,9 +237,9 @@ def test_a_call_of_grpc_for_which_the_open_ones_leave_no_memory_is_rejected(gate
 
     from hami_serve.grpc_messages import message
 
-    monkeypatch.setattr("hami_serve.grpc_server.WAIT_S", 0.01)
     held = gate("call")
-    server = RunningGrpc({"slow": {"backend": "TestGate", "gate": "call"}, "any": "Identity"}, max_open=3 << 19)
+    server = RunningGrpc({"slow": {"backend": "TestGate", "gate": "call"}, "any": "Identity"}, max_open=12 * SIZE // 7)
+    server.wait_for_memory(0.01, monkeypatch)
     shape = {"name": "x", "datatype": "INT8", "shape": [SIZE]}
     requests = [
         message("ModelInferRequest")(model_name=name, inputs=[shape], raw_input_contents=[b"\0" * SIZE])
@@ -253,7 +253,7 @@ def test_a_call_of_grpc_for_which_the_open_ones_leave_no_memory_is_rejected(gate
             first = infer.future(requests[0], timeout=60)
             assert held.begun.acquire(timeout=60)
             assert infer.future(requests[1], timeout=60).code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-            monkeypatch.setattr("hami_serve.grpc_server.WAIT_S", 60)
+            server.wait_for_memory(60, monkeypatch)
             second = infer.future(requests[1], timeout=60)
             held.opened.set()
             assert (first.code(), second.code()) == (grpc.StatusCode.OK, grpc.StatusCode.OK)

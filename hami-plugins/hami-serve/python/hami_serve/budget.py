@@ -75,6 +75,13 @@ class Lease:
             budget.used, self._size = used, size
             budget.shared.value = used
 
+    def take_over(self, size: int) -> None:
+        """Also have `size` bytes that the native door has charged, and discharges then."""
+        with self._budget.lock:
+            if not self._closed:
+                self._budget.used, self._size = self._budget.used + size, self._size + size
+                self._budget.shared.value = self._budget.used
+
     def add(self, size: int) -> None:
         self.resize(self._size + size)
 

@@ -14,7 +14,7 @@ import hami
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from hami_serve import describing
 from hami_serve.access import MISSING, is_allowed
@@ -49,6 +49,7 @@ from hami_serve.tracing import is_on, server_span
 
 Method = Callable[[Any, Any], Awaitable[Any]]
 StreamResponse = message("ModelStreamInferResponse")
+NO_MESSAGE = "the call has no message; send one before it is closed"
 MIN_PING_MS = 100  # between pings of a client; more of them end its connection
 LAST_ANSWERS_S = 1.0  # for the errors of requests that did not end in time
 GRPC_LOG = "grpc._cython.cygrpc"  # the logger of its asyncio servers
@@ -120,7 +121,7 @@ class Service:
 
     async def ModelInfer(self, request: Any, context: Any) -> Any:
         model, outputs = await run(self._rounder, await _call(request, context))
-        return await _rendered(model, request.message.id, outputs, bool(request.raw))
+        return await rendered(model, request.message.id, outputs, bool(request.raw))
 
     async def ModelStreamInfer(self, requests: AsyncIterator[Any], context: Any) -> None:
         """Answer the requests of a stream; one that fails does not end the stream.
@@ -168,7 +169,7 @@ async def _call(request: Received, context: Any) -> Call:
     return call_of_message(request, context)
 
 
-async def _rendered(model: Model, id: str, outputs: Sequence[Output], raw: bool) -> Any:
+async def rendered(model: Model, id: str, outputs: Sequence[Output], raw: bool) -> Any:
     """Return the message of an answer and its raw contents; the loop does not wait for a long conversion."""
     if is_long(outputs, raw=raw):
         return await off_loop(render_answer, model, id, outputs, raw)
@@ -258,7 +259,7 @@ class Stream:
         async with aclosing(stream(self._serving.rounder, call)) as parts:
             async for part in parts:
                 if part.outputs or with_empty:
-                    answer, contents = await _rendered(part.model, call.inference.id, part.outputs, bool(request.raw))
+                    answer, contents = await rendered(part.model, call.inference.id, part.outputs, bool(request.raw))
                     answer.parameters[FINAL].bool_param = part.final
                     await self._write(joined_of_stream((answer, contents)))
 
@@ -275,7 +276,7 @@ class Stream:
                 raise asyncio.CancelledError from None
 
 
-def _unary(name: str, method: Method, answer: Any, last: LastCalls) -> Method:
+def unary(name: str, method: Method, answer: Any, last: LastCalls) -> Method:
     """Let a method answer with a dict, and turn exceptions into statuses."""
 
     async def call(request: Any, context: Any) -> Any:
@@ -409,10 +410,9 @@ def _after_start(serving: Serving, method: Method) -> Method:
     return call
 
 
-def handlers(serving: Serving, last: LastCalls, max_body: int) -> list[Any]:
-    """Return the handlers of the service for a server of gRPC."""
+def method_handlers(serving: Serving, last: LastCalls) -> dict[str, Any]:
+    """Return the handlers of the service by the names of their methods."""
     service = Service(serving, last)
-    of_infer: list[Any] = []
     found = {}
     for method in methods():
         given, answer = message(method.input_type.name), message(method.output_type.name)
@@ -422,13 +422,11 @@ def handlers(serving: Serving, last: LastCalls, max_body: int) -> list[Any]:
             function = _after_start(serving, function)
         if method.name == "ModelStreamInfer":
             found[method.name] = grpc.stream_stream_rpc_method_handler(function, coders["request_deserializer"])
-        elif method.name == "ModelInfer":
-            of_infer.append(InferHandler(_unary(method.name, function, answer, last), serving.budget, max_body))
         else:
             found[method.name] = grpc.unary_unary_rpc_method_handler(
-                _unary(method.name, function, answer, last), **coders
+                unary(method.name, function, answer, last), **coders
             )
-    return [*of_infer, grpc.method_handlers_generic_handler(SERVICE, found)]
+    return found
 
 
 def _is_not_of_a_client_that_left(record: logging.LogRecord) -> bool:
@@ -444,7 +442,7 @@ async def _message_of(context: Any, method: str, max_body: int) -> Any:
     why = f"it has no message, or one of more than {max_body} bytes, or its client has left"
     log_rejected("gRPC", short(method), 413, why)
     answers.count("gRPC", "RESOURCE_EXHAUSTED")
-    await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call has no message; send one before it is closed")
+    await context.abort(grpc.StatusCode.INVALID_ARGUMENT, NO_MESSAGE)
 
 
 class _OneMessage(grpc.aio.ServerInterceptor):  # type: ignore[misc]
@@ -491,6 +489,27 @@ class _RequireToken(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         return grpc.stream_stream_rpc_method_handler(reject)
 
 
+class Health:
+    """What the health service says."""
+
+    def __init__(self) -> None:
+        self.servicer = health.aio.HealthServicer()  # pyright: ignore[reportAttributeAccessIssue]
+
+    async def set(self, ready: bool) -> None:
+        status = health_pb2.HealthCheckResponse
+        for name in ("", SERVICE):
+            await self.servicer.set(name, status.SERVING if ready else status.NOT_SERVING)
+
+
+def add_services(server: Any, servicer: Any) -> None:
+    """Add health and reflection to a server."""
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    POOL.AddSerializedFile(health_pb2.DESCRIPTOR.serialized_pb)
+    names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+    found = reflection.aio.ReflectionServicer(names, pool=POOL)  # pyright: ignore[reportAttributeAccessIssue]
+    reflection_pb2_grpc.add_ServerReflectionServicer_to_server(found, server)
+
+
 class GrpcServer:
     """A server of gRPC in the current asyncio loop."""
 
@@ -516,12 +535,11 @@ class GrpcServer:
         self._server = grpc.aio.server(interceptors=interceptors, options=options)
         self._serving = serving
         self._last = LastCalls()
-        self._server.add_generic_rpc_handlers(handlers(serving, self._last, max_body))
-        self._health = health.aio.HealthServicer()  # pyright: ignore[reportAttributeAccessIssue]
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        POOL.AddSerializedFile(health_pb2.DESCRIPTOR.serialized_pb)
-        names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, self._server, POOL)
+        found = method_handlers(serving, self._last)
+        infer = InferHandler(found["ModelInfer"].unary_unary, serving.budget, max_body)
+        self._server.add_generic_rpc_handlers([infer, grpc.method_handlers_generic_handler(SERVICE, found)])
+        self._health = Health()
+        add_services(self._server, self._health.servicer)
         try:
             if tls is None:
                 self.port = self._server.add_insecure_port(address)
@@ -534,22 +552,17 @@ class GrpcServer:
 
     async def start(self) -> None:
         await self._server.start()
-        await self._set_health(self._serving.ready)
+        await self._health.set(self._serving.ready)
 
     async def set_ready(self) -> None:
         """Tell clients that the models are loaded."""
-        await self._set_health(True)
-
-    async def _set_health(self, ready: bool) -> None:
-        status = health_pb2.HealthCheckResponse
-        for name in ("", SERVICE):
-            await self._health.set(name, status.SERVING if ready else status.NOT_SERVING)
+        await self._health.set(True)
 
     async def stop(self, grace: float) -> None:
         """Answer what clients have sent, at most for `grace` seconds."""
         loop = asyncio.get_running_loop()
         until = loop.time() + grace
-        await self._health.enter_graceful_shutdown()
+        await self._health.servicer.enter_graceful_shutdown()
         refuse_new_at(self.port)
         await self._last.collect(min(grace, LAST_CALLS_S))
         stopping = loop.create_task(self._server.stop(max(0.0, until - loop.time()) + LAST_ANSWERS_S))

@@ -89,7 +89,7 @@ async def run(rounder: AllRounder, call: Call) -> tuple[Model, list[Output]]:
     with of_model():
         request = await rounder.acall_model(model, call.keys, left)
     rounder.registry.count_rows(model, rows_of(model, call.inference.inputs))
-    return model, await _outputs_of(model, request, call.inference)
+    return model, await outputs_on_loop(model, request, call.inference)
 
 
 async def run_bound(
@@ -130,13 +130,13 @@ async def stream(rounder: AllRounder, call: Call) -> AsyncGenerator[Part, None]:
             if part is END:
                 break
             may_be_empty = True
-            yield Part(model, await _outputs_of(model, {"result": part}, inference), final=False)
+            yield Part(model, await outputs_on_loop(model, {"result": part}, inference), final=False)
     rounder.registry.count_rows(model, rows_of(model, inference.inputs))
     ended = may_be_empty and call.keys.get("result") is None
-    yield Part(model, [] if ended else await _outputs_of(model, call.keys, inference), final=True)
+    yield Part(model, [] if ended else await outputs_on_loop(model, call.keys, inference), final=True)
 
 
-async def _outputs_of(model: Model, request: Mapping[str, Any], inference: Inference) -> list[Output]:
+async def outputs_on_loop(model: Model, request: Mapping[str, Any], inference: Inference) -> list[Output]:
     """Return the outputs of a completed request. The loop neither converts long lists nor ranks many classes."""
     if _has_long_list(request) or (any(inference.classes.values()) and _is_large(request)):
         return await off_loop(outputs_of, model, request, inference)

@@ -20,7 +20,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import CancelledError
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hami
 
@@ -39,6 +39,9 @@ from hami_serve.inference import outputs_of
 from hami_serve.metrics import answers
 from hami_serve.model import Model
 from hami_serve.serving import Serving
+
+if TYPE_CHECKING:
+    from hami_serve.native_grpc import NativeGrpc
 
 MAX_HOPS = 16  # of a connection to Python, after which it stays there
 ERROR_SIZE = 256  # bytes of a message
@@ -93,6 +96,7 @@ class NativeDoor:
         self._ready = False
         self._publishing = threading.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._grpc: NativeGrpc | None = None
         error = ctypes.create_string_buffer(ERROR_SIZE)
         limits = {
             "max_body": max_body,
@@ -130,6 +134,19 @@ class NativeDoor:
         if self._native.add(self._door, descriptor, hops, data, len(data)):
             os.close(descriptor)
 
+    @property
+    def address(self) -> int | None:
+        """That of the native object, for gRPC."""
+        return self._door
+
+    def attach(self, grpc: NativeGrpc) -> None:
+        """Let gRPC use the threads of this door."""
+        self._grpc = grpc
+
+    def model(self, key: int) -> Model:
+        """Return the model of a request that has run here."""
+        return self._models[key][0]
+
     def wants(self, data: bytes, hops: int) -> bool:
         """Return whether the native door may answer the request that begins with these bytes."""
         if hops >= MAX_HOPS or not data.startswith(b"POST "):
@@ -138,7 +155,8 @@ class NativeDoor:
 
     @property
     def connections(self) -> int:
-        return int(self._native.connections(self._door)) + len(self._tasks)
+        of_grpc = self._grpc.connections if self._grpc is not None else 0
+        return int(self._native.connections(self._door)) + len(self._tasks) + of_grpc
 
     def drain(self) -> None:
         self._native.drain(self._door)
@@ -154,6 +172,8 @@ class NativeDoor:
         self._serving.budget.outside = lambda: 0
         door, self._door = self._door, None
         await asyncio.to_thread(self._native.close, door)
+        if self._grpc is not None:
+            self._grpc.closed()
 
     # ---- models; these are called on any thread ----
 
@@ -216,6 +236,8 @@ class NativeDoor:
             for status, name in ((200, "answers"), (408, "timeouts")):
                 if counted.get(name):
                     answers.count("HTTP", status, counted[name])
+            if self._grpc is not None:
+                self._grpc.count()
             kept = {*self._published}
             for each in counted.get("models", ()):
                 kept.add(key := each.pop("key"))

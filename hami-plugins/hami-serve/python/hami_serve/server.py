@@ -42,6 +42,7 @@ from hami_serve.watching import Watcher
 if TYPE_CHECKING:
     from hami_serve.grpc_server import GrpcServer
     from hami_serve.native_door import NativeDoor
+    from hami_serve.native_grpc import NativeGrpc
 
 STDERR = 2  # a descriptor
 BACKLOG = 2048
@@ -177,9 +178,10 @@ class HttpServer(uvicorn.Server):
             last = loop.time() + LAST_ANSWERS_S
             while self._native.connections and loop.time() < last:
                 await asyncio.sleep(STOPPING_TICK_S)
-            await self._native.close()
         if beside is not None:  # before the models are closed
             await beside
+        if self._native is not None:
+            await self._native.close()
         if not self.force_exit:
             await self.lifespan.shutdown()
         if self._started is not None:
@@ -325,21 +327,22 @@ def _run_logging(
         native = NativeDoor(serving, max_body, token, loopback=is_loopback(arguments.host))
     http = HttpServer(config, serving, arguments.drain, native)
     with unraisable_in_log(), watcher or contextlib.nullcontext():
-        asyncio.run(_run(arguments, http, serving, listening, token, announce))
+        asyncio.run(_run(arguments, http, native, serving, listening, token, announce))
 
 
 async def _run(
     arguments: argparse.Namespace,
     http: HttpServer,
+    native: NativeDoor | None,
     serving: Serving,
     listening: socket.socket,
     token: str | None,
     announce: Callable[[list[str]], None],
 ) -> None:
     """Serve both protocols until a signal ends HTTP; then both have the same time for their open requests."""
-    grpc: GrpcServer | None = None
+    grpc: GrpcServer | NativeGrpc | None = None
     if arguments.grpc is not None:
-        grpc = _grpc_server(arguments, serving, token)
+        grpc = _grpc_server(arguments, serving, token, native)
         await grpc.start()
         arguments.grpc = grpc.port
         http.beside = grpc.stop(arguments.drain)
@@ -367,13 +370,19 @@ def announcement(models: list[str], arguments: argparse.Namespace, workers: int 
     return f"serving {', '.join(models) or 'no models'}{by} on {' and '.join(addresses.values())}"
 
 
-def _grpc_server(arguments: argparse.Namespace, serving: Serving, token: str | None) -> GrpcServer:
+def _grpc_server(
+    arguments: argparse.Namespace, serving: Serving, token: str | None, native: NativeDoor | None
+) -> GrpcServer | NativeGrpc:
     try:
+        from hami_serve import native_grpc
         from hami_serve.grpc_server import GrpcServer
     except ImportError as error:
         raise hami.PluginError(
             f"--grpc needs packages that are not installed: {error}", 'install them: pip install "hami-serve[grpc]"'
         ) from error
+    if native is not None and arguments.door == "native" and native_grpc.functions() is not None:
+        listening = listen(arguments.host, arguments.grpc, shared=arguments.workers > 1)
+        return native_grpc.NativeGrpc(native, serving, listening, arguments.max_request_mib << 20)
     host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
     tls = (read(arguments.tls_key, "--tls-key"), read(arguments.tls_cert, "--tls-cert")) if arguments.tls_cert else None
     return GrpcServer(

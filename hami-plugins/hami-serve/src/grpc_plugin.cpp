@@ -1,0 +1,78 @@
+// The functions of gRPC at the native door for Python, which finds their table by a backend as those of the door.
+#include <cstdio>
+#include <exception>
+#include <hami/backend.hpp>
+#include <memory>
+#include <string>
+
+#include "grpc.hpp"
+
+namespace hami_serve {
+namespace {
+
+// In the order of `_Functions` in native_grpc.py.
+struct GrpcFunctions {
+  std::uint64_t size;
+  Grpc* (*open)(Door* door, const char* no_token, const char* no_message, const char* stopping);
+  void (*close)(Grpc* grpc);  // after the door is closed
+  std::int32_t (*event)(Grpc* grpc);
+  void (*add)(Grpc* grpc, std::int32_t fd);
+  // The kind of the event, 0 for none, and what it has, until `release`.
+  std::int32_t (*take)(Grpc* grpc, std::int64_t* number, const char** data, std::size_t* size, GrpcEvent** event);
+  void (*release)(Grpc* grpc, GrpcEvent* event);
+  void (*ask)(Grpc* grpc, std::int64_t number);
+  void (*write)(Grpc* grpc, std::int64_t number, const char* data, std::size_t size);
+  void (*finish)(Grpc* grpc, std::int64_t number, std::int32_t status, const char* text, std::size_t size);
+  void (*wait_for_memory)(Grpc* grpc, std::int64_t nanoseconds);
+  std::uint64_t (*answers)(Grpc* grpc);
+  std::int64_t (*connections)(Grpc* grpc);
+};
+
+constexpr GrpcFunctions kFunctions = {
+    sizeof(GrpcFunctions),
+    [](Door* door, const char* no_token, const char* no_message, const char* stopping) -> Grpc* {
+  try {
+    return new Grpc(*door, {no_token, no_message, stopping});
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+},
+    [](Grpc* grpc) { delete grpc; },
+    [](Grpc* grpc) -> std::int32_t { return grpc->event(); },
+    [](Grpc* grpc, std::int32_t fd) { grpc->add(fd); },
+    [](Grpc* grpc, std::int64_t* number, const char** data, std::size_t* size, GrpcEvent** event) -> std::int32_t {
+  std::unique_ptr<GrpcEvent> taken = grpc->take();
+  if (!taken) return 0;
+  *number = taken->number;
+  *data = taken->body ? taken->body->data() : taken->text.data();
+  *size = taken->body ? taken->body->size() : taken->text.size();
+  *event = taken.release();
+  return static_cast<std::int32_t>((*event)->kind);
+},
+    [](Grpc* grpc, GrpcEvent* event) { grpc->release(std::unique_ptr<GrpcEvent>(event)); },
+    [](Grpc* grpc, std::int64_t number) { grpc->ask(number); },
+    [](Grpc* grpc, std::int64_t number, const char* data, std::size_t size) { grpc->write(number, {data, size}); },
+    [](Grpc* grpc, std::int64_t number, std::int32_t status, const char* text, std::size_t size) {
+  grpc->finish(number, status, {text, size});
+},
+    [](Grpc* grpc, std::int64_t nanoseconds) { grpc->wait_for_memory(nanoseconds); },
+    [](Grpc* grpc) { return grpc->take_answers(); },
+    [](Grpc* grpc) { return grpc->connections(); },
+};
+
+class NativeGrpc final : public hami::Backend {
+ public:
+  static constexpr std::uint32_t kFlags = HAMI_THREAD_CONCURRENT | HAMI_NON_BLOCKING;
+
+ private:
+  void forward_(hami::Batch batch) override {
+    const auto address = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(&kFunctions));
+    for (const hami::Dict& item : batch) item["result"] = hami::Value(address);
+  }
+};
+
+}  // namespace
+}  // namespace hami_serve
+
+HAMI_REGISTER(hami_serve::NativeGrpc, "NativeGrpc", "",
+              "Return the address of the functions of gRPC at the native door.");

@@ -1,0 +1,274 @@
+"""gRPC at the native door answers as grpcio does, and leaves to Python what it does not answer."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+grpc = pytest.importorskip("grpc", reason="needs hami-serve[grpc]")
+pytest.importorskip("grpc_health", reason="needs hami-serve[grpc]")
+pytest.importorskip("grpc_reflection", reason="needs hami-serve[grpc]")
+
+from conftest import GATES, Gate, RunningGrpc  # noqa: E402
+from http2_frames import END_HEADERS, Kind, call, frame, preface  # noqa: E402
+
+from hami_serve.grpc_messages import SERVICE, message  # noqa: E402
+from hami_serve.native_grpc import functions  # noqa: E402
+
+if functions() is None:
+    pytest.skip("the native door was compiled without nghttp2", allow_module_level=True)
+
+Request, Response = message("ModelInferRequest"), message("ModelInferResponse")
+SPECS = {
+    "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 2]}],
+    "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 2]}],
+}
+MODELS = {
+    "any": "Identity",
+    "numbers": {"source": "Identity", **SPECS},
+    "fails": "TestFails",
+    "python": "TestRaises",
+    "slow": {"backend": "TestGate", "gate": "native grpc"},
+}
+INFER = f"/{SERVICE}/ModelInfer"
+
+
+@pytest.fixture(scope="module")
+def doors() -> Iterator[tuple[RunningGrpc, RunningGrpc]]:
+    GATES["native grpc"] = Gate()
+    both = RunningGrpc(MODELS, door="python"), RunningGrpc(MODELS, door="native")
+    yield both
+    GATES["native grpc"].opened.set()
+    for each in both:
+        each.close()
+
+
+def given(datatype: str, shape: list[int], contents: dict[str, object] | None = None, **rest: object):
+    entry = {"name": "x", "datatype": datatype, "shape": shape}
+    return Request(inputs=[entry | ({"contents": contents} if contents else {})], **{"model_name": "any", **rest})
+
+
+def raw(datatype: str, shape: list[int], data: bytes, **rest: object):
+    return given(datatype, shape, raw_input_contents=[data], **rest)
+
+
+def answer(door: RunningGrpc, data: bytes, method: str = INFER, **options: object) -> tuple[str, object]:
+    """Return the name of the status, and the bytes of the answer or the text of the error."""
+    with grpc.insecure_channel(door.url, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+        try:
+            return "OK", channel.unary_unary(method)(data, timeout=60, **options)
+        except grpc.RpcError as error:
+            return error.code().name, error.details()
+
+
+FLOATS = struct.pack("<4f", 1.5, -0.0, 3.4e38, 1e-7)
+TWO = [{"name": name, "datatype": "UINT8", "shape": [3]} for name in ("a", "b")]
+REQUESTS = {
+    "floats": given("FP32", [3, 2], {"fp32_contents": [1, 2.5, -3e-5, 1e16, 123456.0, 1e-4]}, id="é"),
+    "doubles": given("FP64", [2], {"fp64_contents": [0.1, -0.0]}),
+    "integers": given("INT8", [2], {"int_contents": [-128, 127]}),
+    "words": given("INT16", [2], {"int_contents": [-32768, 32767]}),
+    "long integers": given("INT64", [3], {"int64_contents": [-(2**63), 2**63 - 1, 300]}),
+    "unsigned": given("UINT32", [2], {"uint_contents": [0, 2**32 - 1]}),
+    "long unsigned": given("UINT64", [2], {"uint64_contents": [0, 2**64 - 1]}),
+    "flags": given("BOOL", [3], {"bool_contents": [True, False, True]}),
+    "out of range": given("INT8", [2], {"int_contents": [1, 128]}),
+    "too few": given("INT8", [2], {"int_contents": [1]}),
+    "another field": given("INT8", [1], {"fp32_contents": [1]}),
+    "half precision without raw contents": given("FP16", [1], {"fp32_contents": [1]}),
+    "text": given("BYTES", [2], {"bytes_contents": [b"a", b"\xc3\xa9"]}),
+    "no contents": given("FP32", [1]),
+    "no inputs": Request(model_name="any"),
+    "raw": raw("FP32", [2, 2], FLOATS, id="b"),
+    "raw half precision": raw("FP16", [8], FLOATS),
+    "raw flags": raw("BOOL", [16], bytes([0, 1, 2, 255] * 4)),
+    "raw text": raw("BYTES", [1], b"\1\0\0\0a"),
+    "raw of a wrong size": raw("FP32", [3], FLOATS),
+    "raw and typed": given("INT8", [1], {"int_contents": [1]}, raw_input_contents=[b"a"]),
+    "two inputs": Request(model_name="any", inputs=TWO, raw_input_contents=[b"abc", b"def"]),
+    "raw contents of one of two": Request(model_name="any", inputs=TWO, raw_input_contents=[b"abc"]),
+    "the same input twice": Request(model_name="any", inputs=TWO[:1] * 2, raw_input_contents=[b"abc", b"def"]),
+    "a name of the server": Request(
+        model_name="any", inputs=[{"name": "priority", "datatype": "INT8", "shape": [1]}], raw_input_contents=[b"a"]
+    ),
+    "declared": raw("FP32", [2, 2], FLOATS, model_name="numbers"),
+    "a version": raw("FP32", [2, 2], FLOATS, model_name="numbers", model_version="1"),
+    "an unknown version": raw("FP32", [2, 2], FLOATS, model_name="numbers", model_version="2"),
+    "a wrong shape": raw("FP32", [4], FLOATS, model_name="numbers"),
+    "a wrong datatype": raw("FP64", [1, 2], FLOATS, model_name="numbers"),
+    "a wanted output": raw("FP32", [2, 2], FLOATS, model_name="numbers", outputs=[{"name": "y"}]),
+    "an unknown output": raw("FP32", [2, 2], FLOATS, model_name="numbers", outputs=[{"name": "z"}]),
+    "a parameter": raw("INT8", [1], b"a", parameters={"timeout": {"int64_param": 5_000_000}}),
+    "an unknown model": raw("INT8", [1], b"a", model_name="none"),
+    "a model in Python": raw("INT8", [1], b"a", model_name="fails"),
+    "a large tensor": raw("INT64", [1 << 16], bytes(range(256)) * (1 << 11)),
+    "many elements": given("INT32", [1 << 15], {"int_contents": range(1 << 15)}),
+}
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_both_doors_answer_alike(doors, name):
+    data = REQUESTS[name].SerializeToString()
+    python, native = (answer(door, data) for door in doors)
+    assert native == python
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xff",
+        b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",  # a name of more than 2**63 bytes
+        b"\x0a\x02\xff\xfe",  # a name that is not Unicode text
+        REQUESTS["raw"].SerializeToString()[:-1],
+        REQUESTS["raw"].SerializeToString() + b"\x3a\x05a",
+        REQUESTS["raw"].SerializeToString() + b"\x78\x01",  # a field that the protocol does not have
+        REQUESTS["floats"].SerializeToString() * 2,
+    ],
+)
+def test_both_doors_answer_alike_to_what_is_broken(doors, data):
+    python, native = (answer(door, data) for door in doors)
+    assert native == python
+
+
+@pytest.mark.parametrize("method", ["ServerLive", "ServerReady", "ServerMetadata", "ModelMetadata", "Nothing"])
+def test_other_methods_are_those_of_python(doors, method):
+    data = message("ModelMetadataRequest")(name="numbers").SerializeToString() if method == "ModelMetadata" else b""
+    python, native = (answer(door, data, f"/{SERVICE}/{method}") for door in doors)
+    assert native == python
+
+
+@pytest.mark.parametrize("compression", [grpc.Compression.Gzip, grpc.Compression.Deflate])
+def test_a_compressed_message_is_read(doors, compression):
+    data = REQUESTS["a large tensor"].SerializeToString()
+    assert answer(doors[1], data, compression=compression) == answer(doors[0], data)
+
+
+def test_a_compressed_message_that_expands_beyond_the_limit_is_rejected(doors):
+    status, text = answer(doors[1], b"\0" * (2 << 20), compression=grpc.Compression.Gzip)
+    assert (status, "the expanded body has more than the 1048576 bytes" in text) == ("RESOURCE_EXHAUSTED", True)
+
+
+def test_requests_of_the_native_door_are_counted(doors):
+    def count() -> int:
+        found = answer(doors[1], b"\x0a\x07numbers", f"/{SERVICE}/ModelStatistics")[1]
+        (stats,) = message("ModelStatisticsResponse").FromString(found).model_stats
+        return stats.inference_stats.success.count
+
+    before = count()
+    for _ in range(3):
+        answer(doors[1], REQUESTS["declared"].SerializeToString())
+    assert count() == before + 3
+
+
+def test_clients_beside_each_other_get_their_own_answers(doors):
+    with grpc.insecure_channel(doors[1].url) as channel:
+        infer = channel.unary_unary(INFER, None, Response.FromString)
+        sent = {number: struct.pack("<4i", *[number] * 4) for number in range(200)}
+        calls = {
+            number: infer.future(raw("INT32", [4], data, id=str(number)).SerializeToString(), timeout=60)
+            for number, data in sent.items()
+        }
+        for number, each in calls.items():
+            found = each.result()
+            assert (found.id, found.raw_output_contents[0]) == (str(number), sent[number])
+
+
+def test_a_deadline_ends_a_call_in_python(doors):
+    with grpc.insecure_channel(doors[1].url) as channel:
+        infer = channel.unary_unary(INFER)
+        slow = raw("INT8", [1], b"a", model_name="slow").SerializeToString()
+        call = infer.future(slow, timeout=0.3)
+        assert GATES["native grpc"].begun.acquire(timeout=60)
+        assert call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert GATES["native grpc"].cancelled.wait(60)
+
+
+class RawClient:
+    """Sends frames, and reads those that come."""
+
+    def __init__(self, door: RunningGrpc, window: int = (1 << 16) - 1) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", door.port), timeout=60)
+        self.socket.sendall(preface(window))
+        self._stream = self.socket.makefile("rb")
+
+    def __enter__(self) -> RawClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()
+        self.socket.close()
+
+    def next(self, *kinds: Kind) -> tuple[int, int, bytes]:
+        """Return the flags, the stream and the content of the next frame of these kinds."""
+        while True:
+            head = self._stream.read(9)
+            assert len(head) == 9, "the server has ended the connection"
+            data = self._stream.read(int.from_bytes(head[:3], "big"))
+            if head[3] in kinds:
+                return head[4], int.from_bytes(head[5:], "big"), data
+
+    def end(self) -> bytes:
+        return self._stream.read()
+
+
+def test_a_message_may_come_in_any_pieces(doors):
+    whole = call("ModelInfer", REQUESTS["raw"].SerializeToString(), 1)
+    with RawClient(doors[1]) as client:
+        for at in range(len(whole)):
+            client.socket.sendall(whole[at : at + 1])
+        _, _, data = client.next(Kind.DATA)
+    assert data[5:] == answer(doors[0], REQUESTS["raw"].SerializeToString())[1]
+
+
+def test_many_pings_do_not_end_a_connection(doors):
+    with RawClient(doors[1]) as client:
+        for _ in range(200):
+            client.socket.sendall(frame(Kind.PING, 0, 0, b"12345678"))
+            assert client.next(Kind.PING) == (1, 0, b"12345678")
+
+
+def test_what_is_not_http2_ends_its_connection(doors):
+    with socket.create_connection(("127.0.0.1", doors[1].port), timeout=60) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        while client.recv(1 << 16):
+            pass
+
+
+@pytest.mark.parametrize("size", [0xFFFFFFFF, (1 << 20) + 1])
+def test_a_message_larger_than_the_limit_is_rejected_before_it_comes(doors, size):
+    head = call("ModelInfer", b"", 1)[:-14]  # without the frame of its message
+    with RawClient(doors[1]) as client:
+        client.socket.sendall(head + frame(Kind.DATA, 0, 1, b"\0" + struct.pack(">I", size)))
+        flags, _, _ = client.next(Kind.HEADERS)
+        assert flags & (1 | END_HEADERS) == 1 | END_HEADERS  # its status is all that comes
+        assert client.next(Kind.RST_STREAM)[2] == b"\0\0\0\0"
+
+
+def test_a_client_that_takes_no_answers_does_not_stop_others(doors):
+    with RawClient(doors[1], window=0) as client:
+        client.socket.sendall(call("ModelInfer", REQUESTS["raw"].SerializeToString(), 1))
+        client.next(Kind.HEADERS)
+        assert answer(doors[1], REQUESTS["raw"].SerializeToString())[0] == "OK"
+
+
+def test_idle_connections_end_and_calls_that_run_are_answered_when_the_server_stops():
+    gate = GATES["native grpc"] = Gate()
+    door = RunningGrpc(MODELS, door="native")
+    with RawClient(door) as idle, grpc.insecure_channel(door.url) as channel:
+        slow = channel.unary_unary(INFER).future(
+            raw("INT8", [1], b"a", model_name="slow").SerializeToString(), timeout=60
+        )
+        assert gate.begun.acquire(timeout=60)
+        closing = threading.Thread(target=door.close)
+        closing.start()
+        ping = next(data for flags, _, data in iter(lambda: idle.next(Kind.PING), None) if not flags & 1)
+        idle.socket.sendall(frame(Kind.PING, 1, 0, ping))
+        idle.end()  # the end, and not a reset
+        gate.opened.set()
+        assert slow.code() is grpc.StatusCode.OK
+        closing.join(60)
