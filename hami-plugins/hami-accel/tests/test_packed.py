@@ -1,4 +1,4 @@
-"""Recipes, packed files, and `hami verify`."""
+"""Recipes, packed files, and `hami compare`."""
 
 from __future__ import annotations
 
@@ -79,17 +79,17 @@ def test_verify_prints_the_differences_of_a_quantised_and_of_an_exact_model(reci
     assert main(["compile", str(recipe), "-o", str(recipe.parent / "m.accel")]) == 0
     net, packed = str(recipe.parent / "net.onnx"), str(recipe.parent / "m.accel")
     capfd.readouterr()
-    assert main(["verify", net, packed, "--random", "5", "--atol", "1e-5"]) == 0
+    assert main(["compare", net, packed, "--random", "5", "--atol", "1e-5"]) == 0
     header, row = capfd.readouterr().out.splitlines()
     assert header.split() == ["output", "Cosine", "Similarity", "np.max", "np.min", "np.mean"]
     assert row.split()[1] == "1.0000"
     calibration = str(recipe.parent / "calibration")
-    assert main(["verify", net, packed, "--select-b", "1", "--inputs", calibration]) == 0
+    assert main(["compare", net, packed, "--select-b", "1", "--inputs", calibration]) == 0
     row = capfd.readouterr().out.splitlines()[1].split()
     assert 0.99 <= float(row[1]) <= 1
     assert float(row[2]) > float(row[4]) > 0
     for limit in (["--atol", "1e-9"], ["--rtol", "1e-9"], ["--cosine", "1.1"]):
-        assert main(["verify", net, packed, "--select-b", "1", "--random", "2", *limit]) == 1
+        assert main(["compare", net, packed, "--select-b", "1", "--random", "2", *limit]) == 1
         assert "beyond the limits" in capfd.readouterr().out
 
 
@@ -100,19 +100,19 @@ def test_compile_and_verify_print_json(recipe, capfd):
         "output": packed,
         "models": [{"name": "exact", "quantization": "none"}, {"name": "small", "quantization": "qdq"}],
     }
-    assert main(["verify", net, packed, "--random", "2", "--atol", "1e-5", "--json"]) == 0
+    assert main(["compare", net, packed, "--random", "2", "--atol", "1e-5", "--json"]) == 0
     found = json.loads(capfd.readouterr().out)
     assert found["exceeded"] == []
     (output,) = found["outputs"]
     assert output["cosine"] == pytest.approx(1, abs=1e-4)
     assert output["min"] <= output["mean"] <= output["max"]
-    assert main(["verify", net, packed, "--random", "2", "--cosine", "1.1", "--json"]) == 1
+    assert main(["compare", net, packed, "--random", "2", "--cosine", "1.1", "--json"]) == 1
     assert json.loads(capfd.readouterr().out)["exceeded"] == [output["name"]]
 
 
 def test_models_that_do_not_correspond_are_not_compared(recipe, capfd):
     other = SHAPES["perceptron"](recipe.parent / "other.onnx")
-    assert main(["verify", str(recipe.parent / "net.onnx"), str(other)]) == 1
+    assert main(["compare", str(recipe.parent / "net.onnx"), str(other)]) == 1
     assert "the inputs of the models differ" in capfd.readouterr().err
 
 

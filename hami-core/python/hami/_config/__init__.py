@@ -51,9 +51,12 @@ def read(
         raise ConfigError(f"a configuration has at most {MAX_KEYS} keys and tables, got {document.size}")
     if change:
         change(document)
-    if model:
-        open_model(document, model)
-    return read_document(document, problems), problems
+    inside = open_model(document, model) if model else {}
+    if inside:  # the configuration in a bundle
+        document = _document(inside["source"], known_backend or _known_backend, problems)
+        if change:
+            change(document)
+    return read_document(document, problems)._replace(accept=inside.get("accept")), problems
 
 
 def _document(source: Any, known_backend: KnownBackend, problems: Problems) -> Document:

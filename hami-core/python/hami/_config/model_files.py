@@ -39,16 +39,24 @@ def not_an_expression(path: str) -> ConfigError:
     return ConfigError(headline + claim)
 
 
-def open_model(document: Document, path: str) -> None:
-    """Add the keys of a model file to the only node, unless it has a backend already."""
+def open_model(document: Document, path: str) -> dict[str, Any]:
+    """Add the keys of a model file to the only node, unless it has a backend already.
+
+    Return the keys instead if they name a `source`: the file has a whole configuration.
+    """
     node = next(iter(document.nodes.values()))
-    if "backend" not in node.entries:
-        for key, value in model_keys(path).items():
-            node.entries.setdefault(key, Entry(value))
+    keys = {} if "backend" in node.entries else model_keys(path)
+    if "source" in keys:
+        return keys
+    for key, value in keys.items():
+        node.entries.setdefault(key, Entry(value))
+    return {}
 
 
 def model_keys(path: str) -> dict[str, Any]:
     """Return the keys of a node that runs a model file, such as `backend` and `model`.
+
+    For a file that contains a whole configuration, they are its `source`, and `accept`.
 
     Raises:
         ConfigError: The file does not exist, no installed plugin opens it, or several do.
@@ -86,12 +94,16 @@ def _keys_of(record: PluginRecord, hook: Any, path: str, required: str) -> dict[
     from hami._plugins.manager import installed
 
     keys = installed.answer(record, hook, "hami_open_model", f'"{printable(path)}"', path=path)
-    if keys is None or (isinstance(keys, dict) and (not keys or isinstance(keys.get(required), (str, os.PathLike)))):
+    if keys is None or (isinstance(keys, dict) and (not keys or _has_path(keys, required, "source"))):
         return keys or None
     raise ConfigError(
         f"hami_open_model of {record.distribution} {record.version} must return a dict with the text "
         f'"{required}" or None for "{printable(path)}"; it returned {printable(repr(keys))}'
     )
+
+
+def _has_path(keys: dict[str, Any], *names: str) -> bool:
+    return any(isinstance(keys.get(name), (str, os.PathLike)) for name in names)
 
 
 def _choices(extension: str, path: str) -> dict[str, dict[str, Any]]:

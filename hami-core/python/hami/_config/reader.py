@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from hami._config.document import RESERVED, Document, Entry
@@ -40,6 +40,7 @@ class LoadedConfig(NamedTuple):
     files: tuple[str, ...] = ()  # the files that it was read from; a file comes after those that it extends
     written: Mapping[tuple[str, str], Any] = {}  # values before ${…} was resolved, of keys that contain it
     folders: Mapping[tuple[str, str], bytes] = {}  # of the file that contains the value
+    accept: Callable[[Any], None] | None = None  # gets the pipe before its first request, and may raise an error
 
 
 def read_document(document: Document, problems: Problems) -> LoadedConfig:

@@ -62,11 +62,18 @@ class Pipe(Observed):
             _core.set_log_level(logging.getLogger("hami").getEffectiveLevel())
         self._queues = queues or {}
         try:
-            self._core: _core.Pipe = _core.Pipe(load(source), self._queues)
+            config = load(source)
+            self._core: _core.Pipe = _core.Pipe(config, self._queues)
         except BaseException:  # an interrupted construction may leave an init running, and the program waits for that
             close_at_exit()
             raise
         close_at_exit(self)
+        if config.accept:
+            try:
+                config.accept(self)
+            except BaseException:
+                self.close()
+                raise
 
     if TYPE_CHECKING:
 

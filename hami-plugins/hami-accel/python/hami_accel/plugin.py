@@ -24,11 +24,11 @@ def hami_report() -> dict[str, str]:
 @hookimpl
 def hami_commands(subparsers: Any) -> None:
     verify = subparsers.add_parser(
-        "verify",
+        "compare",
         help="compare the outputs of two models",
         description="Run two models on the same inputs, and print how each output of B differs from that of A. The "
         "exit status is 1 if an output is beyond --cosine, --atol or --rtol.",
-        epilog="example: hami verify net.onnx recipe.accel --select-b 1 --inputs calibration",
+        epilog="example: hami compare net.onnx recipe.accel --select-b 1 --inputs calibration",
         allow_abbrev=False,
     )
     verify.add_argument("a", help="model, or packed file")

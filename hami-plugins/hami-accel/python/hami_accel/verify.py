@@ -103,7 +103,7 @@ def _random(spec: TensorSpec, rng: np.random.Generator) -> Any:
 
 
 def run(arguments: Any) -> int:
-    """The command `hami verify`. Return 1 if an output differs by more than the limits."""
+    """The command `hami compare`. Return 1 if an output differs by more than the limits."""
     from hami_accel.recipe import read_samples
 
     device = arguments.device

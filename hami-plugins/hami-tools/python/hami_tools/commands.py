@@ -7,6 +7,7 @@ from typing import Any
 from hami.cli import add_command, add_inputs, add_source, positive, seconds
 
 from hami_tools.benchmark_commands import add_benchmark_commands
+from hami_tools.bundle_commands import add_bundle_commands
 from hami_tools.package_commands import add_lock_commands, add_package_commands
 
 
@@ -79,6 +80,7 @@ def add_commands(commands: Any) -> None:
     completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
     add_package_commands(commands)
     add_lock_commands(commands)
+    add_bundle_commands(commands)
     _add_new_plugin(commands)
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import hami
 from hami import PluginError
 from hami.cli import json_of, print_table
-from hami.packages import CORE, distributions, load_local, normalised, policy
+from hami.packages import CORE, load_local, normalised, policy
 
 from hami_tools.packages import catalog, environment, installers, lock, provenance
-from hami_tools.packages.installers import Change, Sources, installed_version
+from hami_tools.packages.installers import Change, Sources, installed_version, installed_versions
 
 
 def write_lock(arguments: argparse.Namespace) -> int:
@@ -25,7 +25,7 @@ def write_lock(arguments: argparse.Namespace) -> int:
         )
     plugins = sorted({normalised(plugin.distribution) for plugin in hami.plugins() if plugin.version})
     wanted = [f"{CORE}=={hami.__version__}", *(f"{name}=={installed_version(name)}" for name in plugins)]
-    locked = installer.resolve(wanted, _installed_versions(), Sources(arguments.index))
+    locked = installer.resolve(wanted, installed_versions(), Sources(arguments.index))
     path = Path(arguments.to)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(lock.render(locked), "utf-8")
@@ -36,17 +36,6 @@ def write_lock(arguments: argparse.Namespace) -> int:
         print_table([["lock", each.name, each.version] for each in sorted(locked)])
         print(f"wrote {path}; to install it on another machine: hami sync {path}")
     return 0
-
-
-def _installed_versions() -> list[str]:
-    """Return every installed distribution with its version, as constraints."""
-    found: dict[str, str] = {}
-    for each in distributions():
-        try:
-            found.setdefault(normalised(each.metadata["Name"]), each.version)
-        except Exception:  # a leftover folder
-            continue
-    return [f"{name}=={version}" for name, version in sorted(found.items()) if version]
 
 
 def sync(arguments: argparse.Namespace) -> int:

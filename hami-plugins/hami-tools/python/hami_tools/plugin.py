@@ -29,6 +29,13 @@ def hami_show_name(name: str) -> tuple[Any, str]:
 
 
 @hookimpl
+def hami_open_model(path: str) -> dict[str, Any] | None:
+    from hami_tools.bundle.opening import open_source
+
+    return open_source(path)
+
+
+@hookimpl
 def hami_commands(subparsers: Any) -> None:
     from hami_tools.commands import add_commands
 

@@ -194,10 +194,19 @@ class Pip:
     def uninstall(self, names: Sequence[str]) -> None:
         _check("pip", "uninstall", names, _run([*self.command, "uninstall", "--quiet", "--yes", *names]))
 
-    def download(self, requirements: Sequence[str], sources: Sources, folder: str, options: Sequence[str]) -> None:
+    def download(
+        self,
+        requirements: Sequence[str],
+        sources: Sources,
+        folder: str,
+        options: Sequence[str],
+        constraints: Sequence[str] = (),
+    ) -> None:
         """Download wheels of packages and of everything that they require."""
         command = [*self.command, "download", "--quiet", "--dest", folder, "--only-binary", ":all:", *options]
-        done = _run([*command, *sources.options(), *requirements])
+        with _lines(constraints) as file:
+            limits = ["--constraint", file] if constraints else []
+            done = _run([*command, *limits, *sources.options(), *requirements])
         _check("pip", "download", requirements, done)
 
 
@@ -275,6 +284,17 @@ def installed_version(name: str) -> str:
         return metadata.version(name) or ""
     except Exception:  # not installed, or a leftover folder without metadata
         return ""
+
+
+def installed_versions() -> list[str]:
+    """Return every installed distribution with its version, as constraints."""
+    found: dict[str, str] = {}
+    for each in distributions():
+        try:
+            found.setdefault(normalised(each.metadata["Name"]), each.version)
+        except Exception:  # a leftover folder
+            continue
+    return [f"{name}=={version}" for name, version in sorted(found.items()) if version]
 
 
 def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:

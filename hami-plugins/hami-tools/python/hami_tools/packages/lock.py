@@ -67,18 +67,23 @@ def file_of_report(entry: dict[str, Any]) -> Locked:
     return Locked(name, version, url, sha256)
 
 
-def render(locked: Sequence[Locked]) -> str:
-    """Return the text of a pylock.toml for this Python and this kind of machine."""
-    python = ".".join(map(str, sys.version_info[:2]))
-    here = f"sys_platform == '{sys.platform}' and platform_machine == '{platform.machine()}'"
+def render(locked: Sequence[Locked], python: str = "", machine: str = "") -> str:
+    """Return the text of a pylock.toml for this Python and this kind of machine, or for those that are given.
+
+    A file whose address has no scheme is beside the lock.
+    """
+    python = python or ".".join(map(str, sys.version_info[:2]))
+    here = f"sys_platform == '{sys.platform}' and platform_machine == '{machine or platform.machine()}'"
     lines = [
         f"lock-version = {json.dumps(LOCK_VERSION)}",
         f"created-by = {json.dumps(f'hami-core {hami.__version__}')}",
         f"environments = [{json.dumps(f'{here} and python_version == {python!r}')}]",
     ]
     for each in sorted(locked):
+        place = "url" if "://" in each.url else "path"
         file = (
-            f"{{name = {json.dumps(each.file)}, url = {json.dumps(each.url)}, hashes = {{sha256 = '{each.sha256}'}}}}"
+            f"{{name = {json.dumps(each.file)}, {place} = {json.dumps(each.url)}, "
+            f"hashes = {{sha256 = '{each.sha256}'}}}}"
         )
         kind = f"wheels = [{file}]" if each.file.endswith(".whl") else f"sdist = {file}"
         lines += ["", "[[packages]]", f"name = {json.dumps(each.name)}", f"version = {json.dumps(each.version)}", kind]
@@ -96,7 +101,7 @@ def read(path: Path) -> list[Locked]:
         _validate(table)
         if str(table["lock-version"]).partition(".")[0] != LOCK_VERSION.partition(".")[0]:
             raise ValueError(f"its lock-version is {table['lock-version']}, expected {LOCK_VERSION}")
-        locked = [_locked(package) for package in table["packages"] if _is_here(package.get("marker"))]
+        locked = [_locked(package, path.parent) for package in table["packages"] if _is_here(package.get("marker"))]
         python, markers = str(table.get("requires-python", "")), table.get("environments", [])
         if not isinstance(markers, list) or not all(isinstance(marker, str) for marker in markers):
             raise ValueError('"environments" is not a list of texts')
@@ -138,12 +143,13 @@ def _validate(table: dict[str, Any]) -> None:
         raise ValueError(error) from error
 
 
-def _locked(package: dict[str, Any]) -> Locked:
+def _locked(package: dict[str, Any], folder: Path) -> Locked:
     name, version = package["name"], package["version"]
     files = package.get("wheels") or [package["sdist"]]
     if len(files) != 1:
         raise ValueError(f"{name} has {len(files)} wheels, expected one")
-    locked = Locked(name, version, files[0]["url"], files[0]["hashes"]["sha256"])
+    url = files[0]["url"] if "url" in files[0] else Path(os.path.abspath(folder / files[0]["path"])).as_uri()
+    locked = Locked(name, version, url, files[0]["hashes"]["sha256"])
     if name != normalised(name) or not _SHA256.fullmatch(locked.sha256):
         raise ValueError(f"{name!r} is not a canonical name with a sha256 hash")
     if not all(re.fullmatch(r"[!-~]+", text) for text in locked):  # the lines of a requirements file

@@ -1,4 +1,4 @@
-"""Verifies the signature of a catalogue with the Ed25519 key of the administrator, by means of `cryptography`."""
+"""Ed25519 signatures of catalogues and bundles, by means of `cryptography`. Keys are as openssl writes them."""
 
 from __future__ import annotations
 
@@ -10,20 +10,27 @@ EXTRA = "pip install 'hami-tools[trust]'"
 
 
 def require_signature(content: bytes, signature: bytes, key: str, source: str) -> None:
-    """Raise PluginError unless `signature` of `content` was made with the private key of `key`."""
-    try:
-        from cryptography.exceptions import InvalidSignature
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-    except ImportError as error:
-        raise PluginError(
-            f"the policy of this machine wants the signature of the catalogue {printable(source)} verified, for which "
-            f"cryptography is missing: {EXTRA}"
-        ) from error
-    try:
-        Ed25519PublicKey.from_public_bytes(policy.raw_key(key)).verify(signature, content)
-    except InvalidSignature as error:
+    """Raise PluginError unless `signature` of the catalogue `content` was made with the private key of `key`."""
+    if not is_signed(content, signature, key, f"the policy wants the signature of the catalogue {printable(source)}"):
         raise PluginError(
             f"the catalogue {printable(source)} is not what the owner of the key in the policy signed: it is cut off, "
             f"was changed, or {printable(source)}.sig belongs to another one; get both again, or ask the administrator "
             "of this machine"
-        ) from error
+        )
+
+
+def is_signed(content: bytes, signature: bytes, key: str, purpose: str) -> bool:
+    """Return whether a signature of `content` was made with the private key of `key`, a line of base64.
+
+    Raises PluginError if `cryptography` is missing; `purpose` says what wants the signature.
+    """
+    try:
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    except ImportError as error:
+        raise PluginError(f"{purpose} verified, for which cryptography is missing: {EXTRA}") from error
+    try:
+        Ed25519PublicKey.from_public_bytes(policy.raw_key(key)).verify(signature, content)
+    except (InvalidSignature, TypeError, ValueError):
+        return False
+    return True

@@ -59,3 +59,11 @@ def platform_tags(platform: str) -> list[str]:
         if minor in LEGACY:
             tags.append(f"{LEGACY[minor]}_{machine}")
     return [*tags, f"linux_{machine}"]
+
+
+def oldest_glibc(wheel: str) -> tuple[int, int]:
+    """Return the oldest glibc that the name of a wheel promises to run with; (0, 0) for one without binaries."""
+    for minor, old in LEGACY.items():
+        wheel = wheel.replace(f"{old}_", f"manylinux_2_{minor}_")
+    found = [(int(major), int(minor)) for major, minor in re.findall(r"manylinux_(\d+)_(\d+)_", wheel)]
+    return min(found, default=(0, 0))

@@ -1,0 +1,1 @@
+"""What a bundle contains to start itself. It needs the standard library alone, and is copied into every bundle."""

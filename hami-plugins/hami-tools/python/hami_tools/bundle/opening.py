@@ -1,0 +1,88 @@
+"""Opens a bundle as a source: verifies it, and gives its configuration, with models in a private folder."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from typing import Any
+
+from hami import ConfigError, Pipe
+from hami.cli import printable
+from hami.packages import install_command
+
+from hami_tools.bundle import samples, sealing
+from hami_tools.bundle.boot import folders, layout
+from hami_tools.bundle.boot.layout import Bundle, BundleError
+from hami_tools.packages.installers import installed_version
+
+verified: set[str] = set()  # digests of bundles that the start of this process has verified; each counts once
+
+
+def open_verified(path: str) -> Bundle:
+    """Return a bundle whose members all have their hashes; raise ConfigError for any other file."""
+    try:
+        bundle = layout.open_bundle(path)
+        if bundle.digest in verified:
+            verified.discard(bundle.digest)
+        else:
+            layout.verify(bundle)
+        return bundle
+    except BundleError as error:
+        raise ConfigError(str(error)) from error
+
+
+def open_source(path: str) -> dict[str, Any]:
+    """Return the configuration of a bundle, and the function that checks the answers of a pipe built from it."""
+    bundle = open_verified(path)
+    if bundle.seal.get("signature"):
+        sealing.signer(bundle)
+    folder = unpacked(bundle)
+    _require_plugins(bundle)
+
+    def accept(pipe: Pipe) -> None:
+        samples.require_answers(pipe, path, folder, bundle.facts.get("tolerance"))
+
+    return {"source": os.path.join(folder, bundle.facts["source"]), "accept": accept}
+
+
+def unpacked(bundle: Bundle) -> str:
+    """Return a folder with the configuration, models and samples. Links lead to decrypted files in memory."""
+    try:
+        if not any(each.encrypted for each in bundle.members.values()):
+            return folders.files(bundle)
+        folder = tempfile.mkdtemp(prefix="hami-bundle-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        _decrypt(bundle, folder)
+        return folder
+    except BundleError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _decrypt(bundle: Bundle, folder: str) -> None:
+    """Put each member into a file of memory: it has no name on a disk, and ends with this process."""
+    key = sealing.secret(f"the bundle {printable(bundle.path)}", str(bundle.facts.get("key_id", "")))
+    for member in bundle.members.values():
+        if not folders.is_data(member.name):
+            continue
+        if not member.encrypted:
+            folders.write_member(bundle, member, folder)
+            continue
+        handle = os.memfd_create(os.path.basename(member.name))
+        with open(handle, "wb", closefd=False) as out:
+            sealing.decrypt(bundle, member, key, out.write)
+        path = os.path.join(folder, member.name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.symlink(f"/proc/{os.getpid()}/fd/{handle}", path)
+
+
+def _require_plugins(bundle: Bundle) -> None:
+    """Raise ConfigError if a plugin is not installed. Nothing of the packages in the bundle runs here."""
+    plugins = bundle.facts.get("plugins") or {}
+    if missing := [f"{name} {version}" for name, version in plugins.items() if not installed_version(name)]:
+        names = [name for name in plugins if not installed_version(name)]
+        raise ConfigError(
+            f"{printable(bundle.path)} needs {', '.join(missing)}, which this environment does not have; the bundle "
+            f"has its own packages: python {printable(bundle.path)} run …; or install it: {install_command(names[0])}"
+        )

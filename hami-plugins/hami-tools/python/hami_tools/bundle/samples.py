@@ -1,0 +1,138 @@
+"""Sample requests of a bundle, and the answers that its pipeline must give to them before the first request."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hami import ConfigError, Pipe
+from hami.cli import describe_exception
+
+from hami_tools.bench.comparison import difference_of
+
+FOLDER = "samples"
+LIST = f"{FOLDER}/samples.json"
+# Largest difference of a number, relative to the largest number of the answer, that the type of an answer explains.
+TOLERANCES = {"float16": 1e-2, "bfloat16": 5e-2, "float32": 1e-3, "float64": 1e-6}
+TOLERANCE = 1e-3  # of other numbers: floats of Python are often converted from float32
+
+
+def encoded(value: Any, name: str, files: dict[str, bytes]) -> Any:
+    """Return a value as JSON; bytes and arrays go to `files`, by names that begin with `name`."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return _stored("bytes", bytes(value), f"{name}.bin", files)
+    if isinstance(value, (list, tuple)):
+        return [encoded(each, f"{name}.{index}", files) for index, each in enumerate(value)]
+    if isinstance(value, Mapping):
+        pairs = [(key, encoded(each, f"{name}.{index}", files)) for index, (key, each) in enumerate(value.items())]
+        plain = all(isinstance(key, str) and not key.startswith("$") for key, _ in pairs)
+        return dict(pairs) if plain else {"$pairs": [list(pair) for pair in pairs]}
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return _stored("array", _npy(value), f"{name}.npy", files)
+    raise ConfigError(f"a sample of a bundle cannot have a {type(value).__name__}; give --input files, text or JSON")
+
+
+def _stored(kind: str, content: bytes, name: str, files: dict[str, bytes]) -> dict[str, str]:
+    files[name] = content
+    return {f"${kind}": name}
+
+
+def _npy(value: Any) -> bytes:
+    import numpy
+
+    array = numpy.asarray(value if hasattr(value, "__array__") else value.tolist())
+    if array.dtype.hasobject:
+        raise ConfigError(f"a sample of a bundle cannot have an array of {array.dtype}")
+    out = io.BytesIO()
+    numpy.save(out, array, allow_pickle=False)
+    return out.getvalue()
+
+
+def decoded(value: Any, folder: str) -> Any:
+    """Return the value of what `encoded` returned, with the files in a folder."""
+    if isinstance(value, list):
+        return [decoded(each, folder) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if "$bytes" in value:
+        return Path(folder, value["$bytes"]).read_bytes()
+    if "$array" in value:
+        import numpy
+
+        return numpy.load(Path(folder, value["$array"]), allow_pickle=False)
+    if "$pairs" in value:
+        return {key: decoded(each, folder) for key, each in value["$pairs"]}
+    return {key: decoded(each, folder) for key, each in value.items()}
+
+
+def answered(pipe: Pipe, requests: Iterable[tuple[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
+    """Run the samples, given as name and data; return them with their answers, and the files of both."""
+    samples: list[dict[str, Any]] = []
+    files: dict[str, bytes] = {}
+    for number, (label, data) in enumerate(requests, 1):
+        try:
+            answer = pipe({"data": data})["result"]
+        except Exception as error:
+            raise ConfigError(f"the sample {label} has no answer: {describe_exception(error)}") from error
+        name = f"{FOLDER}/{number}"
+        sample = {"label": label, "data": encoded(data, f"{name}.data", files)}
+        samples.append({**sample, "answer": encoded(answer, f"{name}.answer", files)})
+    return samples, files
+
+
+def text_of(samples: list[dict[str, Any]]) -> bytes:
+    """Return the content of the list of samples."""
+    return json.dumps(samples, ensure_ascii=False, indent=1).encode("utf-8") + b"\n"
+
+
+def require_answers(pipe: Pipe, path: str, folder: str, tolerance: float | None) -> int:
+    """Compare the answers of a pipe with those in a bundle; return their number, or raise ConfigError."""
+    samples = json.loads(Path(folder, LIST).read_text("utf-8"))
+    for sample in samples:
+        expected = decoded(sample["answer"], folder)
+        label = f"{os.path.basename(path)}: the sample {sample['label']}"
+        try:
+            found = pipe({"data": decoded(sample["data"], folder)})["result"]
+        except Exception as error:
+            raise ConfigError(
+                f"{label} has no answer here, and the bundle has one: {describe_exception(error)}"
+            ) from error
+        largest, other = difference_of(expected, found)
+        allowed = (_tolerance(expected) if tolerance is None else tolerance) * max(1.0, _scale(expected))
+        if other or not largest <= allowed:
+            what = other or f"numbers differ by up to {largest:.3g}, and at most {allowed:.3g} is allowed"
+            raise ConfigError(
+                f"{label} has another answer here than in the bundle: {what}; with the packages of the bundle: "
+                f"python {path} verify"
+            )
+    return len(samples)
+
+
+def _tolerance(value: Any) -> float:
+    if isinstance(value, dict):
+        return max(map(_tolerance, value.values()), default=0.0)
+    if isinstance(value, list):
+        return max(map(_tolerance, value), default=0.0)
+    return TOLERANCES.get(str(getattr(value, "dtype", "")), TOLERANCE)
+
+
+def _scale(value: Any) -> float:
+    """Return the largest absolute value of the numbers in an answer."""
+    if isinstance(value, dict):
+        return max(map(_scale, value.values()), default=0.0)
+    if isinstance(value, list):
+        return max(map(_scale, value), default=0.0)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return abs(value)
+    if getattr(value, "size", 0) and getattr(value, "dtype", None) is not None and value.dtype.kind in "fiu":
+        import numpy
+
+        finite = numpy.abs(value[numpy.isfinite(value)]) if value.ndim else numpy.abs(value)
+        return float(finite.max()) if finite.size else 0.0
+    return 0.0
