@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+import types
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -388,3 +389,9 @@ def test_close_of_a_backend_may_close_its_own_pipe(thread: str) -> None:
     closer.join(TIMEOUT)
     assert not closer.is_alive()
     assert closed.is_set()
+
+
+def test_a_pipe_opens_while_another_thread_imports_logging(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "logging", types.ModuleType("logging"))  # as an import leaves it for a while
+    with hami.pipe("Identity") as pipe:
+        assert pipe({"data": 1})["result"] == 1

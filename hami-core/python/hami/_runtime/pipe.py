@@ -58,8 +58,9 @@ class Pipe(Observed):
             from hami.observe.trace import start_from_environment
 
             start_from_environment()
-        if logging := sys.modules.get("logging"):
-            _core.set_log_level(logging.getLogger("hami").getEffectiveLevel())
+        # Another thread may be importing logging; nothing has set a level then.
+        if logger := getattr(sys.modules.get("logging"), "getLogger", None):
+            _core.set_log_level(logger("hami").getEffectiveLevel())
         self._queues = queues or {}
         try:
             config = load(source)

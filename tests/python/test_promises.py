@@ -1,0 +1,21 @@
+"""The programs of tests/reliability keep their promises, each for as short a time as it can be tried."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from running import TIMEOUT
+
+FOLDER = Path(__file__).parents[1] / "reliability"
+
+
+@pytest.mark.parametrize("name", ["memory", "forks", "clocks"])
+def test_a_promise_holds(name: str) -> None:
+    program = [sys.executable, str(FOLDER / f"{name}.py"), "--seconds", "0"]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=2 * TIMEOUT, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)

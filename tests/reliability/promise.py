@@ -1,0 +1,55 @@
+"""What the programs of this folder share: each tries one promise for some time, and prints what it measured."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+Figures = dict[str, float | int | str]
+
+
+class Broken(SystemExit):
+    """A promise does not hold; the text says why."""
+
+    def __init__(self, seen: str) -> None:
+        super().__init__(f"broken: {seen}")
+
+
+def keep(holds: bool, seen: str) -> None:
+    """Raise Broken unless the promise holds."""
+    if not holds:
+        raise Broken(seen)
+
+
+class Clock:
+    """The time that a promise is tried for."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    def __bool__(self) -> bool:
+        return time.monotonic() < self._end
+
+
+def resident_mb() -> float:
+    """Return the resident memory of this process in MB."""
+    fields = Path("/proc/self/statm").read_text(encoding="ascii").split()
+    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def left_over() -> tuple[int, int]:
+    """Return the number of threads and of descriptors of this process."""
+    return len(list(Path("/proc/self/task").iterdir())), len(list(Path("/proc/self/fd").iterdir()))
+
+
+def main(run: Callable[[float, bool], Figures], promise: str) -> None:
+    """Run a promise as a program: `--seconds` says for how long, `--strict` also holds it to its times."""
+    parser = argparse.ArgumentParser(description=promise)
+    parser.add_argument("--seconds", type=float, default=10.0, help="how long to try; default: 10")
+    parser.add_argument("--strict", action="store_true", help="also fail if a time is missed, on a quiet machine")
+    arguments = parser.parse_args()
+    print(json.dumps(run(arguments.seconds, arguments.strict)))
