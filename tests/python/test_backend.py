@@ -149,6 +149,7 @@ def test_a_class_description_contains_its_doc_traits_and_brackets() -> None:
         "idempotent": False,
         "lightweight": False,
         "by_device": False,
+        "outlines_items": False,
         "child_count": (1, None),
     }
     described = describe_class(Valid)
@@ -162,6 +163,7 @@ def test_a_class_description_contains_its_doc_traits_and_brackets() -> None:
         "idempotent": True,
         "lightweight": False,
         "by_device": False,
+        "outlines_items": False,
         "child_count": (0, 0),
     }
 
@@ -225,7 +227,7 @@ def bad(**members: Any) -> type:
             "Bad.__init__ requires width, height, but backends are created without arguments; declare parameters as "
             "annotated attributes, such as  width: int = 1",
         ),
-        (bad(thread="gpu"), 'Bad: thread must be "dedicated", "serialized" or "concurrent", got \'gpu\''),
+        (bad(thread="gpu"), 'Bad: thread must be "dedicated", "serialized", "concurrent" or "process", got \'gpu\''),
         (bad(non_blocking=1), "Bad: non_blocking must be True or False, got 1"),
         (
             bad(non_blocking=True),

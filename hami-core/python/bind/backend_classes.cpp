@@ -20,6 +20,10 @@
 namespace hami::bind {
 namespace {
 
+// The trait of a class whose instances run in processes of their own, and the container that runs them; a plugin has it.
+constexpr const char* kProcess = "process";
+constexpr const char* kProcessContainer = "Process";
+
 // Initialises `check`, with the parameters of both, before the backend itself.
 class CheckedBackend final : public Forwarding {
  public:
@@ -62,7 +66,7 @@ ParamSpec spec_of(const py::dict& given) {
 ClassHandle python_class(py::object cls, const std::string& name, const std::string& owner, const std::string& doc,
                          const std::string& batch_range, const std::vector<py::dict>& params,
                          const std::map<std::string, std::string>& attributes, const std::string& thread,
-                         bool non_blocking, bool idempotent, bool lightweight, bool by_device,
+                         bool non_blocking, bool idempotent, bool lightweight, bool by_device, bool outlines_items,
                          const std::pair<std::size_t, std::optional<std::size_t>>& child_count, bool takes_all_keys,
                          bool is_instance) {
   BackendClass result;
@@ -71,10 +75,14 @@ ClassHandle python_class(py::object cls, const std::string& name, const std::str
   result.doc = doc;
   result.range = batch_range;
   for (const py::dict& param : params) result.params.push_back(spec_of(param));
-  result.traits.thread = *thread_mode_of(thread);
+  if (thread == kProcess)
+    result.runs_in = kProcessContainer;
+  else
+    result.traits.thread = *thread_mode_of(thread);
   result.traits.non_blocking = non_blocking;
   result.traits.idempotent = idempotent;
   result.traits.lightweight = lightweight;
+  result.outlines_items = outlines_items;
   if (by_device) result.by_device = DeviceChoice::kEachRequest;
   result.takes_all_keys = takes_all_keys;
   result.is_instance = is_instance;
@@ -186,7 +194,9 @@ void register_backend_classes(py::module_& module) {
       .def_property_readonly("brackets", [](const ClassHandle& self) { return show_brackets(self.cls->brackets); },
                              "The bracket items that the class takes, as text; empty if it takes none.")
       .def_property_readonly("thread",
-                             [](const ClassHandle& self) { return thread_mode_name(self.cls->traits.thread); })
+                             [](const ClassHandle& self) {
+    return self.cls->runs_in.empty() ? thread_mode_name(self.cls->traits.thread) : kProcess;
+  })
       .def_property_readonly("non_blocking", [](const ClassHandle& self) { return self.cls->traits.non_blocking; })
       .def_property_readonly("lightweight", [](const ClassHandle& self) { return self.cls->traits.lightweight; })
       .def_property_readonly("device", [](const ClassHandle& self) { return self.cls->device; },
@@ -200,8 +210,8 @@ void register_backend_classes(py::module_& module) {
   module.def("python_class", python_class, py::arg("cls"), py::arg("name"), py::kw_only(), py::arg("owner"),
              py::arg("doc"), py::arg("range"), py::arg("params"), py::arg("attributes"), py::arg("thread"),
              py::arg("non_blocking"), py::arg("idempotent"), py::arg("lightweight"), py::arg("by_device"),
-             py::arg("child_count"), py::arg("takes_all_keys") = false, py::arg("is_instance") = false,
-             "Return a handle of a backend class written in Python.");
+             py::arg("outlines_items"), py::arg("child_count"), py::arg("takes_all_keys") = false,
+             py::arg("is_instance") = false, "Return a handle of a backend class written in Python.");
   module.def("generated_class",
              [](const std::string& name, const std::string& text, std::string owner, const py::dict& defaults) {
     GeneratedBody body{name, text, {}};

@@ -76,7 +76,10 @@ class PythonBackend final : public Backend {
       py::object object = call_python(cls_->get());
       object.attr("_services") = py::cast(std::make_unique<BackendServices>(init, delegate_));
       set_params(init.params(), object);
-      set_children(init, object);
+      if (init.cls()->outlines_items)
+        set_outlines(init, object);
+      else
+        set_children(init, object);
       object_ = PyRef(object);
       if (py::hasattr(object, "init")) {
         call(object.attr("init"),
@@ -117,6 +120,19 @@ class PythonBackend final : public Backend {
     py::tuple children(children_.size());
     for (std::size_t i = 0; i < children_.size(); ++i) children[i] = py::cast(children_[i]->loan.handle());
     object.attr("children") = children;
+  }
+
+  void set_outlines(const Init& init, py::object& object) const {
+    py::list outlines;
+    const auto add = [&](const PlanItem& item) {
+      const Outline outline = outline_of(*item.plan);
+      py::dict keys;
+      for (const auto& [name, value] : outline.keys) keys[py::str(name)] = to_python(value);
+      outlines.append(py::make_tuple(outline.expression, keys, outline.local));
+    };
+    if (init.has_brackets())
+      for (const PlanItem& item : init.items()) add(item);
+    object.attr("outlines") = py::module_::import("hami._backends.registration").attr("make_outlines")(outlines);
   }
 
   // Reads `max` and `min` of the object after init: ints, properties, or methods that return an int; `max` may be "auto".

@@ -222,6 +222,10 @@ void register_views(py::module_& module) {
                              [](const RequestView& self) {
     return self.with_request([](const Request& request) { return request.cancelled(); });
   }, "Whether no caller waits for the result any more, so that the work can be skipped.")
+      .def_property_readonly("takes_parts",
+                             [](const RequestView& self) {
+    return self.with_request([](const Request& request) { return request.has_listener(); });
+  }, "Whether the caller takes parts of the result, which `emit` delivers.")
       .def_property_readonly("deadline",
                              [](const RequestView& self) -> py::object {
     const Nanoseconds deadline = self.with_request([](const Request& request) { return request.deadline; });

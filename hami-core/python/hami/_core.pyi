@@ -395,6 +395,10 @@ class Request(DictView):
         """
 
     @property
+    def takes_parts(self) -> bool:
+        """Whether the caller takes parts of the result, which `emit` delivers."""
+
+    @property
     def cancelled(self) -> bool:
         """Whether no caller waits for the result any more, so that the work can be skipped."""
 
@@ -965,6 +969,7 @@ def python_class(
     idempotent: bool,
     lightweight: bool,
     by_device: bool,
+    outlines_items: bool,
     child_count: tuple[int, int | None],
     takes_all_keys: bool = False,
     is_instance: bool = False,

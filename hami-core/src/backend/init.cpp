@@ -16,6 +16,7 @@ bool has_time(const Plan& plan) { return plan.cls && (plan.phases.empty() || pla
 // Adds an entry for each backend of an instance, in written order.
 void add_times(const Plan& plan, BackendTimes& times) {
   if (has_time(plan)) times.add(&plan, plan.label);
+  if (plan.cls && plan.cls->outlines_items) return;
   for (const std::vector<PlanItem>& phase : plan.phases)
     for (const PlanItem& item : phase)
       if (item.plan) add_times(*item.plan, times);

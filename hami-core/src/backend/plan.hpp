@@ -90,6 +90,9 @@ struct BackendClass {
   bool reads_settings = false;  // may have key=value among its bracket items
   bool schedules = false;       // allowed only in a node's init expression
   bool owns_threads = false;    // provides the threads of its children
+  bool outlines_items = false;  // its items are planned and not built: another process builds them from their outlines
+  // The container in which a use runs that is not in one with outlines_items, as if it were written X[use]; empty: none.
+  std::string runs_in = {};
   bool makes_copies = false;  // builds `instance_num` copies of its item; "auto" reaches it only if that is lightweight
   bool binds_names = false;   // the items of its first phase are visible in all later ones
   bool runs_in_order = false;  // its items run one after another, so that one may absorb the next
@@ -140,6 +143,17 @@ struct PlanItem {
     return false;
   }
 };
+
+// A plan as text, from which another process plans the same: every parameter is written out.
+struct Outline {
+  std::string expression;
+  std::vector<std::pair<std::string, Value>> keys;  // of its node: parameters that an expression cannot give
+  std::vector<std::string> local;                   // the classes that the other process must register, by name
+};
+
+Outline outline_of(const Plan& plan);
+// What a plan refers to that only this process has, for messages; empty: nothing.
+std::string needed_around(const Plan& plan);
 
 // PlanContext: what a class that expands to another expression (Reflect) can ask while its pipe is planned.
 class PlanContext {

@@ -259,6 +259,7 @@ Plan ExprPlanner::plan_counted(const Expr& expr) {
   plan.cls = find_class(expr);
   if (!plan.cls) return plan;
   const BackendClass& cls = *plan.cls;
+  if (!cls.runs_in.empty() && !planning_.outlined) return plan_in_container(expr, cls.runs_in);
   if (cls.schedules && !is_init_)
     problem(expr.name_span, expr.name + " schedules a node and is only allowed in a node's init expression",
             "put it under `node_entrypoint`");
@@ -282,6 +283,38 @@ Plan ExprPlanner::plan_counted(const Expr& expr) {
   if (expr.phases.empty() && !cls.default_child.empty() && has_good_params) plan_default_child(expr, cls, plan);
   plan_items(expr, cls, plan);
   return plan;
+}
+
+// container[expr], for an expression that is written without the container.
+Plan ExprPlanner::plan_in_container(const Expr& expr, const std::string& container) {
+  Expr outer;
+  outer.name = container;
+  outer.name_span = outer.span = expr.name_span;
+  Plan plan;
+  plan.label = container + "[" + expr.name + "]";
+  plan.cls = find_class(outer);
+  if (!plan.cls) return plan;
+  plan.traits = plan.cls->traits;
+  read_params(outer, *plan.cls, plan);
+  ++planning_.outlined;
+  ++planning_.depth;
+  auto item = std::make_unique<Plan>(plan_expr(expr));
+  --planning_.depth;
+  --planning_.outlined;
+  Item named;
+  named.span = expr.span;
+  check_outlined(named, *item);
+  plan.traits.idempotent = plan.traits.idempotent && item->traits.idempotent;
+  plan.traits.on_device = item->traits.on_device;
+  plan.phases.emplace_back().emplace_back().plan = std::move(item);
+  return plan;
+}
+
+void ExprPlanner::check_outlined(const Item& item, const Plan& plan) {
+  const std::string needed = needed_around(plan);
+  if (!needed.empty())
+    problem(item.span, "a backend in another process cannot use " + needed,
+            "write the whole expression inside the brackets, or make the other backend a node after this one");
 }
 
 // Moves an item into the one before it, if that one can do the work of both.
@@ -322,6 +355,8 @@ void ExprPlanner::plan_items(const Expr& expr, const BackendClass& cls, Plan& pl
   const std::int64_t copies = planning_.copies;
   const Value* const count = cls.makes_copies ? plan.params.find(kInstanceNum) : nullptr;
   if (count) planning_.copies = count->kind() == Kind::kInt ? count->as_int() : 1;
+  const Traits own = plan.traits;
+  if (cls.outlines_items) ++planning_.outlined;
   for (std::size_t i = 0; i < expr.phases.size(); ++i) {
     const Phase& phase = cls.brackets.phases[i];
     plan.phases.emplace_back();
@@ -334,6 +369,7 @@ void ExprPlanner::plan_items(const Expr& expr, const BackendClass& cls, Plan& pl
         planned.plan = std::make_unique<Plan>(plan_expr(*item.expr));
         --planning_.depth;
         add_traits(plan.traits, planned.plan->traits);
+        if (cls.outlines_items) check_outlined(item, *planned.plan);
       } else {
         planned.text = item.expr->name;
         if (phase.kind == ItemKind::kInstance && plan.phases.back().empty()) call_instance(item.span, planned.text);
@@ -359,6 +395,10 @@ void ExprPlanner::plan_items(const Expr& expr, const BackendClass& cls, Plan& pl
   }
   scope_.resize(outer_scope);
   if (cls.owns_threads) plan.traits.thread = ThreadMode::kConcurrent;
+  if (cls.outlines_items) {
+    --planning_.outlined;
+    plan.traits.thread = own.thread;
+  }
 }
 
 }  // namespace hami

@@ -34,6 +34,7 @@ struct Planning {
   std::size_t nested = 0;              // expressions in each other
   std::optional<Error> too_large;      // the exceeded limit; planning has stopped
   std::size_t depth = 0;               // of nested brackets
+  std::size_t outlined = 0;            // containers around whose items another process builds
   Explanation* explanation = nullptr;  // null: not requested
 };
 
@@ -97,6 +98,8 @@ class ExprPlanner final : public PlanContext {
   bool check_brackets(const Expr& expr, const BackendClass& cls);
   void check_when(const Item& item, const Phase& phase, const BackendClass& cls);
   void plan_items(const Expr& expr, const BackendClass& cls, Plan& plan);
+  Plan plan_in_container(const Expr& expr, const std::string& container);
+  void check_outlined(const Item& item, const Plan& plan);
   void plan_default_child(const Expr& use, const BackendClass& cls, Plan& plan);
   static bool absorb(std::vector<PlanItem>& before, PlanItem& item);
   void read_params(const Expr& expr, const BackendClass& cls, Plan& plan);

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from typing import Any, ClassVar, Literal
 
     from hami._core import BackendHandle, BackendServices, DictView, Queue, Request, RequestStore
+
+    Outline = tuple[str, dict[str, Any], dict[str, Any]]
 else:
 
     class cached_property:
@@ -57,8 +59,9 @@ class Backend:
     max: Any = None
     """Maximum batch size in items: an int from 1, or a property or method that is read after `init`. "auto": `forward`
     takes any number, and the node learns the batch size. None: one item, unless the node's `max` says otherwise."""
-    thread: Literal["dedicated", "serialized", "concurrent"] = "dedicated"
-    """Where an instance runs: on a thread of its own; on any thread, one call at a time; or on any threads at once."""
+    thread: Literal["dedicated", "serialized", "concurrent", "process"] = "dedicated"
+    """Where an instance runs: on a thread of its own; on any thread, one call at a time; on any threads at once; or in
+    a process of its own, by the backend `Process` of hami-process."""
     non_blocking: bool = False
     """Whether `forward` takes a few microseconds and never blocks, so that it may run on any caller's thread."""
     idempotent: bool = True
@@ -73,6 +76,12 @@ class Backend:
     """The minimum and maximum number of backends in the brackets; a maximum of None means any number."""
     children: tuple[BackendHandle, ...] = ()
     """The initialised backends in the brackets; set before `init`."""
+    outlines_items: bool = False
+    """Whether the backends in the brackets are checked only, and built elsewhere from `outlines`."""
+    outlines: tuple[Outline, ...] = ()
+    """With `outlines_items`, for each backend in the brackets, from which another process builds the same: the
+    expression, with all parameters; keys of its node, for parameters that an expression cannot give; and the classes
+    that the other process registers first, by name. A class is None if this process has it from a library."""
     _services: ClassVar[BackendServices | None] = None  # set on each instance before `init`
 
     def init(self, options: DictView) -> None:

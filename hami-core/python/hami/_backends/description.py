@@ -10,7 +10,7 @@ from hami._backends.base import Backend
 from hami._backends.params import describe_params
 from hami._errors import PluginError
 
-THREADS = ("dedicated", "serialized", "concurrent")
+THREADS = ("dedicated", "serialized", "concurrent", "process")
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -40,6 +40,7 @@ def describe_class(cls: Any) -> dict[str, Any]:
         "idempotent": _flag(cls, "idempotent"),
         "lightweight": _flag(cls, "lightweight"),
         "by_device": _by_device(cls),
+        "outlines_items": _flag(cls, "outlines_items"),
         "child_count": _child_count(cls),
     }
 
@@ -73,13 +74,13 @@ def _thread(cls: type[Backend]) -> str:
     thread: object = cls.thread
     if thread not in THREADS:
         raise PluginError(
-            f'{cls.__qualname__}: thread must be "dedicated", "serialized" or "concurrent", got {thread!r}'
+            f'{cls.__qualname__}: thread must be "dedicated", "serialized", "concurrent" or "process", got {thread!r}'
         )
     for name in ("non_blocking", "lightweight"):
-        if thread == "dedicated" and _flag(cls, name):
+        if thread in ("dedicated", "process") and _flag(cls, name):
             raise PluginError(
                 f'{cls.__qualname__}: {name} = True requires thread = "serialized" or "concurrent"; '
-                'the class has "dedicated"'
+                f'the class has "{thread}"'
             )
     return str(thread)
 

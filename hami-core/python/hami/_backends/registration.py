@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any, TypeVar, overload
 
-    from hami._backends.base import Backend
+    from hami._backends.base import Backend, Outline
 
     BackendType = TypeVar("BackendType", bound="type[Backend]")
     Plain = TypeVar("Plain")
 
-PYTHON_CLASSES: set[str] = set()
-"""The names of the backends whose `forward` is in Python."""
+PYTHON_CLASSES: dict[str, Any] = {}
+"""The backends whose `forward` is in Python, by name: the class, or the object, that was registered last."""
 
 if TYPE_CHECKING:
 
@@ -114,12 +114,18 @@ def _define_plain(name: Any, target: Any) -> Any:
 
     is_backend = isinstance(target, type) and issubclass(target, Backend)
     _core.define(make_class(target, name, owner="") if is_backend else plain_class(target, name))
+    PYTHON_CLASSES[name] = target
     return target
 
 
 def _define(cls: Any, name: str) -> Any:
     _core.define(make_class(cls, name, owner=""))
     return cls
+
+
+def make_outlines(items: list[tuple[str, dict[str, Any], list[str]]]) -> tuple[Outline, ...]:
+    """Return `Backend.outlines`: the items in brackets as the core describes them, with the classes that they name."""
+    return tuple((text, keys, {name: PYTHON_CLASSES.get(name) for name in names}) for text, keys, names in items)
 
 
 def make_generated(name: str, expression: str, defaults: Mapping[str, Any], *, owner: str) -> _core.BackendClass:
@@ -147,7 +153,7 @@ def make_class(cls: Any, name: str, *, owner: str, only_checks: bool = False) ->
     description: Mapping[str, Any] = describe_class(cls)
     check_name(name)
     if not only_checks:
-        PYTHON_CLASSES.add(name)
+        PYTHON_CLASSES[name] = cls
     try:
         return _core.python_class(cls, name, owner=owner, **description)
     except Exception as error:

@@ -1,0 +1,273 @@
+"""The parent's side of one child process: it starts the child, and exchanges messages with it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import marshal
+import os
+import pickle
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from hami_process import native
+from hami_process.blocks import HEAD, Block, Budget, Held, Sender
+from hami_process.child import Setup
+from hami_process.codec import Decoder
+from hami_process.errors import ChildDied, SharedMemoryFull, how_it_ended
+from hami_process.exceptions import decode_error
+from hami_process.monitor import monitor
+
+SLICE = native.SECOND // 50  # how long a wait is at a time, between looks at what else has happened
+CLOSE_TIME = 0.8  # seconds for the backend's `close`, less than the grace period of a pipe
+
+
+class Link:
+    """A child, from its start to its end.
+
+    ```
+    starting ──ready──> up ──close──> ended
+        └───────────────┴── death ───────┘
+    ```
+    """
+
+    def __init__(self, setup: Setup, environment: dict[str, str], memory_limit: int) -> None:
+        self.label = setup.expression
+        descriptor = native.create_memory(native.Control.SIZE)
+        try:
+            self.control = native.Control(descriptor)
+            self._budget = Budget(memory_limit)
+            self._blocks: dict[int, Block] = {}
+            self._dropped: list[int] = []  # since the last batch
+            self.sender = Sender(self._create_block)
+            self.held = Held(memory_limit // 4)
+            self.batch = 0  # the number of the last one that was sent
+            self.unanswered = False  # whether the last one was left without its result
+            self.range: tuple[Any, Any] = (1, None)
+            self._buffer, self._take = self.control.to_parent.reader()
+            self.running = monitor().start(environment)
+            self.running.on_end = self._on_end
+            self.ended = self.running.ended
+            self.on_death: Callable[[], None] = lambda: None
+            self._closing = False
+            if self.ended.is_set():
+                self.control.close()
+            self._send_descriptor(pickle.dumps(tuple(setup)), descriptor)
+        finally:
+            os.close(descriptor)
+
+    def wait_until_ready(self, timeout: float, is_wanted: Callable[[], bool]) -> list[str]:
+        """Wait until the backend of the child is initialised; return its remarks.
+
+        Raises:
+            ChildDied: The child has ended, or was ended because it took too long.
+            Exception: The exception of the backend's `init`.
+        """
+        limit = time.monotonic() + timeout
+        while True:
+            message = self.receive(SLICE)
+            if message is None:
+                if not is_wanted():
+                    self.running.kill("it is not needed any more")
+                elif time.monotonic() > limit:
+                    self.running.kill(f"it was not ready after start_timeout, {timeout:g} s")
+                continue
+            kind, *content = message
+            if kind == "failed":
+                self.running.kill("it failed to start")
+                raise decode_error(*content)
+            if kind == "ready":
+                self.range = (content[0], content[1])
+                return list(content[2])
+
+    def receive(self, timeout: int) -> tuple[Any, ...] | None:
+        """Return the next message of the child, or None if there was none in time.
+
+        Raises:
+            ChildDied: The child has ended.
+        """
+        size = self._take(timeout)
+        if size >= 0:
+            self.decoder = Decoder(self._blocks.__getitem__, self.held, copies_parts=True)
+            message: tuple[Any, ...] = self.decoder.message(self._buffer[:size])
+            if message[0] != "need":
+                return message
+            self._create_for_child(*message[1:])
+            return None
+        if size == native.CLOSED:
+            raise self.death()
+        return None
+
+    def send(self, message: bytes) -> bool:
+        """Give the child a message; return whether it could take one."""
+        outcome = native.INTERRUPTED
+        while outcome == native.INTERRUPTED:
+            outcome = self.control.to_child.put(message, SLICE)
+        if outcome == native.CLOSED:
+            raise self.death()
+        return outcome == native.DONE
+
+    def take_dropped(self) -> list[int]:
+        dropped, self._dropped = self._dropped, []
+        return dropped
+
+    def death(self) -> ChildDied:
+        self.ended.wait()
+        returncode = self.running.process.returncode
+        reason = self.running.killed_because
+        how = f"was ended: {reason}" if reason else how_it_ended(returncode)
+        return ChildDied(f"the process of {self.label} {how}", returncode)
+
+    def close(self) -> None:
+        """End the child: its backend is closed, in a limited time."""
+        self._closing = True
+        with contextlib.suppress(ChildDied):
+            if self.send(marshal.dumps(("close", []))):
+                self.ended.wait(CLOSE_TIME)
+        if not self.ended.is_set():
+            self.running.kill("its backend was not closed in time")
+            self.ended.wait(1.0)
+
+    def _on_end(self) -> None:
+        self.control.close()
+        if not self._closing:
+            self.on_death()
+
+    # ---- shared memory ----
+
+    def _create(self, size: int) -> tuple[Block, int]:
+        number = self._budget.add(size)
+        try:
+            descriptor = native.create_memory(size)
+            block = self._blocks[number] = Block(number, native.Memory(descriptor, size))
+        except SharedMemoryFull:
+            self._budget.remove([number])
+            raise
+        return block, descriptor
+
+    def _forget(self, numbers: list[int]) -> None:
+        self._budget.remove(numbers)
+        for number in numbers:
+            del self._blocks[number]
+
+    def _create_block(self, size: int, dropped: list[int]) -> Block:
+        self._forget(dropped)
+        self._dropped += dropped
+        block, descriptor = self._create(size)
+        self._share("block", block, descriptor)
+        return block
+
+    def _create_for_child(self, size: int, dropped: list[int]) -> None:
+        self._forget(dropped)
+        try:
+            block, descriptor = self._create(size)
+        except SharedMemoryFull as error:
+            with contextlib.suppress(OSError):
+                self.running.link.send(pickle.dumps(("full", 0, str(error))))
+            return
+        self._share("yours", block, descriptor)
+
+    def _share(self, kind: str, block: Block, descriptor: int) -> None:
+        try:
+            self._send_descriptor(pickle.dumps((kind, block.number, block.capacity + HEAD)), descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _send_descriptor(self, data: bytes, descriptor: int) -> None:
+        try:
+            socket.send_fds(self.running.link, [data], [descriptor])
+        except TimeoutError:
+            self.running.kill("it does not take messages")
+        except OSError as error:
+            if error.errno not in (errno.EPIPE, errno.ECONNRESET, errno.EBADF, errno.ENOTCONN):
+                raise  # otherwise it has ended, as the next wait will find
+
+
+class Supervisor:
+    """Keeps one child running: starts it again after it has died, later each time that it dies without an answer."""
+
+    FIRST_DELAY, LONGEST_DELAY = 0.1, 10.0  # seconds
+
+    def __init__(self, start: Callable[[], Link], on_event: Callable[[str, str], None], start_timeout: float) -> None:
+        self._start_link, self._on_event, self._start_timeout = start, on_event, start_timeout
+        self._changed = threading.Condition()
+        self._link: Link | None = None
+        self._problem: BaseException | None = None  # why the last start has failed
+        self._closed = False
+        self._failures = 0  # in a row
+        self._next_start = 0.0
+        self._pid = os.getpid()
+
+    def start(self) -> tuple[Link, list[str]]:
+        link = self._start_link()
+        try:
+            remarks = link.wait_until_ready(self._start_timeout, lambda: not self._closed)
+        except BaseException:
+            link.running.kill("it is not needed any more")
+            raise
+        with self._changed:
+            self._link = link
+            self._problem = None
+            self._changed.notify_all()
+        link.on_death = lambda: self._on_death(link)
+        if link.ended.is_set():
+            self._on_death(link)
+        return link, remarks
+
+    def wait(self, seconds: float) -> Link | None:
+        """Return the child, if there is one within this time.
+
+        Raises:
+            Exception: The last attempt to start one has failed.
+        """
+        with self._changed:
+            if self._link is None and self._problem is None:
+                self._changed.wait(seconds)
+            if self._problem is not None and self._link is None:
+                raise self._problem
+            return self._link
+
+    def answered(self) -> None:
+        self._failures = 0
+
+    def close(self) -> None:
+        if os.getpid() != self._pid:  # a forked process; the child belongs to its parent
+            return
+        with self._changed:
+            self._closed = True
+            link = self._link
+            self._changed.notify_all()
+        if link is not None:
+            link.close()
+
+    def _on_death(self, link: Link) -> None:
+        """Let another thread start the next child; this is the thread that sees all ends."""
+        with self._changed:
+            if self._link is not link or self._closed:
+                return
+            self._link = None
+        self._on_event("deaths", str(link.death()))
+        threading.Thread(target=self._restart, name="hami-process restart", daemon=True).start()
+
+    def _restart(self) -> None:
+        while not self._wait_for_turn():
+            try:
+                self.start()
+            except BaseException as error:
+                self._on_event("failed_starts", f"cannot be started again: {error}")
+                with self._changed:
+                    self._problem = error
+                    self._changed.notify_all()
+            else:
+                self._on_event("restarts", "")
+                return
+
+    def _wait_for_turn(self) -> bool:
+        """Wait as long as the failures say; return whether the pipe is closed."""
+        delay = min(self.FIRST_DELAY * 2 ** (self._failures - 1), self.LONGEST_DELAY) if self._failures else 0.0
+        self._failures = min(self._failures + 1, 32)
+        with self._changed:
+            return self._changed.wait_for(lambda: self._closed, delay) or self._closed

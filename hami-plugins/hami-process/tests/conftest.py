@@ -1,0 +1,24 @@
+"""One child process for all tests that do not need one of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import hami
+import process_backends  # noqa: F401  # registers the backends
+import pytest
+
+
+@pytest.fixture(scope="session")
+def shared() -> Iterator[hami.Pipe]:
+    with hami.pipe(
+        {"acts": {"backend": "Process[Act(step=3)]", "environment": ["HAMI_TEST_VARIABLE=at {instance}"]}}
+    ) as pipe:
+        yield pipe
+
+
+@pytest.fixture
+def act(shared: hami.Pipe) -> Callable[..., Any]:
+    """act("echo", 1) runs one request in the shared child and returns its result."""
+    return lambda *data, **keys: shared({"data": data, **keys})["result"]

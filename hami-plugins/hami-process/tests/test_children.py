@@ -1,0 +1,243 @@
+"""The life of a child: start, crash, restart, close; and what passes between it and its parent."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import CancelledError
+from pathlib import Path
+
+import hami
+import pytest
+
+from hami_process import ChildDied, ChildTraceback, SharedMemoryFull
+from hami_process.codec import CannotSend
+
+HERE = Path(__file__).parent
+
+
+def until(condition, seconds=20.0):
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit, "it did not happen in time"
+        time.sleep(0.001)
+
+
+def test_an_instance_runs_in_a_process_of_its_own_with_its_parameters(act):
+    facts = act("describe", extra=1, priority=200)
+    assert facts["pid"] != os.getpid()
+    assert (facts["step"], facts["instance"], facts["variable"]) == (3, 0, "at 0")
+    assert facts["keys"] == ["data", "extra", "priority"]
+    assert (facts["priority"], facts["deadline"]) == (200, None)
+
+
+def test_the_range_and_the_remarks_are_those_of_the_child(shared):
+    assert shared.describe()["nodes"]["acts"]["batching"]["max"] == 8
+    assert "a remark of the child" in str(shared.remarks())
+
+
+def test_a_batch_stays_one_batch(shared):
+    requests = [{"data": ("describe",)} for _ in range(8)]
+    shared(requests)
+    assert max(request["result"]["batches"][0] for request in requests) > 1
+
+
+def test_a_deadline_reaches_the_child(shared):
+    limit = time.monotonic() + 60
+    assert shared({"data": ("describe",)}, timeout=60)["result"]["deadline"] == pytest.approx(limit, abs=5)
+
+
+def test_an_exception_keeps_its_type_and_has_the_traceback_of_the_child(act):
+    with pytest.raises(ValueError, match="bad value") as raised:
+        act("fail", "value")
+    assert isinstance(raised.value.__cause__, ChildTraceback)
+    assert 'raise ValueError("bad value")' in str(raised.value.__cause__)
+    with pytest.raises(hami.RequestError, match=r"process_backends\.OwnError: 7: unknown here"):
+        act("fail", "own")
+
+
+def test_one_bad_request_does_not_fail_its_batch(shared):
+    requests = [{"data": ("echo", 1)}, {"data": ("fail", "value")}, {"data": ("fail", "item")}, {"data": ("echo", 4)}]
+    with pytest.raises(hami.BatchError) as raised:
+        shared(requests)
+    assert [(index, type(error)) for index, error in raised.value.errors] == [(1, ValueError), (2, KeyError)]
+    assert [request.get("result") for request in requests] == [1, None, None, 4]
+
+
+def test_a_backend_without_a_result_leaves_the_request_to_the_next():
+    with hami.pipe("S[Process[LeavesNothing],(or)Add(result=2)]") as pipe:
+        assert "result" in pipe({"data": 1})
+
+
+def test_a_crash_fails_its_batch_with_the_signal_and_the_next_request_runs(shared):
+    before = shared.stats()["acts"].counters
+    requests = [{"data": ("signal", int(signal.SIGSEGV))}, {"data": ("echo", 1)}]
+    with pytest.raises(hami.BatchError) as raised:
+        shared(requests)
+    assert {type(error) for _, error in raised.value.errors} == {ChildDied}
+    assert raised.value.errors[0][1].signal == signal.SIGSEGV
+    assert "was ended by SIGSEGV (signal 11)" in str(raised.value.errors[0][1])
+    assert shared({"data": ("echo", 5)})["result"] == 5
+    with pytest.raises(ChildDied, match="exited with status 7") as exited:
+        shared({"data": ("exit", 7)})
+    assert (exited.value.signal, exited.value.exit_code) == (None, 7)
+    assert shared({"data": ("echo", 6)})["result"] == 6
+    until(lambda: shared.stats()["acts"].counters.get("process_restarts", 0) >= before.get("process_restarts", 0) + 2)
+    assert shared.stats()["acts"].counters["process_deaths"] >= before.get("process_deaths", 0) + 2
+
+
+@pytest.mark.parametrize(
+    ("note", "error", "message"),
+    [
+        ("raise in init", ValueError, "no model here"),
+        ("exit in init", ChildDied, "exited with status 3"),
+    ],
+)
+def test_an_init_that_fails_is_the_error_of_the_pipe(note, error, message):
+    with pytest.raises(error, match=message):
+        hami.pipe(f"Process[Act(note='{note}')]")
+
+
+def test_a_child_that_never_starts_is_ended():
+    with pytest.raises(ChildDied, match=r"was ended: it was not ready after start_timeout, 0\.05 s"):
+        hami.pipe({"backend": "Process[Act(note='hang in init')]", "start_timeout": "50ms"})
+
+
+def test_an_answer_after_its_timeout_goes_to_nobody(shared):
+    with pytest.raises(hami.DeadlineExceeded):
+        shared({"data": ("until_cancelled",)}, timeout=0.1)
+    assert shared({"data": ("echo", "mine")})["result"] == "mine"
+    assert shared({"data": ("was_cancelled",)})["result"] is True
+
+
+def test_a_cancellation_reaches_the_child(shared, caplog):
+    future = shared.submit({"data": ("until_cancelled",)})
+    until(lambda: "it waits" in caplog.text)
+    assert future.cancel()
+    with pytest.raises(CancelledError):
+        future.result()
+    assert shared({"data": ("was_cancelled",)})["result"] is True
+
+
+def test_a_child_that_hangs_is_killed_when_no_request_waits():
+    with hami.pipe({"backend": "Process[Act]", "kill_after": "50ms"}) as pipe:
+        with pytest.raises(hami.DeadlineExceeded):
+            pipe({"data": ("hang",)}, timeout=0.1)
+        assert pipe({"data": ("echo", 1)})["result"] == 1
+        assert pipe.stats()["default"].counters["process_deaths"] == 1
+
+
+def test_logs_and_counters_arrive_in_the_parent(shared, caplog):
+    with caplog.at_level(logging.WARNING):
+        shared({"data": ("log_and_count", "hello")})
+        until(lambda: "child says hello" in caplog.text)
+    (record,) = [record for record in caplog.records if "hello" in record.getMessage()]
+    assert (record.name, record.levelname, record.filename) == ("hami.node.acts", "WARNING", "process_backends.py")
+    assert record.process != os.getpid()
+    until(lambda: shared.stats()["acts"].counters.get("said"))
+
+
+def test_parts_pass_through(shared):
+    request = {"data": ("emit_all", [1, "two", [3.0]])}
+    assert list(shared.stream(request)) == [1, "two", [3.0]]
+    assert request["result"] == [True, True, True]
+    assert shared({"data": ("emit_all", [1])})["result"] == [False]
+
+
+def test_a_class_with_thread_process_runs_in_one_and_streams():
+    with hami.pipe("Letters") as pipe:
+        assert list(pipe.stream({"data": "abc"})) == ["a", "b", "c"]
+        assert pipe({"data": "ab"})["result"] == ["a", "b"]
+
+
+def test_close_closes_the_backend_of_the_child(tmp_path):
+    path = tmp_path / "closed"
+    with hami.pipe(f"Process[Act(note='{path}')]") as pipe:
+        pid = pipe({"data": ("describe",)})["result"]["pid"]
+    assert path.read_text() == "closed\n"
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_the_death_of_the_parent_ends_its_children():
+    program = (
+        "import hami, process_backends, sys\n"
+        "pipe = hami.pipe('Process[Act]')\n"
+        "print(pipe({'data': ('describe',)})['result']['pid'], flush=True)\n"
+        "pipe.submit({'data': ('hang',)})\n"
+        "sys.stdin.read()\n"
+    )
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=HERE, text=True) as parent:
+        child = os.pidfd_open(int(parent.stdout.readline()))
+        parent.kill()
+    assert select.select([child], [], [], 20)[0]
+    os.close(child)
+
+
+def test_shared_memory_that_is_used_up_is_an_error_and_nothing_else_fails():
+    import numpy as np
+
+    with hami.pipe({"backend": "Process[Act]", "shared_memory": "4MiB"}) as pipe:
+        with pytest.raises(SharedMemoryFull, match="shared_memory allows"):
+            pipe({"data": ("echo", np.ones(1 << 20))})
+        with pytest.raises(SharedMemoryFull, match="shared_memory allows"):
+            pipe({"data": ("full", 1 << 20, 1.0)})
+        assert pipe({"data": ("echo", np.ones(1 << 17))})["result"].sum() == 1 << 17
+
+
+def test_a_system_without_memfd_uses_a_file_system(monkeypatch):
+    import numpy as np
+
+    monkeypatch.setenv("HAMI_PROCESS_MEMFD", "0")
+    with hami.pipe({"backend": "Process[Act]"}) as pipe:
+        assert pipe({"data": ("echo", np.ones(1 << 20))})["result"].sum() == 1 << 20
+        monkeypatch.setattr("hami_process.native.FOLDER", "/nonexistent")
+        with pytest.raises(SharedMemoryFull, match="No such file or directory"):
+            pipe({"data": ("echo", np.ones(1 << 22))})
+
+
+def test_objects_can_be_refused():
+    with (
+        hami.pipe({"backend": "Process[Act]", "objects": "refuse"}) as pipe,
+        pytest.raises(hami.DataTypeError, match='objects is "refuse"'),
+    ):
+        pipe({"data": ("echo", object())})
+    assert issubclass(CannotSend, hami.DataTypeError)
+
+
+def test_a_class_that_no_child_can_import_is_an_error():
+    class Local(hami.Backend):
+        def forward(self, batch): ...
+
+    hami.register(Local)
+    with pytest.raises(hami.ConfigError, match="is defined inside a function"):
+        hami.pipe("Process[Local]")
+
+
+def test_a_forked_process_leaves_the_child_alone(shared):
+    pid = os.fork()
+    if pid == 0:
+        try:
+            shared.close()
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    assert shared({"data": ("echo", 1)})["result"] == 1
+
+
+def test_every_request_has_one_outcome_while_children_are_killed(shared):
+    futures = [shared.submit({"data": ("echo", number)}) for number in range(300)]
+    for number in range(3):
+        futures += [shared.submit({"data": ("signal", int(signal.SIGKILL))})]
+        futures += [shared.submit({"data": ("echo", number)}) for _ in range(100)]
+    outcomes = [future.exception(timeout=60) for future in futures]
+    assert {type(outcome) for outcome in outcomes} <= {type(None), ChildDied}
+    answers = [future.result() for future, outcome in zip(futures, outcomes, strict=True) if outcome is None]
+    assert all(answer["result"] == answer["data"][1] for answer in answers)
+    assert sum(outcome is not None for outcome in outcomes) >= 3
