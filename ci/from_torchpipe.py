@@ -79,7 +79,7 @@ def names_in_library(wheels: list[Path]) -> set[str]:
 
 def backends_here() -> dict[str, str]:
     """Return every name of HAMi and its plugins, with what a page shows for it."""
-    here = {name: f"`{name}` ({owner})" for name, (owner, *_) in catalog.first_party().backends().items()}
+    here = {name: f"`{name}` ({owner})" for name, (owner, *_) in catalog.first_party().owners("backends").items()}
     for info in hami.backends().values():
         if info.owner == "hami-core":
             here |= dict.fromkeys((info.name, *(info.aliases or [])), f"`{info.name}`")

@@ -22,8 +22,8 @@ def test_every_first_party_plugin_is_in_the_snapshot() -> None:
     ours = catalog.first_party()
     assert {"hami-image", "hami-model-check", "hami-ocr", "hami-onnx", "hami-openvino"} <= ours.plugins.keys()
     assert {"hami-accel", "hami-build", "hami-cuda", "hami-serve", "hami-torch", "hami-trt"} <= ours.plugins.keys()
-    assert ours.backends()["TensorrtTensor"] == ["hami-trt"]
-    assert ours.pipelines() == {
+    assert ours.owners("backends")["TensorrtTensor"] == ["hami-trt"]
+    assert ours.owners("pipelines") == {
         "classify-text": ["hami-text"],
         "count-people": ["hami-vision"],
         "detect": ["hami-vision"],

@@ -18,7 +18,7 @@ PAGE = ROOT / "hami-core" / "docs" / "reference" / "backends.md"
 CORE = {backend.name: backend for backend in _core.defined() if backend.owner == "hami-core"}
 
 COMMAND_LINE = ROOT / "hami-core" / "docs" / "reference" / "command-line.md"
-OWNERS = first_party().commands()  # of the commands that plugins add
+OWNERS = first_party().owners("commands")  # of the commands that plugins add
 OF_THE_CORE = list(_parser()[1].choices)
 DOCUMENTS = [ROOT / "README.md", *(ROOT / "hami-core" / "docs").rglob("*.md"), *ROOT.glob("hami-plugins/*/README.md")]
 

@@ -4,7 +4,7 @@
 >>> import hami.packages
 >>> isinstance(hami.backends()["Identity"], hami.packages.BackendInfo)
 True
->>> hami.packages.first_party().commands()["schema"]
+>>> hami.packages.first_party().owners("commands")["schema"]
 ['hami-tools']
 """
 

@@ -78,7 +78,7 @@ def _unknown(command: str, known: Sequence[str]) -> str:
     from hami._plugins.messages import install_command
     from hami._suggestions import did_you_mean
 
-    for owner in catalog.load_local().commands().get(command, ()):
+    for owner in catalog.load_local().owners("commands").get(command, ()):
         plugins = installed.index().of(owner)
         if not plugins:
             return f'"{command}" is a command of {owner}, which is not installed: {install_command(owner)}'
@@ -232,7 +232,7 @@ def _add_commands_of_plugins(commands: argparse._SubParsersAction[argparse.Argum
     from hami._plugins.catalog import first_party
     from hami._plugins.manager import installed
 
-    owners = first_party().commands().get(wanted, [])
+    owners = first_party().owners("commands").get(wanted, [])
     _add_commands_of(commands, owners)
     if wanted not in commands.choices:
         others = {plugin.distribution for plugin in installed.index().plugins}.difference(owners)

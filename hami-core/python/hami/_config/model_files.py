@@ -28,7 +28,7 @@ def model_file(source: Any) -> str | None:
     from hami._plugins import catalog
     from hami._plugins.manager import installed
 
-    return path if installed.opening(extension) or extension in catalog.load_local().models() else None
+    return path if installed.opening(extension) or extension in catalog.load_local().owners("models") else None
 
 
 def not_an_expression(path: str) -> ConfigError:
@@ -124,7 +124,8 @@ def _choices(extension: str, path: str) -> dict[str, dict[str, Any]]:
         raise ConfigError(
             f"{headline}: {plugin.distribution} {plugin.version}: {plugin.error or 'it does not read it'}"
         )
-    raise ConfigError(f"{headline}: {messages.install_command(catalog.load_local().models()[extension][0])}")
+    owner = catalog.load_local().owners("models")[extension][0]
+    raise ConfigError(f"{headline}: {messages.install_command(owner)}")
 
 
 def _extension(path: str) -> str:

@@ -57,7 +57,7 @@ def _lookup(name: str, distribution: str) -> Pipeline | None:
         raise messages.pipeline_conflict(name, [pipeline.distribution for pipeline in found])
     if found:
         return found[0]
-    owners = catalog.load_local().pipelines().get(name, [])
+    owners = catalog.load_local().owners("pipelines").get(name, [])
     if owners and not distribution:
         raise messages.pipeline_not_installed(name, owners)
     return None

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_origin, get_type_hints
 
 from hami._errors import PluginError
 from hami._plugins import policy
@@ -48,25 +48,17 @@ class Catalog(NamedTuple):
     source: str
     plugins: dict[str, CatalogEntry]
 
-    def backends(self) -> dict[str, list[str]]:
-        """Return the plugins that provide each backend."""
-        return self._owners("backends")
-
-    def pipelines(self) -> dict[str, list[str]]:
-        """Return the plugins that package each pipeline."""
-        return self._owners("pipelines")
-
-    def models(self) -> dict[str, list[str]]:
-        """Return the plugins that open each extension of model files."""
-        return self._owners("models")
-
-    def commands(self) -> dict[str, list[str]]:
-        """Return the plugins that add each command to `hami`."""
-        return self._owners("commands")
+    def owners(self, kind: str) -> dict[str, list[str]]:
+        """Return the plugins with each of a kind: "backends", "pipelines", "models", "commands" or "devices"."""
+        found: dict[str, list[str]] = {}
+        for name, plugin in self.plugins.items():
+            for each in getattr(plugin, kind):
+                found.setdefault(each, []).append(name)
+        return found
 
     def devices(self) -> dict[str, list[str]]:
         """Return the plugins with tensor backends for each kind of memory, that with the most backends first."""
-        found = self._owners("devices")
+        found = self.owners("devices")
         return {
             kind: sorted(names, key=lambda name: -len(self.plugins[name].backends)) for kind, names in found.items()
         }
@@ -76,13 +68,6 @@ class Catalog(NamedTuple):
         for release in self.plugins[plugin].releases if plugin in self.plugins else ():
             files = release.get("files")
             yield from (file for file in (files if isinstance(files, list) else ()) if isinstance(file, dict))
-
-    def _owners(self, field: str) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
-        for name, plugin in self.plugins.items():
-            for each in getattr(plugin, field):
-                found.setdefault(each, []).append(name)
-        return found
 
 
 def load_local(environment: Mapping[str, str] = os.environ) -> Catalog:
@@ -132,21 +117,7 @@ def parse(text: bytes, source: str) -> Catalog:
     return Catalog(source, dict(sorted(plugins.items())))
 
 
-_TYPES: dict[str, type] = {
-    "name": str,
-    "summary": str,
-    "version": str,
-    "backends": dict,
-    "pipelines": list,
-    "devices": list,
-    "models": list,
-    "commands": list,
-    "requires": list,
-    "platforms": list,
-    "abi": dict,
-    "releases": list,
-    "grade": str,
-}
+_TYPES: dict[str, type] = {name: get_origin(kind) or kind for name, kind in get_type_hints(CatalogEntry).items()}
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")  # as packages are named in an index
 _TEXTS = ("pipelines", "devices", "models", "commands", "requires", "platforms")
 

@@ -125,7 +125,7 @@ class Resolver:
             raise messages.failed(name, plugin.distribution, plugin.version, reason) from error
 
     def _not_found(self, name: str) -> BackendNotFound:
-        if owners := catalog.load_local().backends().get(name):
+        if owners := catalog.load_local().owners("backends").get(name):
             return messages.not_installed(name, owners)
         for plugin in self._index.plugins:
             if plugin.object is None:
@@ -143,7 +143,7 @@ class Resolver:
 
 def known_names(index: Index) -> dict[str, str]:
     """Return every known name with its distribution, including those of plugins that are in the catalogue."""
-    names = {name: owners[0] for name, owners in catalog.load_local().backends().items()}
+    names = {name: owners[0] for name, owners in catalog.load_local().owners("backends").items()}
     for plugin in index.plugins:
         names.update(dict.fromkeys(plugin.names, plugin.distribution))
     names.update({known: handle.owner for known, handle in defined_names().items()})

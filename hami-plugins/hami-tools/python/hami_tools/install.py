@@ -67,7 +67,7 @@ def install(arguments: argparse.Namespace) -> int:
 
 
 def _requirements(names: Sequence[str], known: Catalog, available: Sequence[str]) -> list[str]:
-    return requirements(names, known.backends(), [CORE, *known.plugins, *available])
+    return requirements(names, known.owners("backends"), [CORE, *known.plugins, *available])
 
 
 def _report(

@@ -29,7 +29,7 @@ def search(arguments: argparse.Namespace) -> int:
             ["plugin", "installed", "provides"],
         )
     else:
-        near = did_you_mean(word, [*known.plugins, *known.backends()])
+        near = did_you_mean(word, [*known.plugins, *known.owners("backends")])
         print(f'nothing in the catalogue matches "{word}"{near or "; list all: hami search"}')
     return 0 if found else 1
 
@@ -47,10 +47,10 @@ def _matches(plugin: CatalogEntry, word: str) -> list[str] | None:
 def show(name: str) -> tuple[list[dict[str, Any]], str]:
     """Return what `hami show` prints about a plugin, by its name or that of one of its backends or pipelines."""
     known = catalog.load()
-    owners = known.backends().get(name) or known.pipelines().get(name) or [normalised(name)]
+    owners = known.owners("backends").get(name) or known.owners("pipelines").get(name) or [normalised(name)]
     plugins = [known.plugins[owner] for owner in owners if owner in known.plugins]
     if not plugins:
-        near = did_you_mean(name, [*known.plugins, *known.backends()])
+        near = did_you_mean(name, [*known.plugins, *known.owners("backends")])
         raise PluginError(f'the catalogue has no plugin or backend "{name}"{near or "; list all: hami search"}')
     return [_facts(plugin) for plugin in plugins], "\n\n".join(_description(plugin) for plugin in plugins)
 

@@ -321,7 +321,7 @@ def _names_in(call: Call) -> set[str]:
 
 
 def _is_known(name: str) -> bool:
-    return "." in name or ":=" in name or name in first_party().backends() or name in hami.backends()
+    return "." in name or ":=" in name or name in first_party().owners("backends") or name in hami.backends()
 
 
 # ---- keys
