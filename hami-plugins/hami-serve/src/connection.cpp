@@ -79,6 +79,7 @@ void Connection::handle(std::uint32_t events) {
   if (events & (EPOLLHUP | EPOLLERR)) return close();
   if (stage_ == Stage::kWriting) return (events & EPOLLOUT) ? write_some() : watch(EPOLLOUT);
   if (stage_ == Stage::kClosing) return drop();
+  if (stage_ == Stage::kIdle && !held_.empty()) return;  // what was received before comes first, from `go_on`
   if (stage_ != Stage::kRunning) return receive();
   if (events & EPOLLRDHUP) {
     has_left_ = true;

@@ -145,6 +145,15 @@ def test_a_request_may_come_in_any_pieces(doors):
         assert exchange(doors[1].port, *pieces, answers=1) == expected
 
 
+def test_requests_that_arrive_in_pieces_behind_each_other_keep_their_order(doors):
+    """Also while earlier ones, which have been received already, wait for their turn."""
+    bodies = [of_json(tensor("INT8", [1], data=[1]), id=str(number)) for number in range(300)]
+    whole = b"".join(map(request, bodies))
+    pieces = [whole[start : start + 1000] for start in range(0, len(whole), 1000)]
+    found = exchange(doors[1].port, *pieces, answers=300)
+    assert [int(each) for each in re.findall(rb'"id":"(\d+)"', found)] == [*range(300)]
+
+
 def test_a_large_tensor_goes_through_and_back(doors):
     data = np.arange(1 << 20, dtype=np.float32).tobytes()
     entry = tensor("FP32", [1 << 20], parameters={"binary_data_size": len(data)})

@@ -85,16 +85,16 @@ class JoiningTransport:
         size = len(data)
         self.written += size
         if self._size + size > JOINED:
-            self._flush()
+            self.flush()
         if size > JOINED:
             self._transport.write(data)
             return
         if not self._parts:
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
         self._parts.append(data)
         self._size += size
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         if self._parts:
             parts, self._parts, self._size = self._parts, [], 0
             self._transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
@@ -105,11 +105,11 @@ class JoiningTransport:
         return bool(self._parts)
 
     def write_eof(self) -> None:
-        self._flush()
+        self.flush()
         self._transport.write_eof()
 
     def close(self) -> None:
-        self._flush()
+        self.flush()
         self._transport.close()
 
     def __getattr__(self, name: str) -> Any:
@@ -202,6 +202,7 @@ class Protocol(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         """Return whether the connection stays: a client that sends no more may still wait for answers."""
         self._ended = True
+        self.transport.flush()  # an answer that waits to be joined: without this connection it would be lost
         if self._scheme == "https" or self._stage is Stage.CLOSING or not (self._held or self._stage is Stage.ANSWER):
             return False
         self._expect_answer()
