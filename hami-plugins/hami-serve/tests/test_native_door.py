@@ -146,7 +146,7 @@ def test_a_request_may_come_in_any_pieces(doors):
 
 
 def test_requests_that_arrive_in_pieces_behind_each_other_keep_their_order(doors):
-    """Also while earlier ones, which have been received already, wait for their turn."""
+    """Also while earlier ones, which have been received already, are not read yet."""
     bodies = [of_json(tensor("INT8", [1], data=[1]), id=str(number)) for number in range(300)]
     whole = b"".join(map(request, bodies))
     pieces = [whole[start : start + 1000] for start in range(0, len(whole), 1000)]

@@ -45,6 +45,7 @@ def add_serve(subparsers: Any) -> None:
         help="what reads requests over HTTP: native threads, which call native models without Python and leave all "
         "other requests to python; or python alone; default: auto, which is native but with TLS",
     )
+    serve.add_argument("--uds", metavar="PATH", help="also serve HTTP on a Unix socket, for programs of the same user")
     serve.add_argument("--grpc", type=_port, metavar="PORT", help="also serve gRPC on this port; 0: a free one")
     serve.add_argument(
         "--import",

@@ -109,6 +109,9 @@ class Listener:
 
     async def close(self) -> None:
         """Take no new connections; accept those of clients that believe to be connected."""
+        if self._socket.family == socket.AF_UNIX:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._socket.getsockname())
         with contextlib.suppress(OSError):  # another system, or a sandbox: a connection of this moment may be lost
             refuse_new(self._socket)
             await asyncio.sleep(HANDSHAKE_S)

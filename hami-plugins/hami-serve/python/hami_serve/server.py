@@ -10,9 +10,11 @@ import importlib
 import importlib.util
 import json
 import logging
+import os
 import resource
 import signal
 import socket
+import stat
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
@@ -221,6 +223,8 @@ def serve(arguments: argparse.Namespace) -> int:
             "--allow-control needs one worker: a client that loads a model reaches only one of them; use --watch, or "
             "leave out --workers"
         )
+    if arguments.uds and arguments.workers > 1:
+        raise hami.ConfigError("--uds needs one worker: processes cannot share a Unix socket; leave out --workers")
     if arguments.max_open_mib is not None and arguments.max_open_mib < arguments.max_request_mib:
         raise hami.ConfigError(
             f"--max-open-mib is {arguments.max_open_mib}, and one request may have {arguments.max_request_mib} MiB; "
@@ -297,9 +301,11 @@ def _run_logging(
     watcher = Watcher(serving, Path(arguments.source)) if arguments.watch else None
     if beside_others:
         serving.start()
-    listening = listen(arguments.host, arguments.http, shared=peers is not None)
+    listening = [listen(arguments.host, arguments.http, shared=peers is not None)]
+    if arguments.uds:
+        listening.append(listen_at(arguments.uds))
     serving.begin()
-    arguments.http = listening.getsockname()[1]
+    arguments.http = listening[0].getsockname()[1]
     token = read_token(arguments.token_file)
     gate = Gate(
         Direct(application(serving, max_body)),
@@ -335,7 +341,7 @@ async def _run(
     http: HttpServer,
     native: NativeDoor | None,
     serving: Serving,
-    listening: socket.socket,
+    listening: list[socket.socket],
     token: str | None,
     announce: Callable[[list[str]], None],
 ) -> None:
@@ -355,13 +361,15 @@ async def _run(
 
     http.when_started = loaded
     async with serving.answering_peers():
-        await http.serve([listening])
+        await http.serve(listening)
 
 
 def announcement(models: list[str], arguments: argparse.Namespace, workers: int | None = None) -> str:
     """Return the line that says which models are served, and where."""
     host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
     addresses = {"http": f"http{'s' if arguments.tls_cert else ''}://{host}:{arguments.http}"}
+    if arguments.uds:
+        addresses["uds"] = f"unix:{arguments.uds}"
     if arguments.grpc is not None:
         addresses["grpc"] = f"grpc://{host}:{arguments.grpc}"
     if arguments.json:
@@ -436,6 +444,43 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
         bound.close()
         raise _cannot_listen(host, port, error) from error
     return bound
+
+
+def listen_at(path: str) -> socket.socket:
+    """Return a listening Unix socket that only the user of this process can connect to.
+
+    A socket that a killed server has left is replaced.
+    """
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o077)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            _remove_unused(path)
+        listening.bind(path)
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise hami.ConfigError(f'--uds: cannot listen on "{path}": {error}') from error
+    finally:
+        os.umask(mask)
+    return listening
+
+
+def _remove_unused(path: str) -> None:
+    """Remove a Unix socket that a server has left.
+
+    Raises:
+        OSError: A server listens there, or it is another file.
+    """
+    if not stat.S_ISSOCK(os.stat(path).st_mode):
+        raise FileExistsError("another file has this name")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            os.unlink(path)
+            return
+    raise FileExistsError("another server listens there")
 
 
 def _cannot_listen(host: str, port: int, error: Exception) -> hami.ConfigError:
