@@ -6,6 +6,8 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT / "tests" / "plugins"), str(ROOT / "tests" / "python")]
 
@@ -17,3 +19,9 @@ from sites import write_policy as write_policy  # noqa: E402
 
 # A background job of a shell ignores SIGINT, and its child processes inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def own_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep what these tests remember about publishers apart from what the user has."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "remembered"))

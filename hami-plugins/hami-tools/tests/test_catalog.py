@@ -19,8 +19,10 @@ from typing import Any
 import hami
 import pytest
 import tiny_wheels
+from conftest import Site
+from fake_site import write_plugin
 from hami import packages
-from hami.packages import policy
+from hami.packages import load_local, policy
 
 from hami_tools.packages import catalog, fetch
 
@@ -335,3 +337,15 @@ def test_the_documented_command_signs_a_catalogue(file: Path, monkeypatch: pytes
     rules = policy.Policy(catalog=str(file.with_name("catalog.json")), catalog_key=key)
     monkeypatch.setattr(policy, "read", lambda: rules)
     assert list(catalog.load().plugins) == ["acme-cv", "acme-ocr"]
+
+
+def test_an_installed_plugin_that_no_catalogue_lists_is_found(hami_command: Any, site: Site, file: Path) -> None:
+    write_plugin(site.folder, "acme-own", "0.3", "AcmeOwn")
+    done = hami_command("search", "acme-own", site=site.folder, HAMI_CATALOG=str(file))
+    assert done.stdout.splitlines()[1:] == ["acme-own  0.3        AcmeOwn"]
+    assert "AcmeOwn" in hami_command("search", "AcmeOwn", site=site.folder).stdout
+    done = hami_command("show", "AcmeOwn", site=site.folder)
+    assert "  installed  0.3" in done.stdout
+    assert "  catalogue  not in it; this is what its metadata say" in done.stdout
+    everything = json.loads(hami_command("search", "--json", site=site.folder).stdout)
+    assert [each["name"] for each in everything if each["name"] not in load_local().plugins] == ["acme-own"]

@@ -17,7 +17,7 @@ from hami import PluginError
 from hami.cli import json_of, print_table
 from hami.packages import CORE, GROUPS, Catalog, distributions, load_local, normalised, policy
 
-from hami_tools.packages import catalog, environment, installers, provenance
+from hami_tools.packages import catalog, environment, installers, provenance, publishers
 from hami_tools.packages.environment import Environment
 from hami_tools.packages.installers import Change, Sources
 from hami_tools.packages.names import requirements
@@ -56,12 +56,14 @@ def install(arguments: argparse.Namespace) -> int:
     catalog.require_grades(map(_name_of, wanted), [change.name for change in changes])
     plugins = [change for change in changes if change.name in known.plugins or change.name in map(_name_of, wanted)]
     found = provenance.checked(plugins, installer, sources, known, rules)
+    seen = publishers.require_same(plugins, found)
     if changes and not arguments.dry_run:
         installer.install(changes, sources, place)
         installers.require_installed(changes, place.folder)
         if place.target:
             _remove_old_metadata(Path(place.folder), changes)
         provenance.record(found, plugins, place.folder)
+        publishers.remember(seen)
     _report(arguments, wanted, place, changes)
     return 0
 

@@ -12,7 +12,7 @@ from hami import PluginError
 from hami.cli import json_of, print_table
 from hami.packages import CORE, load_local, normalised, policy
 
-from hami_tools.packages import catalog, environment, installers, lock, provenance
+from hami_tools.packages import catalog, environment, installers, lock, provenance, publishers
 from hami_tools.packages.installers import Change, Sources, installed_version, installed_versions
 
 
@@ -53,12 +53,14 @@ def sync(arguments: argparse.Namespace) -> int:
     sources = Sources((), folder)
     plugins = [change for change in changes if change.name in known.plugins]
     found = provenance.checked(plugins, installers.find(), sources, known, rules) if plugins else {}
+    seen = publishers.require_same(plugins, found)
     if changes and not arguments.dry_run:
         environment.require_changeable(place, [])
         lines = [change.locked().requirement(by_name=bool(folder)) for change in changes]
         installers.find().install_locked(lines, sources, place)
         installers.require_installed(changes, place.folder)
         provenance.record(found, plugins, place.folder)
+        publishers.remember(seen)
     if arguments.json:
         print(json_of({"changes": [change.facts() for change in changes], "dry_run": arguments.dry_run}))
     elif not changes:

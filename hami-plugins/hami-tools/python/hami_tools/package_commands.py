@@ -55,6 +55,19 @@ def add_package_commands(commands: Any) -> None:
         examples=["hami verify-plugins"],
     )
 
+    trust = add_command(
+        commands,
+        "trust",
+        "hami_tools.trust:trust",
+        "list the remembered publishers of plugins, or confirm another one",
+        examples=["hami trust", "hami trust acme-words --publisher https://github.com/acme/words"],
+    )
+    trust.add_argument("name", nargs="?", metavar="NAME", help="name of a plugin; default: list all")
+    whom = trust.add_mutually_exclusive_group()
+    whom.add_argument("--publisher", metavar="REPOSITORY", help="the repository that its attestations must name")
+    whom.add_argument("--source", metavar="SERVER", help="the server of its files, or local, if they are not attested")
+    whom.add_argument("--forget", action="store_true", help="remember the publisher of the next installation")
+
     download = add_command(
         commands,
         "download",

@@ -14,8 +14,9 @@ from hami_tools.packages.installers import installed_version
 
 
 def search(arguments: argparse.Namespace) -> int:
-    """List the plugins that match a word; exit with 1 if there are none."""
+    """List the plugins that match a word, installed ones included; exit with 1 if there are none."""
     known = catalog.load(arguments.catalog)
+    known = known._replace(plugins={**known.plugins, **catalog.unlisted(known)})
     word = arguments.word or ""
     found = {name: matches for name, plugin in known.plugins.items() if (matches := _matches(plugin, word)) is not None}
     if arguments.json:
@@ -47,21 +48,26 @@ def _matches(plugin: CatalogEntry, word: str) -> list[str] | None:
 def show(name: str) -> tuple[list[dict[str, Any]], str]:
     """Return what `hami show` prints about a plugin, by its name or that of one of its backends or pipelines."""
     known = catalog.load()
+    unlisted = catalog.unlisted(known)
+    known = known._replace(plugins={**known.plugins, **unlisted})
     owners = known.owners("backends").get(name) or known.owners("pipelines").get(name) or [normalised(name)]
     plugins = [known.plugins[owner] for owner in owners if owner in known.plugins]
     if not plugins:
         near = did_you_mean(name, [*known.plugins, *known.owners("backends")])
         raise PluginError(f'the catalogue has no plugin or backend "{name}"{near or "; list all: hami search"}')
-    return [_facts(plugin) for plugin in plugins], "\n\n".join(_description(plugin) for plugin in plugins)
+    return [_facts(plugin) for plugin in plugins], "\n\n".join(
+        _description(plugin, listed=plugin.name not in unlisted) for plugin in plugins
+    )
 
 
 def _facts(plugin: CatalogEntry) -> dict[str, Any]:
     return {**plugin._asdict(), "installed": installed_version(plugin.name) or None}
 
 
-def _description(plugin: CatalogEntry) -> str:
+def _description(plugin: CatalogEntry, *, listed: bool) -> str:
     installed = installed_version(plugin.name)
     facts = {
+        "catalogue": "" if listed else "not in it; this is what its metadata say",
         "newest": plugin.version,
         "grade": plugin.grade,
         "installed": installed or f"no: {install_command(plugin.name)}",

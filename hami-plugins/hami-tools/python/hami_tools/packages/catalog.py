@@ -5,9 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
+import hami
 from hami import PluginError
-from hami.cli import printable
-from hami.packages import CATALOG_VARIABLE, CORE, SNAPSHOT, Catalog, Incomplete, damaged_catalog, parse_catalog, policy
+from hami.cli import printable, visible
+from hami.packages import (
+    CATALOG_VARIABLE,
+    CORE,
+    SNAPSHOT,
+    Catalog,
+    CatalogEntry,
+    Incomplete,
+    PluginRecord,
+    damaged_catalog,
+    distributions,
+    first_party,
+    normalised,
+    parse_catalog,
+    policy,
+)
 
 from hami_tools.packages import fetch
 from hami_tools.packages.attestations import Publisher
@@ -25,6 +40,38 @@ def load(given: str | None = None, environment: Mapping[str, str] = os.environ) 
         raise PluginError(f"{policy.PATH} names the catalogue of this machine, {fixed}: leave out --catalog")
     source = fixed or given or environment.get(CATALOG_VARIABLE) or str(SNAPSHOT)
     return parse_catalog(_read(source, rules.catalog_key), source)
+
+
+def unlisted(known: Catalog) -> dict[str, CatalogEntry]:
+    """Return the installed plugins that neither a catalogue nor the snapshot lists, from their metadata."""
+    listed = {*known.plugins, *first_party().plugins, CORE}
+    records: dict[str, list[PluginRecord]] = {}
+    for record in hami.plugins():
+        if record.version and normalised(record.distribution) not in listed:
+            records.setdefault(record.distribution, []).append(record)
+    return {normalised(name): _of_installed(name, of_it) for name, of_it in sorted(records.items())}
+
+
+def _of_installed(name: str, records: Sequence[PluginRecord]) -> CatalogEntry:
+    found = next(iter(distributions(name=name)))
+    groups: dict[str, list[str]] = {}
+    for entry in found.entry_points:
+        groups.setdefault(entry.group, []).append(visible(entry.name))
+    return CatalogEntry(
+        name=normalised(name),
+        summary=visible(found.metadata["Summary"] or ""),
+        version="",
+        backends={visible(backend): {} for record in records for backend in record.backends},
+        pipelines=[visible(pipeline) for record in records for pipeline in record.pipelines],
+        devices=groups.get("hami.devices", []),
+        models=groups.get("hami.models", []),
+        commands=[],
+        requires=[visible(text) for text in found.requires or ()],
+        platforms=[],
+        abi={},
+        releases=[],
+        grade="",
+    )
 
 
 def require_grades(wanted: Iterable[str], changed: Iterable[str] = ()) -> None:
