@@ -65,7 +65,7 @@ void NodeScheduler::choose_batch(View& view, Takes which) noexcept {
 
 // Of the requests that wait, those of similar cost that the model chooses; all, if these are too few for the instance.
 void NodeScheduler::choose_by_cost(View& view) noexcept {
-  if (config_.batching.mode == BatchingMode::kPerCall) return;
+  if (config_.batching.mode == BatchingMode::kPerCall || !alike_) return;
   costs_->clear();
   queue_.for_each_equal(view.which, [&](const Request& request) { return costs_->add(request, view.moment); });
   const CostModel::Choice choice = costs_->choose(view.target_size);
