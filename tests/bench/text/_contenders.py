@@ -33,7 +33,8 @@ class Hami(Contender):
         import hami
 
         self.pipe = hami.pipe({"extends": "embed", "global": {"model": folder}})
-        self.tokens = hami.pipe({"backend": "Tokenize", "model": f"{folder}/model.onnx"})
+        tokenize = {"backend": "Tokenize(inputs=false)", "max": 64, "batching": "greedy"}  # as in the pipeline
+        self.tokens = hami.pipe({**tokenize, "model": f"{folder}/model.onnx"})
 
     def one(self, text: str) -> Any:
         return self.pipe({"data": text})["result"]
