@@ -11,6 +11,11 @@
 #include "loop.hpp"
 
 namespace hami_serve {
+namespace {
+
+constexpr std::size_t kMaxEvents = 1 << 12;  // that Python has not taken, with those of rejected calls
+
+}  // namespace
 
 Grpc::Grpc(Door& door, GrpcTexts texts) : door_(door), texts_(std::move(texts)), event_(made_event()) {}
 
@@ -34,6 +39,7 @@ void Grpc::push(GrpcEvent event) {
   bool first = false;
   {
     const std::lock_guard lock(mutex_);
+    if (event.kind == GrpcEventKind::kRejected && events_.size() >= kMaxEvents) return;  // a flood: no line in the log
     first = events_.empty();
     events_.push_back(std::make_unique<GrpcEvent>(std::move(event)));
   }
@@ -66,17 +72,13 @@ void Grpc::complete(std::int64_t number, std::shared_ptr<Request> request) {
 }
 
 void Grpc::post(std::int64_t number, std::function<void(Call&)> task) {
-  Loop* loop = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = left_.find(number);
-    if (found == left_.end() || !found->second.call) return;
-    loop = found->second.loop;
-  }
-  loop->post([this, number, task = std::move(task)] {
+  const std::lock_guard lock(mutex_);  // a call that has not ended keeps its loop
+  const auto known = left_.find(number);
+  if (known == left_.end() || !known->second.call) return;
+  known->second.loop->post([this, number, task = std::move(task)] {
     Call* call = nullptr;
     {
-      const std::lock_guard lock(mutex_);
+      const std::lock_guard again(mutex_);
       const auto found = left_.find(number);
       if (found != left_.end()) call = found->second.call;
     }
@@ -94,17 +96,19 @@ void Grpc::write(std::int64_t number, std::string message) {
 }
 
 void Grpc::finish(std::int64_t number, std::int32_t status, std::string text) {
-  Left left{};
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = left_.find(number);
-    if (found == left_.end()) return;
-    left = found->second;
+  Left gone{};  // a request that Python has read, which ends outside of the lock
+  const std::lock_guard lock(mutex_);
+  const auto known = left_.find(number);
+  if (known == left_.end()) return;
+  if (!known->second.call) {
+    gone = std::move(known->second);
+    left_.erase(known);
+    return;
   }
-  left.loop->post([this, number, status, text = std::move(text)]() mutable {
+  known->second.loop->post([this, number, status, text = std::move(text)]() mutable {
     Left ended{};
     {
-      const std::lock_guard lock(mutex_);
+      const std::lock_guard again(mutex_);
       const auto found = left_.find(number);
       if (found == left_.end()) return;
       ended = std::move(found->second);

@@ -292,6 +292,7 @@ void Call::leave() {
   std::string metadata;
   for (const auto& [name, value] : others_) add_member(metadata, name, value);
   json.append(metadata, metadata.empty() ? 0 : 1);
+  others_ = {};
   grpc.push({number_, GrpcEventKind::kBegun, json += "}}", nullptr, 0});
   asked_ = 1;
   if (stage_ == Stage::kRunning) deliver();

@@ -236,6 +236,12 @@ class RunningGrpc:
         if native is not None:
             await native.close()
 
+    def left_open(self) -> list[int]:
+        """Return the connections of the native door, and the bytes of its open requests, if there are any."""
+        budget = self.serving.budget
+        found = [self._server.connections, budget.outside(), budget.used]
+        return found if any(found) else []
+
     def wait_for_memory(self, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
         """Let calls wait so long for the memory of their messages."""
         monkeypatch.setattr("hami_serve.grpc_server.WAIT_S", seconds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import struct
 import threading
@@ -14,7 +15,7 @@ pytest.importorskip("grpc_health", reason="needs hami-serve[grpc]")
 pytest.importorskip("grpc_reflection", reason="needs hami-serve[grpc]")
 
 from conftest import GATES, Gate, RunningGrpc  # noqa: E402
-from http2_frames import END_HEADERS, Kind, call, frame, preface  # noqa: E402
+from http2_frames import END_HEADERS, Kind, call, frame, preface, reset  # noqa: E402
 
 from hami_serve.grpc_messages import SERVICE, message  # noqa: E402
 from hami_serve.native_grpc import functions  # noqa: E402
@@ -254,6 +255,42 @@ def test_a_client_that_takes_no_answers_does_not_stop_others(doors):
         client.socket.sendall(call("ModelInfer", REQUESTS["raw"].SerializeToString(), 1))
         client.next(Kind.HEADERS)
         assert answer(doors[1], REQUESTS["raw"].SerializeToString())[0] == "OK"
+
+
+def broken(source: random.Random) -> bytes:
+    """Return calls, some of whose bytes, frames or ends are wrong."""
+    messages = [REQUESTS[name].SerializeToString() for name in ("raw", "floats", "a parameter", "a model in Python")]
+    methods = ("ModelInfer", "ModelStreamInfer", "ServerLive", "Nothing")
+    frames = [preface(source.choice((0, 9, 1 << 16)))]
+    for number in range(source.randrange(1, 6)):
+        stream = 2 * number + 1
+        frames.append(call(source.choice(methods), source.choice(messages), stream))
+        if source.random() < 0.3:
+            kind = source.choice((Kind.RST_STREAM, Kind.PING, Kind.SETTINGS, Kind.DATA, Kind.HEADERS))
+            content = source.randbytes(source.choice((0, 4, 6, 8, 300)))
+            frames.append(frame(kind, source.randrange(256), stream, content))
+    data = bytearray(b"".join(frames))
+    for _ in range(source.randrange(4)):
+        data[source.randrange(24, len(data))] = source.randrange(256)
+    return bytes(data[: source.randrange(1, len(data))] if source.random() < 0.3 else data)
+
+
+def test_broken_frames_end_at_most_their_connection_and_leave_nothing_behind(doors):
+    source = random.Random(1)
+    for _ in range(150):
+        with socket.create_connection(("127.0.0.1", doors[1].port), timeout=60) as client:
+            client.sendall(broken(source))
+            if source.random() < 0.5:
+                reset(client)
+            elif source.random() < 0.5:
+                client.recv(1 << 16)
+    data = REQUESTS["raw"].SerializeToString()
+    assert answer(doors[1], data) == answer(doors[0], data)
+    for _ in range(600):
+        if not doors[1].left_open():
+            return
+        threading.Event().wait(0.1)
+    raise AssertionError(f"connections and bytes are left: {doors[1].left_open()}")
 
 
 def test_idle_connections_end_and_calls_that_run_are_answered_when_the_server_stops():
