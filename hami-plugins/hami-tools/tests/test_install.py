@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.metadata as metadata
 import importlib.util
 import json
 import os
+import shlex
 import site
+import subprocess
 import sys
 import sysconfig
 from pathlib import Path
@@ -288,9 +291,72 @@ def test_in_an_environment_of_a_tool_a_note_says_how_the_plugin_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, receipt: str, note: str
 ) -> None:
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(environment, "installed_plugins", list)
     assert environment.tool_note(["acme-one"]) == ""
     (tmp_path / receipt).touch()
     assert environment.tool_note(["acme-one"]).endswith(note)
+
+
+RECEIPT = """
+[tool]
+requirements = [
+    { name = "hami-core", extras = ["tools"], specifier = ">=2" },
+    { name = "hami-onnx" },
+    { name = "acme-git", git = "https://example.org/acme.git" },
+    { name = "acme-here", editable = "/src/acme-here" },
+    { name = "acme-file", path = "/wheels/acme_file-1.0-py3-none-any.whl" },
+]
+python = "3.12"
+"""
+
+
+def test_the_command_for_a_uv_tool_keeps_every_plugin_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefix = tmp_path / "hami-core"
+    prefix.mkdir()
+    (prefix / "uv-receipt.toml").write_text(RECEIPT)
+    monkeypatch.setattr(sys, "prefix", str(prefix))
+    monkeypatch.setattr(environment, "installed_plugins", lambda: ["acme-old", "hami-onnx"])
+    command = environment.tool_note(["acme-one"]).partition("to keep it: ")[2]
+    assert command == (
+        "uv tool install --python 3.12 'hami-core[tools]>=2' --with hami-onnx "
+        "--with 'acme-git @ git+https://example.org/acme.git' --with-editable /src/acme-here "
+        "--with /wheels/acme_file-1.0-py3-none-any.whl --with acme-one --with acme-old"
+    )
+
+
+@needs_uv
+def test_the_command_for_a_uv_tool_leaves_the_tool_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With uv itself: the tool is installed again from an index of tiny wheels, by the command of the note."""
+    acme_index(tmp_path)
+    wheels = tmp_path / "wheels"
+    tiny_wheels.plugin(wheels, "acme-tool", script=True)
+    settings = {"UV_TOOL_DIR": str(tmp_path / "tools"), "UV_TOOL_BIN_DIR": str(tmp_path / "bin"), "UV_OFFLINE": "1"}
+    settings |= {"UV_FIND_LINKS": str(wheels), "UV_NO_INDEX": "1", "UV_CACHE_DIR": str(tmp_path / "cache")}
+
+    def uv(*arguments: str) -> None:
+        subprocess.run([str(UV), *arguments], check=True, env={**os.environ, **settings}, timeout=120)
+
+    uv("tool", "install", "--python", sys.executable, "acme-tool", "--with", "acme-one<2")
+    prefix = tmp_path / "tools" / "acme-tool"
+    monkeypatch.setattr(sys, "prefix", str(prefix))
+    monkeypatch.setattr(environment, "installed_plugins", lambda: ["acme-one", "acme-tool"])
+    uv(*shlex.split(environment.tool_note(["acme-two"]).partition("to keep it: uv ")[2]))
+    site_packages = str(next(prefix.glob("lib/python*/site-packages")))
+    versions = {each.metadata["Name"]: each.version for each in metadata.distributions(path=[site_packages])}
+    assert {"acme-tool": "1.0.0", "acme-one": "1.0.0", "acme-two": "1.0.0"}.items() <= versions.items()
+
+
+def test_in_a_project_of_uv_the_command_adds_what_it_does_not_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))
+    monkeypatch.setattr(environment, "installed_plugins", lambda: ["hami-onnx", "acme-old"])
+    (tmp_path / "pyproject.toml").touch()
+    assert environment.tool_note(["acme-one"]) == ""
+    (tmp_path / "uv.lock").write_text('[[package]]\nname = "hami-onnx"\nversion = "2.0.0"\n')
+    assert environment.tool_note(["acme-one"]).endswith(f"uv add --project {tmp_path} acme-one acme-old")
 
 
 BACKENDS = {"AcmeOne": ["acme-one"], "ResizeMat": ["acme-cv", "hami-image"]}

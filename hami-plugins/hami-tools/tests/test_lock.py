@@ -11,7 +11,7 @@ import pytest
 import tiny_wheels
 from fake_site import tomllib
 from packaging.pylock import Pylock
-from tiny_index import PACKAGES, UV, HamiEnvironment, acme_index
+from tiny_index import PACKAGES, UV, HamiEnvironment, acme_index, write_index
 
 from hami_tools.packages import installers, lock
 
@@ -104,6 +104,30 @@ def test_a_file_with_another_hash_is_refused(locked: Path, tmp_path: Path) -> No
     assert "nothing was changed" in done.stderr
     assert "HASH" in done.stderr.upper()
     assert not list(second.site.glob("acme*"))
+
+
+@needs_uv
+def test_uv_writes_the_same_lock_without_pip(locked: Path, index: str, tmp_path: Path) -> None:
+    environment = HamiEnvironment(tmp_path / "without-pip", *PACKAGES)
+    path = f"{Path(str(UV)).parent}:{os.environ['PATH']}"
+    assert environment.hami("sync", str(locked), PATH=path).returncode == 0
+    done = environment.hami("lock", "--to", str(tmp_path / "uv.toml"), "--index", index, PATH=path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "uv.toml").read_text() == locked.read_text()
+
+
+@pytest.mark.parametrize("tool", ["pip", pytest.param("uv", marks=needs_uv)])
+def test_a_package_that_no_index_has_is_named(locked: Path, tmp_path: Path, tool: str) -> None:
+    environment = HamiEnvironment(tmp_path / "second", *(["pip"] if tool == "pip" else []), *PACKAGES)
+    settings = {"PATH": f"{Path(str(UV)).parent}:{os.environ['PATH']}"} if tool == "uv" else {}
+    assert environment.hami("sync", str(locked), **settings).returncode == 0
+    wheels = tmp_path / "wheels"
+    (wheels / "acme_one-1.0.0-py3-none-any.whl").unlink()
+    newer = write_index(tmp_path / "newer", sorted(wheels.glob("*.whl")))
+    done = environment.hami("lock", "--to", str(tmp_path / "new.toml"), "--index", newer, **settings)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: no index has acme-one 1.0.0, which is installed here; nothing was written;")
+    assert not (tmp_path / "new.toml").exists()
 
 
 PACKAGE = 'lock-version = "1.0"\ncreated-by = "x"\n[[packages]]\nname = "acme-one"\nversion = "1.0"\n'

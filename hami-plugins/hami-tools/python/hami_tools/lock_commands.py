@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from pathlib import Path
 
 import hami
-from hami import PluginError
 from hami.cli import json_of, print_table
 from hami.packages import CORE, load_local, normalised, policy
 
@@ -19,10 +17,6 @@ from hami_tools.packages.installers import Change, Sources, installed_version, i
 def write_lock(arguments: argparse.Namespace) -> int:
     """Write a pylock.toml with the installed versions of hami-core, of the plugins and of their requirements."""
     installer = installers.find()
-    if not isinstance(installer, installers.Pip):
-        raise PluginError(
-            f"uv does not report the files; add pip to this environment: uv pip install --python {sys.executable} pip"
-        )
     plugins = sorted({normalised(plugin.distribution) for plugin in hami.plugins() if plugin.version})
     wanted = [f"{CORE}=={hami.__version__}", *(f"{name}=={installed_version(name)}" for name in plugins)]
     locked = installer.resolve(wanted, installed_versions(), Sources(arguments.index))

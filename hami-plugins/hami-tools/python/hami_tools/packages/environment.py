@@ -7,12 +7,18 @@ import shlex
 import site
 import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import hami
 from hami import PluginError
+from hami.packages import CORE, GROUPS, distributions, normalised
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ADVICE = "create an environment of your own:"
 
@@ -83,17 +89,81 @@ def existing_parent(folder: str) -> str:
 
 
 def tool_note(names: Sequence[str]) -> str:
-    """Return how plugins stay installed in an environment of pipx or `uv tool`; empty in any other environment."""
-    if os.path.isfile(os.path.join(sys.prefix, "uv-receipt.toml")):
-        options = shlex.join(word for name in names for word in ("--with", name))
-        return (
-            f"`uv tool upgrade` removes what uv tool did not install; to keep it: uv tool install hami-core {options}"
-        )
+    """Return how plugins stay installed where a tool owns the environment: pipx, `uv tool`, or a project of uv."""
+    receipt = Path(sys.prefix, "uv-receipt.toml")
+    if receipt.is_file():
+        return f"`uv tool upgrade` removes what uv tool did not install; to keep it: {_uv_tool_install(receipt, names)}"
     if os.path.isfile(os.path.join(sys.prefix, "pipx_metadata.json")):
         return (
             f"`pipx reinstall` removes what pipx did not install; to keep it: pipx inject hami-core {shlex.join(names)}"
         )
+    if project := _uv_project():
+        locked = {normalised(package["name"]) for package in _table(project / "uv.lock").get("package", ())}
+        lost = [name for name in dict.fromkeys((*names, *installed_plugins())) if normalised(name) not in locked]
+        add = shlex.join(["uv", "add", "--project", str(project), *lost])
+        return f"`uv sync` and `uv run` remove what {project / 'pyproject.toml'} does not list; to keep it: {add}"
     return ""
+
+
+def _uv_tool_install(receipt: Path, names: Sequence[str]) -> str:
+    """Return the command that installs the tool again, with all that uv was asked for, and all plugins."""
+    tool = _table(receipt).get("tool", {})
+    listed = {normalised(each["name"]): each for each in tool.get("requirements", ()) if "name" in each}
+    main = normalised(Path(sys.prefix).name)
+    words = [*(["--python", tool["python"]] if "python" in tool else [])]
+    main = main if main in listed else CORE
+    words += _words_of(listed.pop(main, {"name": main}))
+    for each in listed.values():
+        option, word = "--with", _words_of(each)
+        if each.get("editable"):
+            option, word = "--with-editable", [str(each["editable"])]
+        words += [option, *word]
+    for name in dict.fromkeys(map(normalised, (*names, *installed_plugins()))):
+        if name not in listed and name != main:
+            words += ["--with", name]
+    return shlex.join(["uv", "tool", "install", *words])
+
+
+def _words_of(listed: Mapping[str, Any]) -> list[str]:
+    """Return a requirement of a receipt as uv takes it."""
+    name = str(listed["name"])
+    if listed.get("extras"):
+        name += f"[{','.join(listed['extras'])}]"
+    if place := listed.get("directory") or listed.get("path"):
+        return [str(place)]
+    if address := listed.get("url") or (f"git+{listed['git']}" if "git" in listed else ""):
+        return [f"{name} @ {address}"]
+    return [name + str(listed.get("specifier", ""))]
+
+
+def _uv_project() -> Path | None:
+    """Return the folder of the project of uv whose environment this is."""
+    folders = [Path(sys.prefix).parent]
+    elsewhere = os.environ.get("UV_PROJECT_ENVIRONMENT")
+    if elsewhere and os.path.realpath(elsewhere) == os.path.realpath(sys.prefix):
+        folders += [Path.cwd(), *Path.cwd().parents]
+    files = ("uv.lock", "pyproject.toml")
+    return next((folder for folder in folders if all((folder / file).is_file() for file in files)), None)
+
+
+def installed_plugins() -> list[str]:
+    """Return the names of the installed plugins that hami-core does not require."""
+    found = set()
+    for each in distributions():
+        try:
+            if any(entry.group in GROUPS for entry in each.entry_points):
+                found.add(normalised(each.metadata["Name"]))
+        except Exception:  # a leftover folder
+            continue
+    return sorted(found)
+
+
+def _table(path: Path) -> dict[str, Any]:
+    """Return a TOML file of uv; empty if it cannot be read."""
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
 
 
 def _is_virtual() -> bool:

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -20,7 +20,7 @@ from hami import PluginError
 from hami.packages import distributions, normalised
 
 from hami_tools.packages.environment import Environment
-from hami_tools.packages.lock import VARIABLE, Locked, file_of_report, of_report
+from hami_tools.packages.lock import VARIABLE, Locked, file_of_report, of_pylock, of_report
 
 LOCKED = ("--no-deps", "--require-hashes", "--requirement")
 _UV_CHANGE = re.compile(r"^ \+ ([A-Za-z0-9._-]+)==(\S+)", re.M)
@@ -118,6 +118,10 @@ class Installer(Protocol):
         """Return the addresses of the package indexes that it uses, as far as they are known."""
         ...
 
+    def resolve(self, requirements: Sequence[str], constraints: Sequence[str], sources: Sources) -> list[Locked]:
+        """Return the files with which an empty environment gets these requirements, in these versions."""
+        ...
+
 
 def find() -> Installer:
     """Return the installer for this environment. Raises PluginError if there is none."""
@@ -177,10 +181,14 @@ class Pip:
         return [*(found.get("index-url") or [PYPI]), *found.get("extra-index-url", ())]
 
     def resolve(self, requirements: Sequence[str], constraints: Sequence[str], sources: Sources) -> list[Locked]:
-        """Return the files with which an empty environment gets these requirements."""
         with _lines(constraints) as file:
             options = ["--dry-run", "--ignore-installed", "--constraint", file]
             done, report = self._report([*options, *sources.options(), *requirements])
+        if done.returncode:
+            alone = ["--dry-run", "--ignore-installed", "--no-deps", *sources.options()]
+            _require_listed(
+                [*requirements, *constraints], done.stderr, lambda one: self._report([*alone, one])[0].returncode == 0
+            )
         _check("pip", "lock", requirements, done)
         return [of_report(entry) for entry in report]
 
@@ -260,6 +268,24 @@ class Uv:
     def indexes(self, sources: Sources) -> list[str]:
         return [] if sources.folder else list(map(_address, sources.indexes))
 
+    def resolve(self, requirements: Sequence[str], constraints: Sequence[str], sources: Sources) -> list[Locked]:
+        with _lines(requirements) as wanted, _lines(constraints) as limits:
+            done = self._compile([wanted, "--constraint", limits], sources)
+        if done.returncode:
+
+            def is_listed(one: str) -> bool:
+                with _lines([one]) as file:
+                    return self._compile([file, "--no-deps"], sources).returncode == 0
+
+            _require_listed([*requirements, *constraints], done.stderr, is_listed)
+        _check("uv", "lock", requirements, done)
+        return of_pylock(done.stdout)
+
+    def _compile(self, arguments: Sequence[str], sources: Sources) -> subprocess.CompletedProcess[str]:
+        """Run a resolution that prints a pylock.toml."""
+        options = ["--format", "pylock.toml", "--no-header", "--quiet", "--python", sys.executable]
+        return _run([self._path, "pip", "compile", *options, *self._fresh(sources), *sources.options(), *arguments])
+
     def _torch(self, sources: Sources) -> list[str]:
         return [f"--torch-backend={sources.torch_backend}"] if sources.torch_backend else []
 
@@ -336,6 +362,23 @@ def _lines(lines: Sequence[str]) -> Iterator[str]:
 
 def _name_of_line(line: str) -> str:
     return re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0]
+
+
+def _require_listed(pinned: Sequence[str], output: str, is_listed: Callable[[str], bool]) -> None:
+    """Raise PluginError with the packages that no index has in the installed version, if that is why a lock failed.
+
+    Args:
+        pinned: The installed packages with their versions, such as "acme-one==1.0".
+        output: What the installer printed. Only packages that it names are asked for, one by one.
+        is_listed: Whether an index has a package in that version.
+    """
+    named = set(map(normalised, re.findall(r"[A-Za-z0-9][A-Za-z0-9._-]*", output.replace("==", " "))))
+    suspects = [each for each in dict.fromkeys(pinned) if normalised(_name_of_line(each)) in named]
+    if absent := [each.replace("==", " ") for each in suspects if not is_listed(each)]:
+        raise PluginError(
+            f"no index has {' and '.join(absent)}, which is installed here; nothing was written; install a version "
+            "that an index has, or name the index that has it: --index URL"
+        )
 
 
 def _check(tool: str, verb: str, names: Iterable[str], done: subprocess.CompletedProcess[str]) -> None:

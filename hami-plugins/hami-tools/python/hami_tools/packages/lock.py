@@ -19,8 +19,15 @@ from hami.cli import printable
 from hami.packages import normalised, read_file
 from packaging.markers import InvalidMarker, Marker, UndefinedComparison, UndefinedEnvironmentName
 from packaging.specifiers import SpecifierSet
+from packaging.tags import sys_tags
+from packaging.utils import parse_wheel_filename
 
 from hami_tools.packages import fetch
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 LOCK_VERSION = "1.0"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -49,7 +56,10 @@ class Locked(NamedTuple):
 
 def of_report(entry: dict[str, Any]) -> Locked:
     """Return the file of one entry of an installation report of pip. Raises PluginError if its hash is not known."""
-    found = file_of_report(entry)
+    return _with_hash(file_of_report(entry))
+
+
+def _with_hash(found: Locked) -> Locked:
     if not found.sha256:
         raise PluginError(
             f"the index has no sha256 hash for {found.name} {found.version}; lock it from another index: --index URL"
@@ -65,6 +75,36 @@ def file_of_report(entry: dict[str, Any]) -> Locked:
     if not sha256 and url.startswith("file://"):
         sha256 = hashlib.sha256(Path(unquote(urlsplit(url).path)).read_bytes()).hexdigest()
     return Locked(name, version, url, sha256)
+
+
+def of_pylock(text: str) -> list[Locked]:
+    """Return the file for this machine of each package of a pylock.toml that uv printed, which lists all files.
+
+    Raises:
+        PluginError: A package has no file for this machine, or no hash of it.
+    """
+    order = {tag: number for number, tag in enumerate(sys_tags())}
+    found = []
+    for package in tomllib.loads(text).get("packages", ()):
+        name, version = normalised(package["name"]), str(package["version"])
+        ranks = [
+            (min(order.get(tag, len(order)) for tag in parse_wheel_filename(_file_name(wheel))[3]), number)
+            for number, wheel in enumerate(package.get("wheels", ()))
+        ]
+        rank, number = min(ranks, default=(len(order), 0))
+        file = package["wheels"][number] if rank < len(order) else package.get("sdist") or package.get("archive")
+        if not file:
+            raise PluginError(
+                f"no index has a file of {name} {version} for this machine; name another one: --index URL"
+            )
+        sha256 = file.get("hashes", {}).get("sha256", "")
+        url = file["url"] if "url" in file else Path(file["path"]).absolute().as_uri()
+        found.append(_with_hash(Locked(name, version, url, sha256)))
+    return found
+
+
+def _file_name(file: dict[str, Any]) -> str:
+    return str(file.get("name") or unquote(os.path.basename(urlsplit(file.get("url") or file["path"]).path)))
 
 
 def render(locked: Sequence[Locked], python: str = "", machine: str = "") -> str:
@@ -92,10 +132,6 @@ def render(locked: Sequence[Locked], python: str = "", machine: str = "") -> str
 
 def read(path: Path) -> list[Locked]:
     """Return the files that a pylock.toml lists for this environment; raise PluginError for anything else."""
-    try:
-        import tomllib
-    except ModuleNotFoundError:  # before Python 3.11
-        import tomli as tomllib
     try:
         table = tomllib.loads(read_file(path).decode("utf-8"))
         _validate(table)
