@@ -290,6 +290,44 @@ def test_a_manifest_of_another_form_is_refused(
         hami.pipe(str(path))
 
 
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"targets": [{}]},
+        {"targets": 3},
+        {"targets": [{**HERE, "wheels": ["wheels/none.whl"]}], "unpacked": {"wheels/none.whl": 1}},
+        {"targets": [{**HERE, "wheels": ["config/x"]}], "unpacked": {}},
+        {"targets": [{**HERE, "glibc": ["2"], "wheels": []}]},
+        {"source": "../../etc/passwd"},
+        {"plugins": ["acme-x"]},
+        {"samples": "1"},
+        {"tolerance": None},
+    ],
+)
+def test_what_a_manifest_says_in_another_form_is_refused(tmp_path: Path, facts: dict[str, Any]) -> None:
+    path = write(tmp_path / "bad.hami", {"config/x": b""}, **facts)
+    with pytest.raises(BundleError, match=r"hami-bundle.json differs"):
+        layout.open_bundle(str(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (b"[", "JSONDecodeError"),
+        (b"[1]", "TypeError"),
+        (b"[" * 100_000, "RecursionError"),
+        (b'[{"label": "a", "data": 1}]', "KeyError: 'answer'"),
+        (b'[{"label": "a", "data": {"$bytes": "../x"}, "answer": 1}]', "leads out of its folder"),
+        (b'[{"label": "a", "data": {"$bytes": "none"}, "answer": 1}]', "No such file"),
+    ],
+)
+def test_samples_of_another_form_are_refused(text: bytes, problem: str) -> None:
+    path = rewritten(make(), lambda files, _: files.update({"samples/samples.json": text}))
+    with pytest.raises(hami.ConfigError, match=r"the samples in app.hami cannot be read: ") as caught:
+        hami.pipe(str(path))
+    assert problem in str(caught.value)
+
+
 def test_a_later_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layout, "FORMAT", 2)
     path = write(tmp_path / "later.hami", {})

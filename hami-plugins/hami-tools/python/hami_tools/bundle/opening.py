@@ -36,6 +36,8 @@ def open_verified(path: str) -> Bundle:
 def open_source(path: str) -> dict[str, Any]:
     """Return the configuration of a bundle, and the function that checks the answers of a pipe built from it."""
     bundle = open_verified(path)
+    if "source" not in bundle.facts:
+        raise ConfigError(f"{printable(path)} has no pipeline; make it again with hami bundle")
     if bundle.seal.get("signature"):
         sealing.signer(bundle)
     folder = unpacked(bundle)
@@ -79,7 +81,7 @@ def _decrypt(bundle: Bundle, folder: str) -> None:
 
 def _require_plugins(bundle: Bundle) -> None:
     """Raise ConfigError if a plugin is not installed. Nothing of the packages in the bundle runs here."""
-    plugins = bundle.facts.get("plugins") or {}
+    plugins = bundle.facts.get("plugins", {})
     if missing := [f"{name} {version}" for name, version in plugins.items() if not installed_version(name)]:
         names = [name for name in plugins if not installed_version(name)]
         raise ConfigError(

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from hami import ConfigError, Pipe
-from hami.cli import describe_exception
+from hami.cli import describe_exception, printable
 
 from hami_tools.bench.comparison import difference_of
+from hami_tools.bundle.boot.layout import problem_with_name
 
 FOLDER = "samples"
 LIST = f"{FOLDER}/samples.json"
@@ -61,14 +62,21 @@ def decoded(value: Any, folder: str) -> Any:
     if not isinstance(value, dict):
         return value
     if "$bytes" in value:
-        return Path(folder, value["$bytes"]).read_bytes()
+        return _file(value["$bytes"], folder).read_bytes()
     if "$array" in value:
         import numpy
 
-        return numpy.load(Path(folder, value["$array"]), allow_pickle=False)
+        return numpy.load(_file(value["$array"], folder), allow_pickle=False)
     if "$pairs" in value:
         return {key: decoded(each, folder) for key, each in value["$pairs"]}
     return {key: decoded(each, folder) for key, each in value.items()}
+
+
+def _file(name: Any, folder: str) -> Path:
+    """Return the file of a sample; raise ValueError for a name that leads out of the folder."""
+    if problem := problem_with_name(name):
+        raise ValueError(f"the name {name!r} {problem}")
+    return Path(folder, name)
 
 
 def answered(pipe: Pipe, requests: Iterable[tuple[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
@@ -93,12 +101,11 @@ def text_of(samples: list[dict[str, Any]]) -> bytes:
 
 def require_answers(pipe: Pipe, path: str, folder: str, tolerance: float | None) -> int:
     """Compare the answers of a pipe with those in a bundle; return their number, or raise ConfigError."""
-    samples = json.loads(Path(folder, LIST).read_text("utf-8"))
-    for sample in samples:
-        expected = decoded(sample["answer"], folder)
-        label = f"{os.path.basename(path)}: the sample {sample['label']}"
+    samples = _samples(path, folder)
+    for name, data, expected in samples:
+        label = f"{os.path.basename(path)}: the sample {printable(name)}"
         try:
-            found = pipe({"data": decoded(sample["data"], folder)})["result"]
+            found = pipe({"data": data})["result"]
         except Exception as error:
             raise ConfigError(
                 f"{label} has no answer here, and the bundle has one: {describe_exception(error)}"
@@ -112,6 +119,17 @@ def require_answers(pipe: Pipe, path: str, folder: str, tolerance: float | None)
                 f"python {path} verify"
             )
     return len(samples)
+
+
+def _samples(path: str, folder: str) -> list[tuple[str, Any, Any]]:
+    """Return the samples: name, data and answer."""
+    try:
+        listed = json.loads(Path(folder, LIST).read_text("utf-8"))
+        return [(str(each["label"]), decoded(each["data"], folder), decoded(each["answer"], folder)) for each in listed]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ConfigError(
+            f"the samples in {printable(path)} cannot be read: {describe_exception(error)}; make the bundle again"
+        ) from error
 
 
 def _tolerance(value: Any) -> float:

@@ -33,7 +33,7 @@ _RECORD_SIGNATURE = re.compile(r"[^/]+\.dist-info/RECORD\.(jws|p7s)")
 def target_of(bundle: Bundle) -> Mapping[str, Any]:
     """Return the packages for this Python and this kind of machine; raise BundleError if there are none."""
     python, machine, glibc = this_machine()
-    targets: list[Mapping[str, Any]] = bundle.facts.get("targets") or []
+    targets: list[Mapping[str, Any]] = bundle.facts.get("targets", [])
     for target in targets:
         if target["python"] == python and target["machine"] == machine and tuple(target["glibc"]) <= glibc:
             return target

@@ -181,6 +181,7 @@ def _opened(path: str, file: Any, size: int) -> Bundle:
             "upgrade it (pip install -U hami-tools), or start the bundle with Python: python " + path
         )
     members = _members(path, facts.get("members"))
+    _require_form(path, facts, {member.name: member for member in members})
     offsets = _compare(path, file, size, sealed_members(manifest, seal, members))
     return Bundle(path, facts, manifest, digest, sealed, {each.name: each for each in members}, offsets)
 
@@ -240,6 +241,26 @@ def _members(path: str, listed: Any) -> list[Member]:
     if both := sorted(seen & folders):
         raise BundleError(f"{path} has a member {both[0]!r} that is a file and a folder; do not use this file")
     return members
+
+
+def _require_form(path: str, facts: Mapping[str, Any], members: Mapping[str, Member]) -> None:
+    """Raise BundleError if what a manifest says about the packages and the pipeline has another form."""
+    try:
+        for target in facts.get("targets", []):
+            texts = [target["python"], target["machine"], *target["wheels"]]
+            numbers = [*target["glibc"], *(facts["unpacked"][name] for name in target["wheels"])]
+            if not all(isinstance(text, str) for text in texts) or not all(isinstance(each, int) for each in numbers):
+                raise TypeError
+        named = [name for target in facts.get("targets", []) for name in target["wheels"]]
+        named += [facts["source"]] if "source" in facts else []
+        plugins = facts.get("plugins", {})
+        texts = [*plugins, *plugins.values(), facts.get("key_id", "")]
+        numbers = [facts.get("samples", 0), facts.get("tolerance", 0)]
+        right = all(isinstance(text, str) for text in texts) and all(isinstance(each, (int, float)) for each in numbers)
+    except (TypeError, KeyError, AttributeError):
+        raise _changed(path, MANIFEST) from None
+    if not right or any(name not in members for name in named):
+        raise _changed(path, MANIFEST)
 
 
 def problem_with_name(name: Any) -> str:
