@@ -97,6 +97,8 @@ def test_a_result_becomes_what_a_web_framework_can_return() -> None:
     }
     scores = numpy.float32([numpy.nan, numpy.inf, -numpy.inf])
     assert hami.to_json(scores) == [None, "Infinity", "-Infinity"]
+    assert hami.to_json(numpy.array([0.5], numpy.longdouble)) == [0.5]
+    assert hami.to_json([memoryview(b"ab"), 1j], default=repr) == [{"base64": "YWI="}, "1j"]
     responses = pytest.importorskip("fastapi.responses", reason="returns it from a handler")
     assert json.loads(responses.JSONResponse(hami.to_json(request)).body)["result"]["boxes"] == [[1.0, 2.5]]
 

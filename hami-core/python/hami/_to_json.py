@@ -6,10 +6,11 @@ import math
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 
-def to_json(value: Any) -> Any:
+def to_json(value: Any, default: Callable[[Any], Any] = str) -> Any:
     """Return a result as what JSON has, for `json.dumps` or the handler of a web framework.
 
     >>> hami.to_json({"score": float("nan"), "box": (1, 2.5), "raw": b"ab"})
@@ -21,6 +22,7 @@ def to_json(value: Any) -> Any:
 
     Args:
         value: A request, its `result`, or any other value.
+        default: Called with a value of another class, and returns what JSON has for it.
 
     Raises:
         RecursionError: The value contains itself.
@@ -32,19 +34,25 @@ def to_json(value: Any) -> Any:
             return value
         return None if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):
-        return {key if key is None or isinstance(key, int) else str(key): to_json(item) for key, item in value.items()}
+        return {
+            key if key is None or isinstance(key, int) else str(key): to_json(item, default)
+            for key, item in value.items()
+        }
     if isinstance(value, (list, tuple)):
-        return [to_json(item) for item in value]
-    if hasattr(value, "tolist"):
-        return to_json(value.tolist())
+        return [to_json(item, default) for item in value]
     if isinstance(value, (bytes, bytearray, memoryview)):
         import base64
 
         return {"base64": base64.b64encode(value).decode("ascii")}
+    if hasattr(value, "tolist"):
+        listed = value.tolist()
+        if type(listed) is type(value):  # numpy.longdouble, which Python has not
+            listed = float(value)
+        return to_json(listed, default)
     if isinstance(value, (set, frozenset)):
-        return [to_json(item) for item in sorted(value, key=str)]
+        return [to_json(item, default) for item in sorted(value, key=str)]
     if hasattr(value, "__dlpack__"):
         from hami._runtime.tensors import to_numpy
 
-        return to_json(to_numpy(value).tolist())
-    return str(value)
+        return to_json(to_numpy(value).tolist(), default)
+    return default(value)

@@ -8,8 +8,11 @@ import pkgutil
 import random
 import threading
 import zlib
+from pathlib import Path
+from types import SimpleNamespace
 
 import hami
+import numpy as np
 import pytest
 
 from hami_serve import http_body, json_steps
@@ -288,6 +291,33 @@ def test_elements_of_grpc_that_are_fields_of_their_own_are_read(monkeypatch):
     assert found.contents.bytes_contents == [b"a" * 129]
 
 
+@pytest.mark.parametrize("raw", [False, True])
+def test_answers_of_grpc_in_steps_are_the_same_as_at_once(monkeypatch, raw):
+    pytest.importorskip("grpc")
+    from hami_serve import grpc_tensors
+    from hami_serve.grpc_messages import message
+    from hami_serve.inference import Output
+
+    model = SimpleNamespace(handle=SimpleNamespace(component="any", version="1"))
+    outputs = [
+        Output("numbers", "INT32", np.arange(-150, 150, dtype=np.int32).reshape(30, 10)),
+        Output("one", "FP64", np.float64([[0.5]])),
+        Output("texts", "BYTES", np.array(["é", b"\xff"] * 60, object)),
+        Output("flags", "BOOL", np.zeros(200, bool)),
+    ]
+    once = grpc_tensors.Response.FromString(grpc_tensors.joined(grpc_tensors.render_answer(model, "7", outputs, raw)))
+    pauses = []
+    monkeypatch.setattr(grpc_tensors, "pause", lambda: pauses.append(None))
+    monkeypatch.setattr(grpc_tensors, "STEP", 32)
+    monkeypatch.setattr(grpc_tensors, "MANY", 32)
+    answer = grpc_tensors.render_answer(model, "7", outputs, raw)
+    assert grpc_tensors.Response.FromString(grpc_tensors.joined(answer)) == once
+    streamed = message("ModelStreamInferResponse").FromString(grpc_tensors.joined_of_stream(answer))
+    assert streamed.infer_response == once
+    assert [len(output.shape) for output in once.outputs] == [2, 2, 1, 1]
+    assert raw or len(pauses) == 10 + 1 + 4 + 7  # one message of each part, which has at most 32 elements
+
+
 FEW = "a message has more than 8192 fields; send the tensors as raw contents"
 
 
@@ -378,6 +408,29 @@ def test_long_texts_are_written_in_steps(monkeypatch):
     texts = ["", "short", 'é\U0001f600"\\\n\x01' * 20]
     assert json.loads(json_steps.encode_steps([texts, [1.5, None], []])) == [*texts, 1.5, None]
     assert len(pauses) > 20 * 6 // 8
+
+
+def test_any_value_is_written_in_steps_as_at_once(monkeypatch):
+    value = {
+        "rows": np.arange(40, dtype=np.float32).reshape(4, 10),
+        "boxes": [{"box": (1.5, 2.0), "name": f"cat {i}", 3: None} for i in range(9)],
+        "raw": [bytes(range(100)), memoryview(b"ab")],
+        "text": 'ein "größeres"\ud800 \n' * 20,
+        "numbers": [*range(20), float("nan"), {4, 5}, Path("a"), np.int64(3)],
+        "empty": [[], {}, np.zeros((0, 3)), ""],
+    }
+    once = json_steps.written(hami.to_json(value))
+    pauses = []
+    monkeypatch.setattr(json_steps, "pause", lambda: pauses.append(None))
+    for many in (1, 3, 8):
+        monkeypatch.setattr(json_steps, "MANY", many)
+        monkeypatch.setattr(json_steps, "BASE64_STEP", 3)
+        assert json_steps.write(value) == once
+    assert len(pauses) > 100
+    itself: list = []
+    itself.append(itself)
+    with pytest.raises(RecursionError):
+        json_steps.write(itself)
 
 
 def test_long_json_that_is_nested_too_deep_is_rejected(start):

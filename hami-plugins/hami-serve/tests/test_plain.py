@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import tempfile
+from datetime import date
 
 import hami
 import numpy as np
@@ -48,6 +49,16 @@ class TestLeaks(hami.Backend):
             item.fail(OSError(LEAKS[item["data"]]))
 
 
+@hami.register
+class TestForms(hami.Backend):
+    """A value that JSON has no form for, or whose text UTF-8 cannot represent."""
+
+    def forward(self, batch):
+        values = {"object": object(), "stream": (each for each in "ab"), "half": "\ud800", "time": date(2026, 1, 2)}
+        for item in batch:
+            item["result"] = values[item["data"]]
+
+
 LEAKS = {
     "path": f"cannot open '{tempfile.gettempdir()}/private/model.onnx', see /v2/health or https://example.org/usr/a",
     "trace": 'failed in a worker: Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n    secret()',
@@ -73,6 +84,7 @@ def plain():
             "picture": {"source": "Identity", "inputs": [{"name": "image", "datatype": "BYTES", "shape": [1]}]},
             "raises": "TestRaises",
             "leaks": "TestLeaks",
+            "forms": "TestForms",
         },
         max_body=100_000,
     )
@@ -115,6 +127,19 @@ def base64_of(data: bytes) -> dict[str, str]:
 )
 def test_values_of_json_reach_a_model_and_come_back_as_they_are(plain, value):
     assert plain.post("/echo", *plain_json(value)) == (200, value)
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "answer"),
+    [
+        ("object", 500, {"error": "TypeError: a result of type object has no form in JSON"}),
+        ("stream", 500, {"error": "TypeError: a result of type generator has no form in JSON"}),
+        ("half", 200, "\ud800"),
+        ("time", 200, "2026-01-02"),
+    ],
+)
+def test_a_result_of_another_class_is_its_text_or_an_error(plain, given, status, answer):
+    assert plain.post("/forms", *plain_json(given)) == (status, answer)
 
 
 def test_a_model_gets_text_as_str_and_base64_as_bytes(plain):

@@ -170,7 +170,7 @@ async def _call(request: Received, context: Any) -> Call:
 
 
 async def rendered(model: Model, id: str, outputs: Sequence[Output], raw: bool) -> Any:
-    """Return the message of an answer and its raw contents; the loop does not wait for a long conversion."""
+    """Return the message of an answer and its other fields; the loop does not wait for a long conversion."""
     if is_long(outputs, raw=raw):
         return await off_loop(render_answer, model, id, outputs, raw)
     return render_answer(model, id, outputs, raw)
@@ -259,9 +259,9 @@ class Stream:
         async with aclosing(stream(self._serving.rounder, call)) as parts:
             async for part in parts:
                 if part.outputs or with_empty:
-                    answer, contents = await rendered(part.model, call.inference.id, part.outputs, bool(request.raw))
+                    answer, fields = await rendered(part.model, call.inference.id, part.outputs, bool(request.raw))
                     answer.parameters[FINAL].bool_param = part.final
-                    await self._write(joined_of_stream((answer, contents)))
+                    await self._write(joined_of_stream((answer, fields)))
 
     async def _write(self, response: bytes) -> None:
         """Write a response. This waits while the client is slow, and then the model waits too.

@@ -60,6 +60,9 @@ INFER_RESPONSE = (
     message("ModelStreamInferResponse").DESCRIPTOR.fields_by_name["infer_response"].number << 3 | LENGTH_DELIMITED
 )
 RAW_OUTPUT = Response.DESCRIPTOR.fields_by_name["raw_output_contents"].number << 3 | LENGTH_DELIMITED
+_OUTPUT = Response.DESCRIPTOR.fields_by_name["outputs"]
+OUTPUT = _OUTPUT.number << 3 | LENGTH_DELIMITED
+OUTPUT_CONTENTS = _OUTPUT.message_type.fields_by_name["contents"].number << 3 | LENGTH_DELIMITED
 
 
 def call_of_message(received: Received, context: Any) -> Call:
@@ -151,28 +154,48 @@ def is_long(outputs: Sequence[Output], *, raw: bool) -> bool:
 
 
 def render_answer(model: Model, id: str, outputs: Sequence[Output], raw: bool) -> tuple[Any, list[bytes | memoryview]]:
-    """Return the message of an answer, and its raw contents, which it does not have yet.
+    """Return the message of an answer, and the bytes of its fields that follow: raw contents, and long outputs.
 
-    There are none if `raw` is false, as it is for a request with typed contents, unless a datatype has no others.
+    There are no raw contents if `raw` is false, as it is for a request with typed contents, unless a datatype has no
+    others.
     """
     answer = Response(model_name=model.handle.component, model_version=model.handle.version, id=id)
-    contents: list[bytes | memoryview] = []
+    fields: list[bytes | memoryview] = []
     raw = raw or any(output.datatype not in CONTENTS for output in outputs)
+    long = is_long(outputs, raw=raw)
     for output in outputs:
-        entry = answer.outputs.add(name=output.name, datatype=output.datatype, shape=output.array.shape)
+        named = {"name": output.name, "datatype": output.datatype, "shape": output.array.shape}
         if raw:
-            contents.append(bytes_of_array(output.datatype, output.array))
+            answer.outputs.add(**named)
+            data = bytes_of_array(output.datatype, output.array)
+            fields += (encoded(RAW_OUTPUT, len(data)), data)
+        elif long:
+            parts = _typed(Response().outputs.add(**named), output)
+            fields += (encoded(OUTPUT, sum(map(len, parts))), *parts)
         else:
-            flat = output.array.reshape(-1)
-            contents_of = getattr(entry.contents, CONTENTS[output.datatype])
-            for start in range(0, flat.size, STEP):
-                values = flat[start : start + STEP]
-                is_text = output.datatype == "BYTES"
-                contents_of.extend(
-                    map(as_bytes, values) if is_text else values.astype(DATATYPES[output.datatype][0]).tolist()
-                )
-                pause()
-    return answer, contents
+            _extend(answer.outputs.add(**named).contents, output.datatype, output.array.reshape(-1))
+    return answer, fields
+
+
+def _typed(entry: Any, output: Output) -> list[bytes]:
+    """Return the bytes of an output with typed contents, which protobuf would write in one step.
+
+    A field of the contents may come in several parts, which each reader of protobuf joins.
+    """
+    flat, parts = output.array.reshape(-1), []
+    for start in range(0, flat.size, STEP):
+        contents = type(entry.contents)()
+        _extend(contents, output.datatype, flat[start : start + STEP])
+        parts.append(contents.SerializeToString())
+        pause()
+    return [entry.SerializeToString(), encoded(OUTPUT_CONTENTS, sum(map(len, parts))), *parts]
+
+
+def _extend(contents: Any, datatype: str, values: Array) -> None:
+    is_text = datatype == "BYTES"
+    getattr(contents, CONTENTS[datatype]).extend(
+        map(as_bytes, values) if is_text else values.astype(DATATYPES[datatype][0]).tolist()
+    )
 
 
 # ---- large messages: protobuf copies raw contents twice in each direction, so it does not see them ----
@@ -257,19 +280,13 @@ def _without_raw(data: bytes) -> tuple[bytes, bytes, list[memoryview]]:
 
 
 def joined(answer: tuple[Any, Sequence[bytes | memoryview]]) -> bytes:
-    """Return the bytes of an answer with its raw contents."""
-    return b"".join(_parts(answer))
+    """Return the bytes of an answer with the fields that follow its message."""
+    message, fields = answer
+    return b"".join([message.SerializeToString(), *fields])
 
 
 def joined_of_stream(answer: tuple[Any, Sequence[bytes | memoryview]]) -> bytes:
     """Return the bytes of a response of a stream that has this answer."""
-    parts = _parts(answer)
+    message, fields = answer
+    parts = [message.SerializeToString(), *fields]
     return b"".join([encoded(INFER_RESPONSE, sum(map(len, parts))), *parts])
-
-
-def _parts(answer: tuple[Any, Sequence[bytes | memoryview]]) -> list[bytes | memoryview]:
-    response, raw = answer
-    parts: list[bytes | memoryview] = [response.SerializeToString()]
-    for data in raw:
-        parts += (encoded(RAW_OUTPUT, len(data)), data)
-    return parts

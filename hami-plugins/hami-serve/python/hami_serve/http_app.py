@@ -42,7 +42,7 @@ from hami_serve.http_tensors import (
     require_one_length,
 )
 from hami_serve.inference import Call, Inference, Part, apply_parameters, call_of, run, stream
-from hami_serve.json_steps import encode
+from hami_serve.json_steps import write
 from hami_serve.metrics import CONTENT_TYPE, answers
 from hami_serve.model import Model, TensorSpec
 from hami_serve.plain_input import array_of_body, not_json
@@ -197,8 +197,7 @@ class Handlers:
         async def answer(request: Request) -> Response:
             exchange = Exchange(self._serving.rounder, route.path, request.receive, lambda: self._object(request))
             status, content = await route.function(exchange)
-            body = (await off_loop(encode, content)).encode("utf-8", "replace")
-            return Response(body, status, media_type="application/json")
+            return Response(await off_loop(write, content), status, media_type="application/json")
 
         return answer
 

@@ -14,7 +14,7 @@ from hami_serve.errors import BadRequest, short
 from hami_serve.http_body import ClientLeft, UntilClientLeaves, off_loop
 from hami_serve.http_tensors import id_of, is_long, long_data, parameters_of
 from hami_serve.inference import MAX_TENSORS, Inference, Output
-from hami_serve.json_steps import encode
+from hami_serve.json_steps import written
 from hami_serve.model import Model, TensorSpec
 
 DATATYPES_OF_JSON = {str: "BYTES", bool: "BOOL", int: "INT64", float: "FP64"}
@@ -89,8 +89,8 @@ def render_generated(model: Model, inference: Inference, outputs: Sequence[Outpu
             continue
         values = json_of_array(output.name, output.datatype, output.array)
         answer[output.name] = values[0] if len(values) == 1 else values
-    rest = encode(answer).encode("utf-8", "replace")
-    return rest[:-1] + b"".join(b",%b:%b" % (encode(name).encode(), data) for name, data in long) + b"}"
+    rest = written(answer)
+    return rest[:-1] + b"".join(b",%b:%b" % (written(name), data) for name, data in long) + b"}"
 
 
 def event(data: bytes) -> bytes:

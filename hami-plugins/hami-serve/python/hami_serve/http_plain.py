@@ -12,8 +12,9 @@ from starlette.types import Scope
 
 from hami_serve.http_body import SHORT, UntilClientLeaves, off_loop
 from hami_serve.inference import Bound, apply_parameters, run_bound
+from hami_serve.json_steps import is_long
 from hami_serve.model import Model
-from hami_serve.plain_answer import is_long, render, result_of
+from hami_serve.plain_answer import render, result_of
 from hami_serve.plain_input import bind, parameters_of_query, read
 from hami_serve.serving import Serving
 

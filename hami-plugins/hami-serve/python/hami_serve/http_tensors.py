@@ -23,14 +23,13 @@ from hami_serve.datatypes import (
 from hami_serve.errors import BadRequest, short
 from hami_serve.http_body import EXTENSION, SHORT
 from hami_serve.inference import MAX_TENSORS, Inference, Output
-from hami_serve.json_steps import decode, encode, encode_steps
+from hami_serve.json_steps import MANY, decode, encode_steps, written
 from hami_serve.model import Model
 
 JOINED = 1 << 16  # bytes of an answer; above that, a copy costs more than a system call
 HEADER_LENGTH = "inference-header-content-length"
 REQUIRED = {"name", "datatype"}  # keys of an input
-MANY = 1 << 12  # elements of an output: JSON of more is made on another thread, as of more characters than LONG
-LONG = 1 << 16
+LONG = 1 << 16  # characters of texts of an output: JSON of more is made on another thread
 MAX_DIGITS = 19  # of a number in a header
 Parameters = Mapping[str, Any]
 
@@ -268,7 +267,7 @@ def long_data(output: Output) -> bytes:
 
 
 def _bytes(value: Mapping[str, Any]) -> bytes:
-    return encode(value).encode("utf-8", "replace")
+    return written(value)
 
 
 class TensorAnswer:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+
+import hami
+import numpy as np
 
 STEP = 1 << 14  # characters of a step, which takes less than a millisecond
 CONSTANTS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": -float("inf")}  # what Python writes for JSON
@@ -14,6 +18,8 @@ MOST_BRACKETS = 1 << 20  # "[" and "{" of a text: `{},` has 3 bytes, and about 7
 BRACKETS = re.compile(r'[\[\]{}"]')
 CHARACTERS = re.compile(r'(?:[^"\\\x00-\x1f]+|\\u[0-9a-fA-F]{4}|\\["\\/bfnrt])*')  # of a text
 ESCAPE = 6  # characters of "\\u1234"
+MANY = 1 << 12  # elements, and 16 characters of text each: JSON of more is made on another thread, in steps
+BASE64_STEP = 3 << 12  # bytes, whose base64 needs no padding
 SPACE = re.compile(r"[ \t\n\r]*")
 DECODER = json.JSONDecoder(parse_constant=CONSTANTS.__getitem__)  # so that Infinity differs from a number out of range
 encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -185,6 +191,80 @@ class _Reader:
             raise self._error("Expecting ',' delimiter")
 
 
+def written(value: Any) -> bytes:
+    """Return the JSON of a value in UTF-8. Halves of surrogate pairs, which UTF-8 does not have, are escaped."""
+    return encode(value).encode("utf-8", "backslashreplace")
+
+
+def is_long(value: Any) -> bool:
+    """Return whether the JSON of a value may be long."""
+    waiting, seen = [value], 0
+    while waiting and seen <= MANY:
+        each = waiting.pop()
+        seen += 1
+        if isinstance(each, (str, bytes, bytearray, memoryview)):
+            seen += len(each) >> 4
+        elif isinstance(each, dict):
+            waiting += list(each.values())[:MANY]
+        elif isinstance(each, (list, tuple)):
+            waiting += each[: MANY + 1]
+        else:
+            seen += getattr(each, "size", 0) if isinstance(getattr(each, "size", 0), int) else MANY
+    return seen > MANY
+
+
+def write(value: Any, default: Callable[[Any], Any] = str) -> bytes:
+    """Return the JSON of a value in UTF-8, as `hami.to_json` makes it, in steps.
+
+    Raises:
+        RecursionError: The value contains itself.
+    """
+    return b"".join(_parts(value, default))
+
+
+def _parts(value: Any, default: Callable[[Any], Any]) -> Iterator[bytes]:
+    if not is_long(value):
+        yield written(hami.to_json(value, default))
+        pause()
+    elif isinstance(value, str):
+        yield _encode_text(value)
+    elif isinstance(value, (bytes, bytearray, memoryview)):
+        yield b'{"base64":"'
+        data = memoryview(value).cast("B")
+        for start in range(0, len(data), BASE64_STEP):
+            yield base64.b64encode(data[start : start + BASE64_STEP])
+            pause()
+        yield b'"}'
+    elif isinstance(value, dict):
+        for index, (key, item) in enumerate(value.items()):
+            yield (b"," if index else b"{") + written(hami.to_json({key: 0}))[1:-2]
+            yield from _parts(item, default)
+        yield b"}"
+    elif isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim):
+        part = max(1, MANY // 2)  # of numbers, which are then one step
+        for start in range(0, len(value), part):
+            yield b"," if start else b"["
+            yield from _elements(value[start : start + part], default)
+        yield b"]"
+    else:
+        plain = hami.to_json(value, default)
+        yield from _parts(plain, default) if isinstance(plain, (list, dict, str)) else [written(plain)]
+
+
+def _elements(values: Any, default: Callable[[Any], Any]) -> Iterator[bytes]:
+    """Return the elements of a list or an array, which has at most MANY."""
+    if len(values) == 1:
+        yield from _parts(values[0], default)
+    elif is_long(values):
+        middle = len(values) // 2
+        yield from _elements(values[:middle], default)
+        yield b","
+        yield from _elements(values[middle:], default)
+    else:
+        yield written(hami.to_json(values, default))[1:-1]
+        pause()
+
+
 def encode_steps(values: Iterable[list[Any]]) -> bytes:
     """Return the JSON of a list that comes in parts."""
     found: list[bytes] = []
@@ -207,4 +287,4 @@ def _encode_text(text: str) -> bytes:
 
 def _inner(value: list[Any] | str) -> bytes:
     """Return the JSON of a list or a text without the first and the last character."""
-    return encode(value)[1:-1].encode("utf-8", "replace")
+    return written(value)[1:-1]

@@ -10,13 +10,12 @@ import numpy as np
 
 from hami_serve.errors import NotAcceptable, short
 from hami_serve.failures import of_result
-from hami_serve.json_steps import encode
+from hami_serve.json_steps import write
 from hami_serve.model import Model
 from hami_serve.pictures import media_type
 
 JSON = "application/json"
 BYTES, TEXT = "application/octet-stream", "text/plain"
-MANY = 1 << 12  # elements, and characters of text: an answer of more is made on another thread
 
 
 class PlainAnswer(NamedTuple):
@@ -46,11 +45,20 @@ def render(value: Any, accept: str) -> PlainAnswer:
         raise NotAcceptable(f"the client accepts {short(accept)}, and this answer can be {' or '.join(offered)}")
     if kind == JSON:
         with of_result():
-            return PlainAnswer(encode(hami.to_json(value)).encode("utf-8", "replace"), JSON)
+            return PlainAnswer(write(value, _text_of), JSON)
     assert isinstance(single, (bytes, str))
     if isinstance(single, bytes):
         return PlainAnswer(single, kind)
-    return PlainAnswer(single.encode("utf-8", "replace"), f"{TEXT}; charset=utf-8")
+    with of_result():
+        return PlainAnswer(single.encode(), f"{TEXT}; charset=utf-8")
+
+
+def _text_of(value: Any) -> str:
+    """Return the text of a value whose class has one, such as that of a time or a path."""
+    text_of_class: Any = type(value).__str__
+    if text_of_class is object.__str__:
+        raise TypeError(f"a result of type {type(value).__name__} has no form in JSON")
+    return str(value)
 
 
 def result_of(model: Model, request: Mapping[str, Any]) -> Any:
@@ -79,23 +87,6 @@ def _single(value: Any) -> Any:
     if isinstance(value, np.ndarray) and value.dtype.kind == "O" and value.size == 1:
         value = value.reshape(-1)[0]
     return bytes(value) if isinstance(value, (bytearray, memoryview)) else value
-
-
-def is_long(value: Any) -> bool:
-    """Return whether the JSON of a value may be long."""
-    waiting, seen = [value], 0
-    while waiting and seen <= MANY:
-        each = waiting.pop()
-        seen += 1
-        if isinstance(each, (str, bytes, bytearray)):
-            seen += len(each) >> 4
-        elif isinstance(each, dict):
-            waiting += list(each.values())[:MANY]
-        elif isinstance(each, (list, tuple)):
-            waiting += each[: MANY + 1]
-        else:
-            seen += getattr(each, "size", 0) if isinstance(getattr(each, "size", 0), int) else MANY
-    return seen > MANY
 
 
 def chosen(accept: str, offered: Sequence[str]) -> str | None:

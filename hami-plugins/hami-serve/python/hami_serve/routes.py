@@ -39,7 +39,7 @@ GROUP = "hami_serve.routes"
 
 
 class Answer(NamedTuple):
-    """The status of an answer, and its content, which is sent as JSON."""
+    """The status of an answer, and its content, which is sent as the JSON that `hami.to_json` makes of it."""
 
     status: int
     content: Any

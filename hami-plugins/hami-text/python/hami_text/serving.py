@@ -148,7 +148,7 @@ def _encoded(vector: Any, encoding: str) -> Any:
         raise hami.ConfigError(
             f"the model returns {list(array.shape)} numbers, and not a vector for each text; serve the pipeline embed"
         )
-    return base64.b64encode(array.tobytes()).decode() if encoding == "base64" else array.tolist()
+    return base64.b64encode(array.tobytes()).decode() if encoding == "base64" else array
 
 
 def _texts(body: dict[str, Any], key: str) -> list[str]:
