@@ -180,6 +180,35 @@ def test_metadata_of_another_project_than_the_file_name_are_refused(
     assert sorted(each.name for each in tmp_path.iterdir()) == [file]
 
 
+@pytest.mark.parametrize(
+    ("folders", "message"),
+    [
+        (["evil-1.0"], "its metadata are in 'evil-1.0.dist-info', its file name says acme 1.0"),
+        (["acme-2.0"], "its file name says acme 1.0"),
+        (["acme"], "its file name says acme 1.0"),
+        (["acme-1.0", "acme-1.0.0"], "has metadata more than once"),
+    ],
+)
+def test_a_folder_of_metadata_that_installers_refuse_is_refused(
+    tmp_path: Path, folders: list[str], message: str
+) -> None:
+    path = tmp_path / "acme-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for folder in folders:
+            archive.writestr(f"{folder}.dist-info/RECORD", "")
+        archive.writestr(f"{folders[0]}.dist-info/METADATA", METADATA.format(name="acme", version="1.0"))
+    with pytest.raises(Failure, match=message):
+        index.read(path)
+
+
+@pytest.mark.parametrize("folder", ["Acme_Shout-1.0", "acme.shout-1.0.0"])
+def test_a_folder_of_metadata_may_write_the_name_and_version_in_another_way(tmp_path: Path, folder: str) -> None:
+    path = tmp_path / "acme_shout-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(f"{folder}.dist-info/METADATA", METADATA.format(name="acme-shout", version="1.0"))
+    assert index.read(path).project == "acme-shout"
+
+
 @pytest.mark.parametrize("text", ['"><b>any', "any\x1b[31m", "any\n", "any\u202e", "a ny", "any%2e%2e", "1\x1b-any"])
 def test_a_file_name_with_other_characters_than_names_and_tags_have_is_refused(tmp_path: Path, text: str) -> None:
     path = write_wheel(tmp_path / "dist", "acme").rename(tmp_path / "dist" / f"acme-1.0-py3-none-{text}.whl")
@@ -247,7 +276,7 @@ def test_a_wheel_with_the_metadata_of_two_projects_is_refused(tmp_path: Path) ->
     wheel = write_wheel(tmp_path, "acme")
     with zipfile.ZipFile(wheel, "a") as archive:
         archive.writestr("other-2.0.dist-info/METADATA", METADATA.format(name="other", version="2.0"))
-    with pytest.raises(Failure, match=r"metadata more than once: acme-1\.0\.dist-info/METADATA, other-2\.0"):
+    with pytest.raises(Failure, match=r"metadata more than once: acme-1\.0\.dist-info, other-2\.0"):
         index.read(wheel)
 
 

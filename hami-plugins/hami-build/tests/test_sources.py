@@ -215,13 +215,13 @@ def test_without_network_a_second_project_builds_from_the_cache(place: Place, mo
 def test_without_network_and_cache_the_error_names_every_place(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     (place.folder / "acme-1.0.tar.gz").unlink()
     monkeypatch.setenv("PIP_NO_INDEX", "0")
-    monkeypatch.setenv("PIP_INDEX_URL", "http://ann:secret@127.0.0.1:9/simple")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://ann:se@cret@127.0.0.1:9/simple")
     with pytest.raises(Failure) as raised:
         sources.folder_of(place.read())
     lines = str(raised.value).splitlines()
     assert lines[1] == f"  {place.folder} does not have it"
     assert lines[2].startswith("  http://127.0.0.1:9/simple/acme/: [Errno 111]")
-    assert "secret" not in str(raised.value)
+    assert "cret" not in str(raised.value)
 
 
 def test_a_damaged_file_in_the_cache_is_fetched_again(place: Place) -> None:
@@ -260,8 +260,25 @@ Break = Callable[[Place], object]
             r"has no vendor/parse/include/\*\.h, which \[tool\.hami-build\.sources\.parse\] names",
         ),
         (lambda place: place.table.update(folder="elsewhere"), r"has no elsewhere/include/\*\.h"),
+        (lambda place: place.table.update({"license-files": ["LICENSE#L5-L9"]}), r"LICENSE#L5-L9 has no text"),
+        (
+            lambda place: (
+                place.archive({**FILES, "acme-1.0/vendor/parse/LICENSE/a.c": "x"})
+                and place.table.update(files=["LICENSE", "LICENSE/a.c"])
+            ),
+            r"has a file and a folder LICENSE",
+        ),
     ],
-    ids=["parent folder", "absolute path", "symbolic link", "hard link", "missing file", "missing folder"],
+    ids=[
+        "parent folder",
+        "absolute path",
+        "symbolic link",
+        "hard link",
+        "missing file",
+        "missing folder",
+        "missing lines",
+        "file and folder",
+    ],
 )
 def test_an_archive_that_is_not_as_named_leaves_nothing(place: Place, break_it: Break, message: str) -> None:
     break_it(place)
@@ -288,11 +305,38 @@ def test_a_file_that_is_not_an_archive_is_an_error_of_one_line(place: Place) -> 
         ({"version": 1}, r"version must be a text, got 1"),
         ({"sha512": "x"}, r'has "sha512"; it needs files, from, license, sha256, version, and may have folder'),
         ({"license": None}, r'lacks "license"'),
+        ({"files": []}, r"files and license-files are paths in the folder of the source, got no files"),
+        ({"files": ["../a.c"]}, r"files and license-files are paths .*, got '\.\./a\.c'"),
+        ({"license-files": ["/etc/passwd#L1-L9"]}, r"files and license-files are paths .*, got '/etc/passwd'"),
     ],
 )
 def test_a_wrong_table_is_an_error_that_names_the_key(place: Place, changes: dict[str, object], message: str) -> None:
     with pytest.raises(Failure, match=rf"pyproject\.toml: \[tool\.hami-build\.sources\.parse\]:? {message}"):
         sources.declared(place.read(**changes))
+
+
+def test_sources_that_are_no_tables_are_an_error(place: Place) -> None:
+    found = place.read()
+    found.table["tool"]["hami-build"]["sources"] = ["acme"]
+    with pytest.raises(Failure, match=r"\[tool\.hami-build\.sources\] must have a table for each source"):
+        sources.declared(found)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("PIP_RETRIES", "many", r"retries must be a number of at least 0, got many"),
+        ("PIP_FIND_LINKS", "~no-such-user/x", r"~no-such-user/x: Could not determine home directory"),
+    ],
+)
+def test_a_setting_of_pip_without_a_meaning_is_an_error(
+    place: Place, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, message: str
+) -> None:
+    (place.folder / "acme-1.0.tar.gz").unlink()
+    for name, given in {**NOWHERE, "PIP_NO_INDEX": "0", variable: value}.items():
+        monkeypatch.setenv(name, given)
+    with pytest.raises(Failure, match=message):
+        sources.folder_of(place.read())
 
 
 def test_an_optional_source_is_left_out_only_when_asked(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

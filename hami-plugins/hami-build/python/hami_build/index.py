@@ -9,7 +9,6 @@ import hashlib
 import html
 import itertools
 import json
-import re
 import shutil
 import tarfile
 import zipfile
@@ -60,7 +59,7 @@ def read(path: Path) -> Archive:
     if not path.is_file():
         raise Failure(f"{path} is not a regular file; give the path of a wheel or a source distribution")
     try:
-        metadata = _metadata_of_wheel(path) if wheel else metadata_of_source(path)
+        metadata, folder = _metadata_of_wheel(path) if wheel else (metadata_of_source(path), "")
         if not metadata:
             raise ValueError("no metadata")
     except Failure:
@@ -70,7 +69,7 @@ def read(path: Path) -> Archive:
             f"{path} does not contain the metadata of a wheel or a source distribution; build it again"
         ) from error
     message: email.message.Message = email.message_from_bytes(metadata)
-    if problem := wheel_file.contradiction(path, message):
+    if problem := wheel_file.contradiction(path, message, folder):
         raise Failure(f"{path} is not what its name says: {problem}; build or download it again")
     project = canonicalize_name(message["Name"])
     requires_python = str(message.get("Requires-Python", ""))
@@ -82,13 +81,16 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _metadata_of_wheel(path: Path) -> bytes:
+def _metadata_of_wheel(path: Path) -> tuple[bytes, str]:
+    """Return METADATA of a wheel, and the name of its folder."""
     with zipfile.ZipFile(path) as archive:
-        found = [name for name in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", name)]
-        if len(found) > 1:  # installers take different ones
-            raise Failure(f"{path} has metadata more than once: {', '.join(sorted(found))}; build it again")
-        with archive.open(found.pop()) as member:
-            return _bounded(member, path)
+        names = archive.namelist()
+        folders = sorted({name.partition("/")[0] for name in names if "/" in name})
+        found = [folder for folder in folders if folder.lower().endswith(".dist-info")]
+        if len(found) > 1 or names.count(f"{found[0]}/METADATA") > 1:  # installers take different ones
+            raise Failure(f"{path} has metadata more than once: {', '.join(found)}; build it again")
+        with archive.open(f"{found[0]}/METADATA") as member:
+            return _bounded(member, path), found[0]
 
 
 def metadata_of_source(path: Path) -> bytes:

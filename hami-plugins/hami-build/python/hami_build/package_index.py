@@ -63,11 +63,14 @@ def _is_sdist(name: str, project: str, version: str) -> bool:
 
 
 def _files(place: str, of: Mapping[str, str]) -> Iterable[tuple[str, Offer]]:
-    if (folder := _path(place)) is not None:
-        page = folder / "index.html" if folder.is_dir() else folder
-        if folder.is_dir() and not page.is_file():
-            return [(file.name, Offer(file.resolve().as_uri())) for file in sorted(folder.iterdir())]
-        place = page.resolve().as_uri()
+    try:
+        if (folder := _path(place)) is not None:
+            page = folder / "index.html" if folder.is_dir() else folder
+            if folder.is_dir() and not page.is_file():
+                return [(file.name, Offer(file.resolve().as_uri())) for file in sorted(folder.iterdir())]
+            place = page.resolve().as_uri()
+    except (OSError, ValueError, RuntimeError) as error:  # the last: there is no home folder
+        raise Unreachable(_why(error)) from error
     data, kind, final = _answer(place, of, ACCEPTED)
     try:
         return _of_json(data, final) if "json" in kind else _of_html(data, final)
@@ -120,8 +123,11 @@ def _path(address: str) -> Path | None:
 
 def _answer(address: str, of: Mapping[str, str], accept: str = "*/*") -> tuple[bytes, str, str]:
     """Return a file or page, its media type, and the address where it was in the end."""
+    retries = of.get("retries", str(RETRIES))
+    if not retries.isdecimal():
+        raise Failure(f"pip's setting retries must be a number of at least 0, got {retries}")
     wait = FIRST_WAIT_S
-    for attempt in range(int(of.get("retries", RETRIES)), -1, -1):
+    for attempt in range(int(retries[:3]), -1, -1):
         try:
             return _once(address, of, accept)
         except (OSError, http.client.HTTPException, ValueError) as error:
@@ -129,7 +135,7 @@ def _answer(address: str, of: Mapping[str, str], accept: str = "*/*") -> tuple[b
                 raise Unreachable(_why(error)) from error
         time.sleep(wait)
         wait *= 2
-    raise Failure(f"pip's setting retries must be a number of at least 0, got {of['retries']}")
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _once(address: str, of: Mapping[str, str], accept: str) -> tuple[bytes, str, str]:

@@ -63,4 +63,4 @@ def places(of: Mapping[str, str], project: str) -> list[str]:
 
 def without_password(address: str) -> str:
     """Return an address for messages: a user and password in it are secrets."""
-    return re.sub(r"(?<=://)[^/@]*@", "", address)
+    return re.sub(r"(?<=://)[^/\s]*@", "", address)

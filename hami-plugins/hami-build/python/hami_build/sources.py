@@ -29,7 +29,7 @@ WITHOUT = "HAMI_WITHOUT_SOURCES"  # names of optional sources to build without
 KEYS = {"from", "sha256", "folder", "files", "version", "license", "license-files", "optional"}
 LISTS = {"files", "license-files"}
 REQUIRED = KEYS - {"folder", "license-files", "optional"}
-LINES = re.compile(r"(.+)#L(\d+)-L(\d+)")
+LINES = re.compile(r"(.+)#L([1-9]\d{0,8})-L([1-9]\d{0,8})")
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,10 @@ def declared(project: Project) -> list[Source]:
         Failure: A table is not valid, or the variable names a source that is needed.
     """
     tables = project.table.get("tool", {}).get("hami-build", {}).get("sources", {})
+    if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
+        raise Failure(
+            f"{project.folder / 'pyproject.toml'}: [tool.hami-build.sources] must have a table for each source"
+        )
     found = [_parsed(project, name, table) for name, table in tables.items()]
     left_out = set(os.environ.get(WITHOUT, "").replace(",", " ").split())
     if needed := [each.name for each in found if each.name in left_out and not each.optional]:
@@ -79,6 +83,11 @@ def _parsed(project: Project, name: str, table: Mapping[str, Any]) -> Source:
         texts = value if key in LISTS and isinstance(value, list) else [value]
         if (key in LISTS) != isinstance(value, list) or not all(isinstance(each, str) for each in texts):
             raise Failure(f"{where}: {key} must be {'a list of texts' if key in LISTS else 'a text'}, got {value!r}")
+    patterns = [*table["files"], *(_lines(notice)[0] for notice in table.get("license-files", ()))]
+    wrong = [each for each in patterns if not each or PurePosixPath(each).is_absolute() or ".." in each.split("/")]
+    if wrong or not table["files"]:
+        given = repr(wrong[0]) if wrong else "no files"
+        raise Failure(f"{where}: files and license-files are paths in the folder of the source, got {given}")
     if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name) or name == NOTICES:
         raise Failure(f"{where}: {name!r} cannot be the name of a folder; write small letters, digits, - and _")
     if not re.fullmatch(r"[0-9a-f]{64}", table["sha256"]):
@@ -190,14 +199,20 @@ def unpack(archive: Path, source: Source, destination: Path) -> None:
             texts = {name: _text(opened, files[name], archive) for name in files}
     except (tarfile.TarError, OSError, EOFError) as error:
         raise Failure(f"{archive} cannot be read: {error or type(error).__name__}; remove it and try again") from error
+    if folders := sorted({str(parent) for name in texts for parent in PurePosixPath(name).parents} & set(texts)):
+        raise Failure(f"{archive} has a file and a folder {folders[0]}; nothing was unpacked")
+    notices = {}
+    for notice in source.notices:
+        file, first, last = _lines(notice)
+        notices[notice] = b"".join(texts[file].splitlines(keepends=True)[first:last])
+        if not notices[notice]:
+            raise Failure(f"{archive}: {notice} has no text; correct license-files of {source.name}")
     for name, text in texts.items():
         if any(PurePosixPath(name).match(pattern) for pattern in source.files):
             _write(destination / source.name / name, text)
     (destination / source.name / "VERSION").write_text(source.version, "utf-8")
-    for notice in source.notices:
-        file, first, last = _lines(notice)
-        text = b"".join(texts[file].splitlines(keepends=True)[first:last])
-        _write(destination / NOTICES / source.name / PurePosixPath(file).name, text)
+    for notice, text in notices.items():
+        _write(destination / NOTICES / source.name / PurePosixPath(_lines(notice)[0]).name, text)
 
 
 def _lines(notice: str) -> tuple[str, int, int | None]:

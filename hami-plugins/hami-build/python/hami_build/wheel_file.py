@@ -50,8 +50,8 @@ def metadata(files: Mapping[str, bytes]) -> Message:
     return Parser().parsestr(files[f"{info_folder(files)}/METADATA"].decode())
 
 
-def contradiction(file: Path, fields: Message) -> str:
-    """Return how the metadata of a file contradict its name; "" if they agree.
+def contradiction(file: Path, fields: Message, folder: str = "") -> str:
+    """Return how the metadata of a file, and their folder in a wheel, contradict its name; "" if they agree.
 
     Installers ask an index by the name in the metadata and take the file by its name, so both must mean one project.
     The pages of an index repeat the name of the file and Requires-Python.
@@ -67,6 +67,8 @@ def contradiction(file: Path, fields: Message) -> str:
         return str(error)
     if not PROJECT.fullmatch(name):
         return f"{name!r} is not the name of a project"
+    if folder and not _is_folder_of(folder, name, version):  # which installers refuse
+        return f"its metadata are in {folder!r}, its file name says {name} {version}"
     said, said_version = str(fields["Name"]), str(fields["Version"])
     if canonicalize_name(said) != name:
         return f"its metadata say Name: {said!r}, its file name says {name}"
@@ -78,6 +80,14 @@ def contradiction(file: Path, fields: Message) -> str:
         return f"its metadata say Version: {said_version!r}, its file name says {version}"
     python = str(fields.get("Requires-Python", ""))
     return "" if _is_specifier(python) else f"its metadata say Requires-Python: {python!r}, expected such as >=3.10"
+
+
+def _is_folder_of(folder: str, name: str, version: Version) -> bool:
+    said, _, said_version = folder.removesuffix(".dist-info").rpartition("-")
+    try:
+        return folder.endswith(".dist-info") and (canonicalize_name(said), Version(said_version)) == (name, version)
+    except InvalidVersion:
+        return False
 
 
 def _is_specifier(text: str) -> bool:

@@ -34,7 +34,7 @@ _PLACES = {f"PIP_{name}" for name in ("TARGET", "PREFIX", "ROOT", "USER", "PYTHO
 _PLACES |= {f"PIP_{name}" for name in ("EDITABLE", "GROUP", "PLATFORM", "PYTHON_VERSION", "ABI", "IMPLEMENTATION")}
 # Lines with which pip says why an index gave no answer. Its errors do not repeat it.
 _CONNECTION = re.compile(r"^WARNING: .*(?:after connection broken by|Could not fetch URL|There was an error).*", re.M)
-_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
+_CREDENTIALS = re.compile(r"(?<=://)[^/\s]*@")
 
 
 class Change(NamedTuple):
