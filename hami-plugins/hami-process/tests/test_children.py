@@ -241,3 +241,35 @@ def test_every_request_has_one_outcome_while_children_are_killed(shared):
     answers = [future.result() for future, outcome in zip(futures, outcomes, strict=True) if outcome is None]
     assert all(answer["result"] == answer["data"][1] for answer in answers)
     assert sum(outcome is not None for outcome in outcomes) >= 3
+
+
+def test_ctrl_c_interrupts_the_caller_and_the_child_serves_on():
+    program = (
+        "import hami, os, process_backends, signal, threading\n"
+        "with hami.pipe('Process[Act]') as pipe:\n"
+        "    pid = pipe({'data': ('describe',)})['result']['pid']\n"
+        "    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+        "    try:\n"
+        "        pipe({'data': ('until_cancelled',)})\n"
+        "    except KeyboardInterrupt:\n"
+        "        print(pipe({'data': ('was_cancelled',)})['result'])\n"
+        "    print(pipe({'data': ('describe',)})['result']['pid'] == pid)\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program], cwd=HERE, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (run.stdout, run.returncode) == ("True\nTrue\n", 0), run.stderr
+
+
+def test_a_program_that_ends_without_close_ends_its_children():
+    program = (
+        "import hami, process_backends\n"
+        "pipe = hami.pipe('Process[Act]')\n"
+        "print(pipe({'data': ('describe',)})['result']['pid'])\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program], cwd=HERE, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (run.stderr, run.returncode) == ("", 0)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(run.stdout), 0)

@@ -21,6 +21,7 @@ from hami_process.exceptions import decode_error
 from hami_process.link import SLICE, Link, Supervisor
 from hami_process.native import SECOND
 
+MOST_CHILDREN = 5  # that may die before they have taken a batch
 NOT_PASSED = frozenset(("deadline", "priority", "result", "timeout"))  # sent beside the keys, or not at all
 
 
@@ -93,19 +94,26 @@ class Process(hami.Backend):
         self._supervisor.close()
 
     def forward(self, batch: list[hami.Request]) -> None:
-        link = self._wait_for_child(batch)
-        if link is None:
-            return
-        try:
-            if link.unanswered:
-                self._finish(link, [])
-            sent = self._send(link, batch)
-            if sent:
-                self._finish(link, sent)
-                self._supervisor.answered()
-        except ChildDied as error:
-            for item in batch:
-                item.fail(ChildDied(f"{error}; it ran a batch of {len(batch)}", _returncode(error)))
+        for _ in range(MOST_CHILDREN):
+            link = self._wait_for_child(batch)
+            if link is None:
+                return
+            is_sent = False
+            try:
+                if link.unanswered:
+                    self._finish(link, [])
+                sent = self._send(link, batch)
+                is_sent = True
+                if sent:
+                    self._finish(link, sent)
+                    self._supervisor.answered()
+                return
+            except ChildDied as error:
+                died = error
+            if is_sent and link.has_taken:
+                break  # the batch may be the reason; one that the child has not seen goes to the next
+        for item in batch:
+            item.fail(ChildDied(f"{died}; it ran a batch of {len(batch)}", _returncode(died)))
 
     # ---- the child ----
 
@@ -137,10 +145,11 @@ class Process(hami.Backend):
 
     def _wait_for_child(self, batch: list[hami.Request]) -> Link | None:
         """Return the child; None, with failed requests, if there is none in time."""
-        limit = time.monotonic() + self.start_timeout
+        limit = time.monotonic() + self.start_timeout + Supervisor.LONGEST_DELAY
+        failed_starts = self._supervisor.failed_starts
         while True:
             try:
-                link = self._supervisor.wait(SLICE / SECOND)
+                link = self._supervisor.wait(SLICE / SECOND, failed_starts)
             except Exception as error:
                 for item in batch:
                     item.fail(ChildDied(f"the process of {self._label} cannot be started: {error}"))
@@ -149,7 +158,7 @@ class Process(hami.Backend):
                 return link
             if time.monotonic() > limit:
                 for item in batch:
-                    item.fail(ChildDied(f"the process of {self._label} did not start within {self.start_timeout:g} s"))
+                    item.fail(ChildDied(f"the process of {self._label} did not start in time"))
                 return None
             if all(item.cancelled for item in batch):
                 return None

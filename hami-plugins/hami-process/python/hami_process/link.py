@@ -10,6 +10,7 @@ import pickle
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,9 @@ from hami_process.monitor import monitor
 
 SLICE = native.SECOND // 50  # how long a wait is at a time, between looks at what else has happened
 CLOSE_TIME = 0.8  # seconds for the backend's `close`, less than the grace period of a pipe
+
+
+def _nothing() -> None: ...
 
 
 class Link:
@@ -42,7 +46,8 @@ class Link:
             self._budget = Budget(memory_limit)
             self._blocks: dict[int, Block] = {}
             self._dropped: list[int] = []  # since the last batch
-            self.sender = Sender(self._create_block)
+            this = weakref.proxy(self)  # a cycle would keep the memory of a dead child
+            self.sender = Sender(lambda size, dropped: this._create_block(size, dropped))
             self.held = Held(memory_limit // 4)
             self.batch = 0  # the number of the last one that was sent
             self.unanswered = False  # whether the last one was left without its result
@@ -51,7 +56,7 @@ class Link:
             self.running = monitor().start(environment)
             self.running.on_end = self._on_end
             self.ended = self.running.ended
-            self.on_death: Callable[[], None] = lambda: None
+            self.on_death: Callable[[], None] = _nothing
             self._closing = False
             if self.ended.is_set():
                 self.control.close()
@@ -110,6 +115,11 @@ class Link:
             raise self.death()
         return outcome == native.DONE
 
+    @property
+    def has_taken(self) -> bool:
+        """Whether the child has taken the last message."""
+        return not self.control.to_child.is_full
+
     def take_dropped(self) -> list[int]:
         dropped, self._dropped = self._dropped, []
         return dropped
@@ -133,8 +143,9 @@ class Link:
 
     def _on_end(self) -> None:
         self.control.close()
+        on_death, self.on_death, self.running.on_end = self.on_death, _nothing, _nothing  # they refer to this object
         if not self._closing:
-            self.on_death()
+            on_death()
 
     # ---- shared memory ----
 
@@ -196,6 +207,7 @@ class Supervisor:
         self._changed = threading.Condition()
         self._link: Link | None = None
         self._problem: BaseException | None = None  # why the last start has failed
+        self.failed_starts = 0
         self._closed = False
         self._failures = 0  # in a row
         self._next_start = 0.0
@@ -210,25 +222,31 @@ class Supervisor:
             raise
         with self._changed:
             self._link = link
-            self._problem = None
             self._changed.notify_all()
         link.on_death = lambda: self._on_death(link)
         if link.ended.is_set():
             self._on_death(link)
         return link, remarks
 
-    def wait(self, seconds: float) -> Link | None:
+    def wait(self, seconds: float, failed_starts: int) -> Link | None:
         """Return the child, if there is one within this time.
 
+        A request waits for one attempt to start a child. If it failed at once instead, an instance without a child
+        would take all requests from those that have one.
+
         Raises:
-            Exception: The last attempt to start one has failed.
+            Exception: An attempt to start one has failed since there were `failed_starts`.
         """
         with self._changed:
-            if self._link is None and self._problem is None:
+            if self._living() is None and self.failed_starts == failed_starts:
                 self._changed.wait(seconds)
-            if self._problem is not None and self._link is None:
+            link = self._living()
+            if link is None and self._problem is not None and self.failed_starts != failed_starts:
                 raise self._problem
-            return self._link
+            return link
+
+    def _living(self) -> Link | None:
+        return None if self._link is None or self._link.ended.is_set() else self._link
 
     def answered(self) -> None:
         self._failures = 0
@@ -260,6 +278,7 @@ class Supervisor:
                 self._on_event("failed_starts", f"cannot be started again: {error}")
                 with self._changed:
                     self._problem = error
+                    self.failed_starts += 1
                     self._changed.notify_all()
             else:
                 self._on_event("restarts", "")

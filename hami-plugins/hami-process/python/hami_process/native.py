@@ -96,6 +96,10 @@ class Mailbox:
         box, room, capacity = self._box, self._room, self.capacity
         return memoryview(buffer), lambda timeout: take(box, room, address, capacity, timeout)
 
+    @property
+    def is_full(self) -> bool:
+        return bool(functions().load(self._box) & 1)
+
     def close(self) -> None:
         self._close(self._box)
 
