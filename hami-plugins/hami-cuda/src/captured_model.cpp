@@ -101,6 +101,9 @@ void CapturedModels::remove(std::int64_t number) {
 
 namespace {
 
+// Results are put into one block of memory until it has so many bytes: about what a kept result may keep in addition to its own.
+constexpr std::size_t kSharedBlock = 32U << 10;
+
 // Requests with other data are left to the backend that captured the model: torch tensors, other shapes and types, more rows than
 // any graph has.
 class CapturedModelBackend final : public CudaBackend {
@@ -214,22 +217,31 @@ class CapturedModelBackend final : public CudaBackend {
     return copy_of(ordered, to, name());
   }
 
-  // Gives each request a copy of its rows: a caller that keeps a result does not keep the batch.
+  // Gives each request a copy of its rows: a caller that keeps a result does not keep the batch. Small results share a block of
+  // memory, so that the driver allocates and frees one for many.
   void split(const std::vector<Part>& parts, Region& output) {
     std::vector<hami_cuda_copy> copies;
-    std::vector<std::shared_ptr<Memory>> memories;
-    std::int64_t first = 0;
-    for (const Part& part : parts) {
-      const std::shared_ptr<Memory>& memory =
-          memories.emplace_back(allocate(static_cast<std::size_t>(part.rows) * output.row_bytes()));
-      copies.push_back(copy_of(output.rows(first, part.rows), memory->start(), name()));
-      first += part.rows;
-      Shape shape = output.row_shape();
-      if (!part.is_row) shape.insert(shape.begin(), part.rows);
-      part.item["result"] = device_tensor(memory, 0, output.type, std::move(shape));
+    std::vector<std::shared_ptr<Memory>> blocks;
+    std::int64_t row = 0;
+    for (std::size_t first = 0, next = 0; first < parts.size(); first = next) {
+      Layout layout;
+      std::vector<std::size_t> offsets;
+      do {
+        offsets.push_back(layout.add(static_cast<std::size_t>(parts[next++].rows) * output.row_bytes()));
+      } while (next < parts.size() && layout.size() < kSharedBlock);
+      const std::shared_ptr<Memory>& memory = blocks.emplace_back(allocate(layout.size()));
+      for (std::size_t i = first; i < next; ++i) {
+        const Part& part = parts[i];
+        const std::size_t offset = offsets[i - first];
+        copies.push_back(copy_of(output.rows(row, part.rows), memory->start() + offset, name()));
+        row += part.rows;
+        Shape shape = output.row_shape();
+        if (!part.is_row) shape.insert(shape.begin(), part.rows);
+        part.item["result"] = device_tensor(memory, offset, output.type, std::move(shape));
+      }
     }
     device().kernels().copy(*stream(), copies);
-    for (const std::shared_ptr<Memory>& memory : memories) memory->set_written();
+    for (const std::shared_ptr<Memory>& memory : blocks) memory->set_written();
   }
 
   std::shared_ptr<CapturedModel> model_;
@@ -240,5 +252,5 @@ class CapturedModelBackend final : public CudaBackend {
 
 HAMI_REGISTER(hami_cuda::CapturedModelBackend, "CapturedModel",
               "model: int 'number of a model that a backend has captured'"
-              "; device: str = 'cuda' 'CUDA device: cuda or cuda:N; an error if it does not exist'",
+              "; device: str = 'cuda' 'CUDA device: cuda, cuda:N or cuda:*; an error if it does not exist'",
               "Run requests with CUDA graphs that another backend has captured, which uses it by itself.");

@@ -1,15 +1,20 @@
 // Opens the device of a backend, runs its batches, and translates errors.
 #include "cuda_backend.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
+
+#include "profiler_range.hpp"
 
 namespace hami_cuda {
 namespace {
 
-// The index of "cuda" or "cuda:N".
-int device_index(const std::string& device, const std::string& owner) {
+// The index of "cuda" or "cuda:N"; of "cuda:*", the instances of a node get the devices in turn.
+int device_index(const std::string& device, std::int64_t instance, const std::string& owner) {
   if (device == "cuda") return 0;
+  if (device == "cuda:*")
+    return static_cast<int>(std::max<std::int64_t>(0, instance) % std::max(1, Runtime::get().driver().device_count()));
   int index = 0;
   if (device.rfind("cuda:", 0) == 0) {
     const char* const end = device.data() + device.size();
@@ -17,7 +22,7 @@ int device_index(const std::string& device, const std::string& owner) {
     if (error == std::errc() && stop == end) return index;
   }
   throw CudaError(HAMI_FAILED_PRECONDITION,
-                  owner + ": \"device\" must be cuda or cuda:N, got \"" + device +
+                  owner + ": \"device\" must be cuda, cuda:N or cuda:*, got \"" + device +
                       (device == "cpu" ? "\"; backends for images in CPU memory are in hami-image" : "\""));
 }
 
@@ -50,7 +55,7 @@ void CudaBackend::translate_errors(const std::function<void()>& body) {
 
 void CudaBackend::init_(const hami::Params& params) {
   translate_errors([&] {
-    const int index = device_index(params.get<std::string>("device"), name_);
+    const int index = device_index(params.get<std::string>("device"), instance(), name_);
     device_ = &Runtime::get().device(index, name_);
     const CurrentDevice current(device_->device());
     if (const std::int64_t known = hami::Backend::stream(place())) {
@@ -64,6 +69,7 @@ void CudaBackend::init_(const hami::Params& params) {
 }
 
 void CudaBackend::forward_(hami::Batch batch) {
+  const ProfilerRange range(node(), name_);
   on_device([&] {
     try {
       run(batch);

@@ -319,7 +319,7 @@ class DecodeTensor final : public CudaBackend {
 
 HAMI_REGISTER(
     hami_cuda::DecodeTensor, "DecodeTensor",
-    "device: str = 'cuda' 'CUDA device: cuda or cuda:N; an error if it does not exist'"
+    "device: str = 'cuda' 'CUDA device: cuda, cuda:N or cuda:*; an error if it does not exist'"
     "; color: str = 'rgb' {rgb,bgr,gray} 'format of the result'"
     "; max_pixels: int = 80000000 {1..} 'maximum of width x height; checked in the header, before decoding'"
     "; layout|data_format: str = 'nchw' {nchw,hwc} 'order of the axes of the result'"

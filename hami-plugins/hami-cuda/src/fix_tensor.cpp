@@ -309,7 +309,7 @@ class FixTensor final : public CudaBackend {
 
 HAMI_REGISTER(
     hami_cuda::FixTensor, "FixTensor",
-    "device: str = 'cuda' 'CUDA device: cuda or cuda:N; an error if it does not exist'"
+    "device: str = 'cuda' 'CUDA device: cuda, cuda:N or cuda:*; an error if it does not exist'"
     "; shape: list? '-1: any size'"
     "; dtype: str? 'a NumPy name, or bfloat16'"
     "; exact: bool? 'whether to refuse casts that round floating-point numbers; default: true with `dtype`, else false'"

@@ -254,7 +254,7 @@ class ContiguousTensor final : public CudaBackend {
 
 HAMI_REGISTER(
     hami_cuda::CatTensor, "CatTensor",
-    "device: str = 'cuda' 'CUDA device: cuda or cuda:N; an error if it does not exist'"
+    "device: str = 'cuda' 'CUDA device: cuda, cuda:N or cuda:*; an error if it does not exist'"
     "; stack: bool = false 'the tensors have no batch axis: add it'",
     "Concatenate the tensors of a batch along axis 0; every request gets the whole tensor as `result`.\n"
     "\n"
@@ -263,12 +263,12 @@ HAMI_REGISTER(
     "is absent, as many as the first of them. The core hands data on CUDA devices to this backend.");
 HAMI_REGISTER(
     hami_cuda::SplitTensor, "SplitTensor",
-    "device: str = 'cuda' 'CUDA device: cuda or cuda:N; an error if it does not exist'"
+    "device: str = 'cuda' 'CUDA device: cuda, cuda:N or cuda:*; an error if it does not exist'"
     "; stack: bool = false 'remove the batch axis from each row'",
     "Give each request of a batch its rows of the tensor that all of them hold in `data`, without a copy.\n"
     "\n"
     "A request gets as many rows as it gave to CatTensor, else `request_size` rows, in the order of the batch. The tensors\n"
     "of a dict are also keys of the request, by their names.");
 HAMI_REGISTER(hami_cuda::ContiguousTensor, "ContiguousTensor",
-              "device: str = 'cuda' 'CUDA device: cuda or cuda:N; an error if it does not exist'",
+              "device: str = 'cuda' 'CUDA device: cuda, cuda:N or cuda:*; an error if it does not exist'",
               "Copy tensors that are not contiguous in row-major order; others pass unchanged.");

@@ -201,7 +201,7 @@ class CropTensor final : public ImageReader {
 
 HAMI_REGISTER(
     hami_cuda::LetterBoxTensor, "LetterBoxTensor",
-    "device: str = 'cuda' 'CUDA device: cuda or cuda:N; an error if it does not exist'"
+    "device: str = 'cuda' 'CUDA device: cuda, cuda:N or cuda:*; an error if it does not exist'"
     "; width|resize_w: int {1..1000000} 'width of the result in pixels'"
     "; height|resize_h: int {1..1000000} 'height of the result in pixels'"
     "; interpolation: str = 'linear' {nearest,linear,cubic,area} 'interpolation method'"
@@ -217,7 +217,7 @@ HAMI_REGISTER(
     "pixel. The dtype stays. `pad` is of the channels before a conversion of colors.");
 HAMI_REGISTER(
     hami_cuda::WarpAffineTensor, "WarpAffineTensor",
-    "device: str = 'cuda' 'CUDA device: cuda or cuda:N; an error if it does not exist'"
+    "device: str = 'cuda' 'CUDA device: cuda, cuda:N or cuda:*; an error if it does not exist'"
     "; width|resize_w: int {1..1000000} 'width of the result in pixels'"
     "; height|resize_h: int {1..1000000} 'height of the result in pixels'"
     "; matrix: list? 'default matrix 2 x 3, row by row, that maps a point of the image to the result'"
@@ -232,7 +232,7 @@ HAMI_REGISTER(
     "(m0 x + m1 y + m2, m3 x + m4 y + m5) of the result. The dtype stays.");
 HAMI_REGISTER(
     hami_cuda::CropTensor, "CropTensor",
-    "device: str = 'cuda' 'CUDA device: cuda or cuda:N; an error if it does not exist'"
+    "device: str = 'cuda' 'CUDA device: cuda, cuda:N or cuda:*; an error if it does not exist'"
     "; box: list = '' 'default box, [x1, y1, x2, y2] in pixels'",
     "Cut the rectangle `box` out of an image, C x H x W or N x C x H x W; the result is a view, not a copy.\n"
     "\n"

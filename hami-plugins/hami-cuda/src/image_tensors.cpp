@@ -154,7 +154,7 @@ class NormalizeTensor final : public ImageBackend {
 
 HAMI_REGISTER(
     hami_cuda::ResizeTensor, "ResizeTensor",
-    "device: str = 'cuda' 'CUDA device: cuda or cuda:N; an error if it does not exist'"
+    "device: str = 'cuda' 'CUDA device: cuda, cuda:N or cuda:*; an error if it does not exist'"
     "; width|resize_w: int {1..1000000} 'width of the result in pixels'"
     "; height|resize_h: int {1..1000000} 'height of the result in pixels'"
     "; interpolation: str = 'linear' {nearest,linear,cubic,area} 'interpolation method'"
@@ -170,7 +170,7 @@ HAMI_REGISTER(
     "NormalizeTensor:\n"
     "the result stays float32, which saves a conversion.");
 HAMI_REGISTER(hami_cuda::CvtColorTensor, "CvtColorTensor",
-              "device: str = 'cuda' 'CUDA device: cuda or cuda:N; an error if it does not exist'"
+              "device: str = 'cuda' 'CUDA device: cuda, cuda:N or cuda:*; an error if it does not exist'"
               "; color: str {rgb,bgr,gray} 'format of the result'"
               "; source: str = 'rgb' {rgb,bgr} 'format of images of three channels without a `color` key'"
               "; fuse: bool = true 'also do the work of a NormalizeTensor that follows, in one launch'",
@@ -183,7 +183,7 @@ HAMI_REGISTER(hami_cuda::CvtColorTensor, "CvtColorTensor",
               "DecodeTensor and this backend set, or `source`. The dtype stays. Gray is 0.299 R + 0.587 G + 0.114 B "
               "(ITU-R BT.601).");
 HAMI_REGISTER(hami_cuda::NormalizeTensor, "NormalizeTensor",
-              "device: str = 'cuda' 'CUDA device: cuda or cuda:N; an error if it does not exist'"
+              "device: str = 'cuda' 'CUDA device: cuda, cuda:N or cuda:*; an error if it does not exist'"
               "; mean: list = '0' 'one number per channel, or one for all; subtracted after scaling'"
               "; std: list = '1' 'one number per channel, or one for all; divides, must not be 0'"
               "; scale: float = 1 'factor that is applied first, often 1/255'"

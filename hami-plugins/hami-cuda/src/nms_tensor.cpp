@@ -155,7 +155,7 @@ class NmsTensor final : public CudaBackend {
 
 HAMI_REGISTER(
     hami_cuda::NmsTensor, "NmsTensor",
-    "device: str = 'cuda' 'CUDA device: cuda or cuda:N; an error if it does not exist'"
+    "device: str = 'cuda' 'CUDA device: cuda, cuda:N or cuda:*; an error if it does not exist'"
     "; iou_threshold: float = 0.45 {0..1} 'a box that overlaps a better one of its class by more is removed'"
     "; score_threshold: float = 0.25 'boxes with this score or less are removed'"
     "; max_boxes: int = 300 {1..} 'maximum number of boxes of a request'",

@@ -184,14 +184,14 @@ class TopKTensor final : public ScoreTensor {
 }  // namespace hami_cuda
 
 HAMI_REGISTER(hami_cuda::SoftmaxTensor, "SoftmaxTensor",
-              "device: str = 'cuda' 'CUDA device: cuda or cuda:N; an error if it does not exist'"
+              "device: str = 'cuda' 'CUDA device: cuda, cuda:N or cuda:*; an error if it does not exist'"
               "; axis: int = -1 'negative: from the end'",
               "Softmax along `axis`. The dtype stays; float16 and bfloat16 are computed as float32.\n"
               "\n"
               "`data` is a tensor on the device, or a list or dict of tensors. The core hands data on CUDA devices to "
               "this backend.");
 HAMI_REGISTER(hami_cuda::ArgMaxTensor, "ArgMaxTensor",
-              "device: str = 'cuda' 'CUDA device: cuda or cuda:N; an error if it does not exist'"
+              "device: str = 'cuda' 'CUDA device: cuda, cuda:N or cuda:*; an error if it does not exist'"
               "; axis: int = -1 'negative: from the end'",
               "The index (int64) of the largest element along `axis`, which is removed; the first of equal elements, "
               "NaN first.\n"
@@ -200,7 +200,7 @@ HAMI_REGISTER(hami_cuda::ArgMaxTensor, "ArgMaxTensor",
               "this backend.");
 HAMI_REGISTER(
     hami_cuda::TopKTensor, "TopKTensor",
-    "device: str = 'cuda' 'CUDA device: cuda or cuda:N; an error if it does not exist'"
+    "device: str = 'cuda' 'CUDA device: cuda, cuda:N or cuda:*; an error if it does not exist'"
     "; k: int {1..} 'number of elements'; axis: int = -1 'negative: from the end'",
     "The `k` largest elements along `axis`, largest first: a dict of `values` and `indices` (int64).\n"
     "\n"

@@ -123,7 +123,7 @@ class StreamPool final : public CudaBackend {
 }  // namespace hami_cuda
 
 HAMI_REGISTER(hami_cuda::SyncTensor, "SyncTensor",
-              "device: str = 'cuda' 'CUDA device: cuda or cuda:N; an error if it does not exist'"
+              "device: str = 'cuda' 'CUDA device: cuda, cuda:N or cuda:*; an error if it does not exist'"
               "; wait: str = 'auto' {auto,spin,sleep} 'auto: spin for 50 µs, then sleep; spin: keep a core busy; "
               "sleep: free it at once'",
               "Wait until the work of this instance on the device is done.\n"
@@ -132,7 +132,7 @@ HAMI_REGISTER(hami_cuda::SyncTensor, "SyncTensor",
               "\n"
               "The results can then be used at once, on any stream.");
 HAMI_REGISTER(hami_cuda::StreamGuard, "StreamGuard",
-              "device: str = 'cuda' 'CUDA device: cuda or cuda:N; an error if it does not exist'",
+              "device: str = 'cuda' 'CUDA device: cuda, cuda:N or cuda:*; an error if it does not exist'",
               "Give the instance a stream, and make the default stream wait for its results; the CPU does not wait.\n"
               "\n"
               "S[DecodeTensor,ResizeTensor,StreamGuard], or StreamGuard[X]\n"
@@ -140,7 +140,7 @@ HAMI_REGISTER(hami_cuda::StreamGuard, "StreamGuard",
               "Work that other libraries submit to the default stream afterwards sees complete results.");
 HAMI_REGISTER(hami_cuda::StreamPool, "StreamPool",
               "n: int 'number of streams, at least 1'"
-              "; device: str = 'cuda' 'CUDA device: cuda or cuda:N; an error if it does not exist'",
+              "; device: str = 'cuda' 'CUDA device: cuda, cuda:N or cuda:*; an error if it does not exist'",
               "Run each call of X on one of n streams; wait for a free stream if all are in use.\n"
               "\n"
               "With[StreamPool(2),X]\n"

@@ -168,13 +168,13 @@ class CpuTensor final : public CudaBackend {
 }  // namespace hami_cuda
 
 HAMI_REGISTER(hami_cuda::GpuTensor, "GpuTensor",
-              "device: str = 'cuda' 'CUDA device: cuda or cuda:N; an error if it does not exist'",
+              "device: str = 'cuda' 'CUDA device: cuda, cuda:N or cuda:*; an error if it does not exist'",
               "Copy `data`, a tensor or a list or dict of tensors, to the device; tensors that are there pass "
               "unchanged.\n"
               "\n"
               "Accepts arrays and any object with DLPack. Shape and dtype stay.");
 HAMI_REGISTER(hami_cuda::CpuTensor, "CpuTensor",
-              "device: str = 'cuda' 'CUDA device: cuda or cuda:N; an error if it does not exist'",
+              "device: str = 'cuda' 'CUDA device: cuda, cuda:N or cuda:*; an error if it does not exist'",
               "Copy `data`, a tensor or a list or dict of tensors, to CPU memory; tensors that are there pass "
               "unchanged.\n"
               "\n"

@@ -192,7 +192,7 @@ def test_a_tensor_elsewhere_is_rejected_with_the_backend_that_moves_it(monkeypat
     [
         ("GpuTensor(device=cuda:7)", 'GpuTensor: device "cuda:7" is not available: this process sees cuda:0'),
         ("hami-cuda::GpuTensor(device=cpu)", "backends for images in CPU memory are in hami-image"),
-        ("GpuTensor(device=gpu)", '"device" must be cuda or cuda:N, got "gpu"'),
+        ("GpuTensor(device=gpu)", '"device" must be cuda, cuda:N or cuda:*, got "gpu"'),
         (
             "ResizeTensor(width=1,height=1,interpolation=area,antialias=true)",
             '"antialias" needs interpolation linear or cubic',
@@ -327,3 +327,11 @@ def test_a_tensor_without_elements_gives_a_result_or_an_error(backend, where):
             else:
                 ended.append("result" in request)
     assert ended == [True] * 4
+
+
+def test_the_instances_of_a_node_get_all_devices_in_turn(fake, monkeypatch):
+    monkeypatch.setenv("FAKE_CUDA_DEVICES", "2")
+    for instance, device in enumerate(("cuda:0", "cuda:1", "cuda:0")):
+        config = {"backend": "S[GpuTensor,SyncTensor]", "device": "cuda:*", "instance_num": 3}
+        with hami.pipe({**config, "entrypoint": f"Forward[default.{instance}]"}) as pipe:
+            assert pipe({"data": np.ones(2)})["result"].device == device

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 from typing import Any
 
 import hami
@@ -105,6 +106,21 @@ def test_a_batch_runs_with_one_launch_and_each_request_gets_its_rows(fake, doubl
     assert lists([one, two, three, four]) == [[2], [4], [6], [8]]
     assert fake.fake_graph_launches() == before + 1
     assert doubled.opened[0].stats()["default"].counters == {"graph_runs": 1, "graph_padding": 0}
+
+
+def test_small_results_share_one_block_of_memory(fake, doubled):
+    doubled([rows(1), rows(2), rows(3), rows(4)], chain="S[GpuTensor,Doubles]")
+    gc.collect()
+    before = fake.fake_allocations()
+    (results,) = doubled([rows(1), rows(2), rows(3), rows(4)], chain="S[GpuTensor,Doubles]")
+    doubled.opened.pop().close()
+    used = fake.fake_allocations() - before
+    last = results.pop()
+    results.clear()
+    assert fake.fake_allocations() - before == used
+    assert last.shape == (1, COLUMNS)
+    del last
+    assert fake.fake_allocations() - before == used - 1
 
 
 def test_a_smaller_batch_is_padded_with_zeros(doubled):

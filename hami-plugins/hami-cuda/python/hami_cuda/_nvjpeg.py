@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 from hami_cuda._driver import cuda_version
+from hami_cuda._libraries import installed
 
-# Relative to the folder that contains the package.
 PLACES = (
     ("nvidia", "nvidia/nvjpeg/lib/libnvjpeg.so.*"),  # the wheels of nvJPEG
     ("nvidia", "nvidia/cu*/lib/libnvjpeg.so.*"),
@@ -20,7 +18,7 @@ MAJORS = (13, 12, 11)
 
 def find_library() -> str | None:
     """Return the newest libnvjpeg that the driver supports; None if none is installed."""
-    found = {major: path for path in reversed(list(_installed())) if (major := _major(path))}
+    found = {major: path for path in reversed(list(installed(PLACES))) if (major := _major(path))}
     version = cuda_version()
     for major in MAJORS:
         if version and major > version[0]:
@@ -30,13 +28,6 @@ def find_library() -> str | None:
         if _loads(name := f"libnvjpeg.so.{major}"):
             return name
     return None
-
-
-def _installed() -> Iterator[Path]:
-    for package, pattern in PLACES:
-        spec = find_spec(package)
-        for folder in (spec.submodule_search_locations if spec else None) or ():
-            yield from sorted(Path(folder).parent.glob(pattern))
 
 
 def _major(path: Path) -> int:

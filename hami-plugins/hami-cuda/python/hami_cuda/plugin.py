@@ -7,6 +7,7 @@ from typing import Any
 
 import pluggy
 
+from hami_cuda import _nvtx
 from hami_cuda._driver import describe
 from hami_cuda._nvjpeg import find_library
 
@@ -15,6 +16,7 @@ hookimpl = pluggy.HookimplMarker("hami")
 
 @hookimpl
 def hami_register(registry: Any) -> None:
+    _nvtx.load()
     nvjpeg = find_library()
     registry.add_library(Path(__file__).with_name("cuda_tensors.so"), {"library": nvjpeg} if nvjpeg else {})
 
