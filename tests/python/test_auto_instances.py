@@ -120,3 +120,16 @@ def test_every_request_has_its_own_result_while_the_number_is_learned() -> None:
         stats = pipe.stats()["default"]
         assert (stats.submitted, stats.completed, stats.batches) == (2000, 2000, 2000)
         assert stats.instances_in_use is None or 1 <= stats.instances_in_use <= CPUS
+
+
+def test_a_class_says_how_many_instances_pay_on_a_device() -> None:
+    on_device = {"__annotations__": {"device": "str"}, "device": "cuda", "instances_on_device": 2}
+    numbers = lightweight("TestOnDevice", **on_device)
+    lightweight("TestLight")
+    for expression in ("TestOnDevice", "S[TestLight,TestOnDevice]"):
+        numbers.clear()
+        assert instance_num({"backend": expression}) == ("auto" if CPUS > 1 else 1)
+        assert sorted(numbers) == list(range(min(2, CPUS)))
+    numbers.clear()
+    assert instance_num({"backend": "TestOnDevice(device=cpu)"}) == "auto"
+    assert sorted(numbers) == list(range(CPUS))

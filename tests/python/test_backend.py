@@ -148,6 +148,7 @@ def test_a_class_description_contains_its_doc_traits_and_brackets() -> None:
         "non_blocking": True,
         "idempotent": False,
         "lightweight": False,
+        "instances_on_device": 1,
         "by_device": False,
         "outlines_items": False,
         "child_count": (1, None),
@@ -162,6 +163,7 @@ def test_a_class_description_contains_its_doc_traits_and_brackets() -> None:
         "non_blocking": False,
         "idempotent": True,
         "lightweight": False,
+        "instances_on_device": 1,
         "by_device": False,
         "outlines_items": False,
         "child_count": (0, 0),
@@ -237,6 +239,10 @@ def bad(**members: Any) -> type:
         (
             bad(lightweight=True),
             'Bad: lightweight = True requires thread = "serialized" or "concurrent"; the class has "dedicated"',
+        ),
+        (
+            bad(instances_on_device=2),
+            "Bad: instances_on_device must be an int of at least 1, and above 1 only with lightweight = True; got 2",
         ),
         (bad(idempotent=None), "Bad: idempotent must be True or False, got None"),
         (bad(max=0), 'Bad: max must be an int of at least 1, "auto", a property or a method, got 0'),

@@ -66,7 +66,8 @@ ParamSpec spec_of(const py::dict& given) {
 ClassHandle python_class(py::object cls, const std::string& name, const std::string& owner, const std::string& doc,
                          const std::string& batch_range, const std::vector<py::dict>& params,
                          const std::map<std::string, std::string>& attributes, const std::string& thread,
-                         bool non_blocking, bool idempotent, bool lightweight, bool by_device, bool outlines_items,
+                         bool non_blocking, bool idempotent, bool lightweight, std::int64_t instances_on_device,
+                         bool by_device, bool outlines_items,
                          const std::pair<std::size_t, std::optional<std::size_t>>& child_count, bool takes_all_keys,
                          bool is_instance) {
   BackendClass result;
@@ -82,6 +83,7 @@ ClassHandle python_class(py::object cls, const std::string& name, const std::str
   result.traits.non_blocking = non_blocking;
   result.traits.idempotent = idempotent;
   result.traits.lightweight = lightweight;
+  result.traits.instances_on_device = instances_on_device;
   result.outlines_items = outlines_items;
   if (by_device) result.by_device = DeviceChoice::kEachRequest;
   result.takes_all_keys = takes_all_keys;
@@ -209,8 +211,8 @@ void register_backend_classes(py::module_& module) {
 
   module.def("python_class", python_class, py::arg("cls"), py::arg("name"), py::kw_only(), py::arg("owner"),
              py::arg("doc"), py::arg("range"), py::arg("params"), py::arg("attributes"), py::arg("thread"),
-             py::arg("non_blocking"), py::arg("idempotent"), py::arg("lightweight"), py::arg("by_device"),
-             py::arg("outlines_items"), py::arg("child_count"), py::arg("takes_all_keys") = false,
+             py::arg("non_blocking"), py::arg("idempotent"), py::arg("lightweight"), py::arg("instances_on_device"),
+             py::arg("by_device"), py::arg("outlines_items"), py::arg("child_count"), py::arg("takes_all_keys") = false,
              py::arg("is_instance") = false, "Return a handle of a backend class written in Python.");
   module.def("generated_class",
              [](const std::string& name, const std::string& text, std::string owner, const py::dict& defaults) {

@@ -968,6 +968,7 @@ def python_class(
     non_blocking: bool,
     idempotent: bool,
     lightweight: bool,
+    instances_on_device: int,
     by_device: bool,
     outlines_items: bool,
     child_count: tuple[int, int | None],

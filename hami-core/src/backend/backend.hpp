@@ -21,12 +21,15 @@ enum class ThreadMode {
 };
 
 struct Traits {
+  static constexpr std::int64_t kAnyCount = INT64_MAX;
   ThreadMode thread = ThreadMode::kConcurrent;
-  bool non_blocking = false;           // forward takes microseconds and never blocks: it may run on any caller's thread
-  bool idempotent = true;              // a failed batch may run again, each request alone
-  bool lightweight = false;            // another instance costs nearly nothing: no memory to speak of, no thread
-  bool lightweight_on_device = false;  // also if its `device` is not the CPU
-  bool on_device = false;              // its `device` is not the CPU: the instances of a node share that device
+  bool non_blocking = false;  // forward takes microseconds and never blocks: it may run on any caller's thread
+  bool idempotent = true;     // a failed batch may run again, each request alone
+  bool lightweight = false;   // another instance costs nearly nothing: no memory to speak of, no thread
+  // With lightweight: how many instances "auto" builds at most if its `device` is not the CPU; 1: it does not count as lightweight.
+  std::int64_t instances_on_device = 1;
+  std::int64_t most_instances = kAnyCount;  // of its node: instances_on_device if it is on one
+  bool on_device = false;                   // its `device` is not the CPU: the instances of a node share that device
 };
 
 class Worker;

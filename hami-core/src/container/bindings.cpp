@@ -129,13 +129,14 @@ class InstancesRegister final : public Backend {
   void init_(Init& init) override {
     const Value& given = *init.params().find(kInstanceNum);
     const bool is_auto = given.kind() == Kind::kStr;
-    const std::int64_t count = is_auto ? usable_cores() : given.as_int();
+    const PlanItem& item = init.items()[0];
+    const std::int64_t count =
+        is_auto ? std::min<std::int64_t>(usable_cores(), item.plan->traits.most_instances) : given.as_int();
     if (is_auto) init.context().instances.mark_auto(init.node());
     const auto timeout = init.params().get<std::optional<double>>("init_timeout");
     const Nanoseconds until = timeout ? after(from_milliseconds(*timeout)) : kNever;
     for (std::int64_t i = 0; i < count; ++i) {
       Init instance = init.for_instance(static_cast<std::size_t>(i));
-      const PlanItem& item = init.items()[0];
       instances_.push_back(timeout ? instance.make_until(until, expired(init.node(), *timeout), item)
                                    : instance.make(item));
       init.context().instances.add(init.node() + "." + std::to_string(i), instances_.back());

@@ -16,11 +16,14 @@ void add_traits(Traits& whole, const Traits& part) {
   whole.non_blocking = whole.non_blocking && part.non_blocking;
   whole.idempotent = whole.idempotent && part.idempotent;
   whole.lightweight = whole.lightweight && part.lightweight;
+  whole.most_instances = std::min(whole.most_instances, part.most_instances);
   whole.on_device = whole.on_device || part.on_device;
 }
 
 // Non-blocking backends run on the threads of all callers anyway.
-bool can_have_more_instances(const Traits& traits) { return traits.lightweight && !traits.non_blocking; }
+bool can_have_more_instances(const Traits& traits) {
+  return traits.lightweight && !traits.non_blocking && traits.most_instances > 1;
+}
 
 constexpr const char* kDevice = "device";
 
@@ -273,7 +276,7 @@ Plan ExprPlanner::plan_counted(const Expr& expr) {
   read_params(expr, cls, plan);
   const bool has_good_params = planning_.problems.size() == problems;
   plan.traits.on_device = is_on_device(plan.params);
-  if (plan.traits.on_device) plan.traits.lightweight = plan.traits.lightweight && plan.traits.lightweight_on_device;
+  if (plan.traits.on_device) plan.traits.most_instances = plan.traits.instances_on_device;
   if (!cls.refuses_copies.empty() && planning_.copies > 1)
     problem(expr.name_span,
             expr.name + " is part of the backend of node \"" + node_.name() + "\", which has several instances",

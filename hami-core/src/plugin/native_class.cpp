@@ -163,7 +163,7 @@ ClassPtr class_of(const hami_backend_class* given, std::size_t number, const std
     reject(what +
            " is lightweight, but each instance has a thread: HAMI_LIGHTWEIGHT needs HAMI_THREAD_SERIALIZED or "
            "HAMI_THREAD_CONCURRENT; it is HAMI_THREAD_DEDICATED");
-  cls.traits.lightweight_on_device = (native.flags & HAMI_LIGHTWEIGHT_ON_DEVICE) != 0;
+  if (native.flags & HAMI_LIGHTWEIGHT_ON_DEVICE) cls.traits.instances_on_device = Traits::kAnyCount;
   cls.uses_python = (native.flags & HAMI_NEEDS_GIL) != 0;
   cls.traits.idempotent = (native.flags & HAMI_NOT_IDEMPOTENT) == 0;
   cls.absorbs = absorbs_of(native, cls, what);

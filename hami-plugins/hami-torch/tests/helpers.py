@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import hami
@@ -54,6 +55,24 @@ class ReusesOutputBuffer(torch.nn.Module):
         if getattr(self, "buffer", x[:0]).shape != x.shape:
             self.buffer = torch.empty_like(x)
         return torch.mul(x, 2, out=self.buffer)
+
+
+class CountsInPlace(torch.nn.Module):
+    """Returns x * 2, counts its runs in a tensor of its own, and fails if two of them overlap."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runs = torch.zeros(())
+        self.alone = threading.Lock()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not self.alone.acquire(blocking=False):
+            raise RuntimeError("two runs overlap")
+        try:
+            self.runs += torch.ones(256, 256).matmul(torch.ones(256, 256)).sign().mean()
+            return x * 2
+        finally:
+            self.alone.release()
 
 
 class TableLookup(torch.nn.Module):

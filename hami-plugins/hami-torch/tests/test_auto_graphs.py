@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from typing import Any
+from weakref import WeakSet
 
 import hami
 import pytest
@@ -41,7 +42,9 @@ class Made:
 class Captures:
     """AutoGraphs with a capture that notes what it is asked for, and fails as often as `failures` says."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, failures: int = 0, difference: str = "") -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, failures: int = 0, difference: str = "", instances: Any = None
+    ) -> None:
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1 << 30, 1 << 34))
         self.asked: list[list[int]] = []
         self.ready: list[int] = []
@@ -53,6 +56,7 @@ class Captures:
             lambda graphs, example: self.difference,
             lambda graphs, taken: self.ready.append(taken),
             self.remarks.append,
+            instances,
         )
 
     def capture(self, sizes: Any, row: Any) -> Any:
@@ -118,3 +122,28 @@ def test_a_closed_pipe_makes_no_graphs(monkeypatch):
     captures.auto.close()
     captures.run(2)
     assert captures.asked == []
+
+
+def test_the_graphs_of_all_instances_are_made_once_one_is_in_use(monkeypatch):
+    instances = WeakSet()
+    first, second, closed = (Captures(monkeypatch, instances=instances) for _ in range(3))
+    failing = Captures(monkeypatch, failures=1, instances=instances)
+    closed.auto.close()
+    first.run(3)
+    assert first.asked == second.asked == [[1, 2, 3]]
+    assert (len(first.ready), len(second.ready)) == (1, 1)
+    assert closed.asked == []
+    second.run(5)  # larger batches: graphs of both are replaced
+    assert first.asked[1:] == second.asked[1:] == [[1, 2, 3, 4, 6]]
+    assert failing.remarks == []
+
+
+def test_the_graphs_of_all_instances_together_have_a_limit(monkeypatch):
+    instances = WeakSet()
+    captures = [Captures(monkeypatch, instances=instances) for _ in range(4)]
+    free = iter(range(1 << 34, 0, -(1 << 28) - (1 << 27)))  # each capture takes 384 MB, and 1,024 are allowed
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (next(free), 1 << 34))
+    captures[0].run(2)
+    assert sum(len(each.ready) for each in captures) == 2
+    (remark,) = (remark for each in captures for remark in each.remarks)
+    assert remark.startswith("TorchModel runs without CUDA graphs: its graphs take 1152 MB with those of other ")

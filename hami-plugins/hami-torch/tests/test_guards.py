@@ -295,7 +295,7 @@ def test_a_nested_guard_waits_for_the_stream_of_the_outer_guard(cuda, held):
 def on_cuda(cuda, monkeypatch):
     """Make the guards use the fake device."""
     for module in ("_guard", "stream_pool"):
-        monkeypatch.setattr(f"hami_torch.{module}.device_of", lambda name, owner: DEVICE)
+        monkeypatch.setattr(f"hami_torch.{module}.device_of", lambda name, owner, **options: DEVICE)
     return cuda
 
 

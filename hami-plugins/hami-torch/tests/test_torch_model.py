@@ -48,6 +48,12 @@ def test_results_are_copies_if_the_module_reuses_its_output_buffer(pipe, start):
     assert [result.tolist() for result in results[first:]] == [[[2.0 * i, 2.0 * i]] for i in range(first, 5)]
 
 
+def test_instances_take_turns_if_a_run_changes_tensors_of_the_module(pipe):
+    program = model(pipe, "CountsInPlace", instance_num=4, max=1)
+    futures = [program.submit({"data": torch.full((1, 2), float(i))}) for i in range(64)]
+    assert [future.result()["result"].tolist() for future in futures] == [[[2.0 * i, 2.0 * i]] for i in range(64)]
+
+
 def test_rows_that_share_memory_are_copied(pipe):
     requests = [{"data": torch.ones(1, 2)} for _ in range(3)]
     model(pipe, "RepeatsFirstRow", max=4, batching="greedy")(requests)

@@ -69,6 +69,8 @@ class Backend:
     lightweight: bool = False
     """Whether another instance costs nearly nothing, for example because all share one model. A node of such classes
     adds instances while throughput improves, unless `instance_num` says otherwise."""
+    instances_on_device: int = 1
+    """With `lightweight`: how many instances such a node has at most if the parameter `device` is not the CPU."""
     by_device: bool = False
     """Whether plugins may implement the name for devices: requests whose `data` lies in the memory of a device go to
     the implementation for that device, all others to this class."""

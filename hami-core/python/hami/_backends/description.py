@@ -39,6 +39,7 @@ def describe_class(cls: Any) -> dict[str, Any]:
         "non_blocking": _flag(cls, "non_blocking"),
         "idempotent": _flag(cls, "idempotent"),
         "lightweight": _flag(cls, "lightweight"),
+        "instances_on_device": _instances_on_device(cls),
         "by_device": _by_device(cls),
         "outlines_items": _flag(cls, "outlines_items"),
         "child_count": _child_count(cls),
@@ -90,6 +91,16 @@ def _by_device(cls: type[Backend]) -> bool:
     if by_device and (cls.non_blocking or cls.child_count != (0, 0)):
         raise PluginError(f"{cls.__qualname__}: a class with by_device = True is not non_blocking and has no brackets")
     return by_device
+
+
+def _instances_on_device(cls: type[Backend]) -> int:
+    count: object = cls.instances_on_device
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1 or (count > 1 and not cls.lightweight):
+        raise PluginError(
+            f"{cls.__qualname__}: instances_on_device must be an int of at least 1, and above 1 only with "
+            f"lightweight = True; got {count!r}"
+        )
+    return count
 
 
 def _flag(cls: type[Backend], name: str) -> bool:

@@ -16,7 +16,18 @@ from hami._errors import PluginError
 from hami.types import Alias, ByteSize, Duration, FilePath, Key
 
 TRAITS = frozenset(
-    {"max", "min", "thread", "non_blocking", "idempotent", "lightweight", "by_device", "child_count", "children"}
+    {
+        "max",
+        "min",
+        "thread",
+        "non_blocking",
+        "idempotent",
+        "lightweight",
+        "instances_on_device",
+        "by_device",
+        "child_count",
+        "children",
+    }
 )
 METHODS = frozenset({"init", "forward", "forward_with_dep", "inject_dependency", "close"})
 TYPES = {

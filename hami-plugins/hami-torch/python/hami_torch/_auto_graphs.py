@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 import hami
 
@@ -18,7 +19,9 @@ from hami_torch._torch import torch
 
 RUNS = 16  # of the model with one shape of rows, before its graphs are captured: then a node is in use
 _TRIES = 3  # of a capture: a program that synchronizes the device meanwhile ends it
-_MEMORY_SHARE = 16  # graphs may take one part in so many of the memory of the device
+_MEMORY_SHARE = 16  # the graphs of all instances may take one part in so many of the memory of the device
+
+_instances_lock = threading.Lock()  # guards each set of instances
 
 
 def ladder(rows: int) -> list[int]:
@@ -44,10 +47,13 @@ class Row(NamedTuple):
 class AutoGraphs:
     """Counts the runs of a program without graphs, and makes its graphs on a thread of its own.
 
+    The graphs of all instances are made at once: an instance that is used later has its own when it is tried.
+
     Args:
         capture: makes the graphs of these sizes for rows of a kind.
         ready: gets the graphs, on that thread. It replaces and closes earlier ones.
         remark: gets a sentence about what happened, for users.
+        instances: those of all instances that run this program with the same settings; this one is added.
     """
 
     def __init__(
@@ -57,6 +63,7 @@ class AutoGraphs:
         check: Callable[[Graphs, torch.Tensor], str],
         ready: Callable[[Graphs, int], None],
         remark: Callable[[str], None],
+        instances: WeakSet[AutoGraphs] | None = None,
     ) -> None:
         self._device, self._capture, self._check = device, capture, check
         self._ready, self._remark = ready, remark
@@ -66,6 +73,10 @@ class AutoGraphs:
         self._tries = 0
         self._thread: threading.Thread | None = None
         self._ended = False
+        self._largest = 0  # size of the graphs that it has
+        self._instances: WeakSet[AutoGraphs] = WeakSet() if instances is None else instances
+        with _instances_lock:
+            self._instances.add(self)
 
     def saw(self, data: torch.Tensor) -> None:
         """Note a run on data that no graph has taken, as it is converted for the program."""
@@ -91,15 +102,41 @@ class AutoGraphs:
             self._thread.start()
 
     def _make(self, sizes: list[int], row: Row, example: torch.Tensor) -> None:
-        reason, is_final = "", False
+        taken = self._make_own(sizes, row, example, 0)
+        if taken is None:
+            return
+        with _instances_lock:
+            others = list(self._instances)
+        for each in others:
+            if each._begins(row, sizes[-1]):
+                more = each._make_own(sizes, row, example, taken)
+                if more is None and each._ended:  # there is no memory for more
+                    return
+                taken += more or 0
+
+    def _begins(self, row: Row, largest: int) -> bool:
+        """Whether this thread is to make graphs for an instance that has none, or smaller ones."""
+        with self._lock:
+            if self._ended or self._thread is not None or self._largest >= largest or self._row not in (None, row):
+                return False
+            self._row, self._thread = row, threading.current_thread()
+            return True
+
+    def _make_own(self, sizes: list[int], row: Row, example: torch.Tensor, already: int) -> int | None:
+        """Return the bytes of the graphs, which the instance then has; None: it has none.
+
+        `already` are the bytes of those of other instances.
+        """
+        reason, is_final, taken = "", False, 0
         try:
             with as_current(self._device), torch.no_grad():
                 free, total = torch.cuda.mem_get_info(self._device)
                 graphs = self._capture(sizes, row)
                 taken = max(0, free - torch.cuda.mem_get_info(self._device)[0])
                 reason = self._check(graphs, example)
-                if not reason and taken > total // _MEMORY_SHARE:
-                    reason = f"its graphs take {taken >> 20} MB, more than a part in {_MEMORY_SHARE} of the device"
+                if not reason and already + taken > total // _MEMORY_SHARE:
+                    size = f"{(already + taken) >> 20} MB" + (" with those of other instances" if already else "")
+                    reason = f"its graphs take {size}, more than a part in {_MEMORY_SHARE} of the device"
                 is_final = bool(reason)
                 if reason:
                     graphs.close()
@@ -111,9 +148,13 @@ class AutoGraphs:
             self._thread = None
             self._tries = self._tries + 1 if reason else 0
             self._ended = self._ended or is_final or self._tries >= _TRIES
-            if reason and self._ended:
+            if not reason:
+                self._largest = sizes[-1]
+                self._seen.clear()
+            elif self._ended:
                 with suppress(hami.PipeClosed):
                     self._remark(f"TorchModel runs without CUDA graphs: {reason}; graphs = false stops the attempt")
+        return None if reason else taken
 
     def close(self) -> None:
         """End: a capture in progress is waited for, and its graphs are handed over before this returns."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import hami
 from hami_tensor import Device
@@ -44,12 +45,20 @@ class _CaptureLock:
 capture_lock = _CaptureLock()
 
 
-def device_of(name: str, owner: str, kinds: Sequence[str] = ("cuda", "cpu")) -> torch.device:
-    """Return the device that the parameter `device` names.
+EVERY_DEVICE = "cuda:*"
 
-    `owner` is the name of the backend, for errors. `kinds` are the device types that it supports. Raises ConfigError
-    if the device is not one of these or does not exist in this process.
+
+def device_of(
+    name: str, owner: str, kinds: Sequence[str] = ("cuda", "cpu"), options: Mapping[str, Any] | None = None
+) -> torch.device:
+    """Return the device that the parameter `device` names; for cuda:*, instances get the devices in turn.
+
+    `owner` is the name of the backend, for errors. `kinds` are the device types that it supports. `options` are those
+    of `init`. Raises ConfigError if the device is not one of these or does not exist in this process.
     """
+    if name == EVERY_DEVICE and "cuda" in kinds:
+        instance = 0 if options is None else max(0, options.get("instance", 0))
+        name = f"cuda:{instance % max(1, len(cuda_devices()))}"
     device = Device(name, kinds, owner)
     if device.kind == "cpu":
         return torch.device("cpu")

@@ -34,7 +34,7 @@ class Guard(hami.Backend):
     _outer_held: list[Any] | None = None
 
     def init(self, options: Any) -> None:
-        self._device = device_of(self.device, type(self).__name__)
+        self._device = device_of(self.device, type(self).__name__, options=options)
         if self._device.type == "cuda":
             self._stream = _streams.stream_of_instance(options, self._device)
             if self._stream is None:

@@ -22,7 +22,8 @@ from hami_torch import _factories
 from hami_torch._compiled import CompiledModule, is_compiled, reject_own_cuda_graphs
 from hami_torch._device import synchronize
 from hami_torch._rows import owned
-from hami_torch._tensor import map_tensors
+from hami_torch._streams import current_stream
+from hami_torch._tensor import map_tensors, tensors_of
 from hami_torch._torch import torch, torch_untyped
 from hami_torch._weights import load_weights
 
@@ -54,11 +55,12 @@ class Program:
     rows if it is fixed, `max_rows` the limit: "auto" if there is none, None if it is unknown. `inputs` is what it
     takes, None if that is unknown; the last `keywords` of them are passed by name. `has_run`: a run has completed.
     `writes_input`: a run modified its input. Before the first completed run, and once it has modified its input, the
-    program gets copies.
+    program gets copies. `has_state`: runs change tensors that the module holds; None as long as that is unknown.
     """
 
     has_run = False
     writes_input = False
+    has_state: bool | None = None
 
     def __init__(
         self,
@@ -79,7 +81,48 @@ class Program:
         held = () if module is None else (*module.parameters(), *module.buffers())
         self._held_addresses = {_storage_address(tensor) for tensor in held} - {None}  # memory the program keeps
         self.joinings: dict[str, Joining] = {}  # what a test found, by settings
+        self.auto_graphs: dict[str, weakref.WeakSet[Any]] = {}  # of the instances that run it, by settings
         self._last_storages: list[Any] = []  # weak references to the memory of the last run's outputs
+        self._module = module
+        self._held: dict[str, tuple[torch.Tensor, int]] | None = None  # after the last run, with their versions
+        self._turn = threading.Lock()  # held by `alone`; guards what follows
+        self._last_stream: torch.cuda.Stream | None = None
+
+    @contextmanager
+    def alone(self, device: torch.device) -> Iterator[None]:
+        """Let the runs of all instances follow one another, also on the device, unless the program has no state."""
+        if self.has_state is False:
+            yield
+            return
+        with self._turn:
+            if device.type == "cuda" and not torch.cuda.is_current_stream_capturing():
+                stream = current_stream(device)
+                if self._last_stream is not None and self._last_stream is not stream:
+                    stream.wait_stream(self._last_stream)
+                self._last_stream = stream
+            yield
+            if self.has_state is None:
+                self._compare_state()
+
+    def _compare_state(self) -> None:
+        """Find out whether the last run changed tensors of the module.
+
+        A run may make one when it needs it, or a larger one: only a change of one that exists, or another of its shape
+        in its place, is state.
+        """
+        before, self._held = self._held, dict(_held_by(self._module))
+        if before is None:
+            return
+        pairs = [(*before[name], *now) for name, now in self._held.items() if name in before]
+        if any(
+            version != old_version if tensor is old else tensor.shape == old.shape
+            for old, old_version, tensor, version in pairs
+        ):
+            self.has_state = True
+        elif len(pairs) == len(self._held) and all(tensor is old for old, _, tensor, _ in pairs):
+            self.has_state = False
+        if self.has_state is not None:
+            self._held = None
 
     def arguments(self, tensors: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
         """Return the inputs, given in their order, as positional and keyword arguments."""
@@ -106,6 +149,15 @@ class Program:
         if output.requires_grad or rows_share_memory or _storage_address(output) in self._held_addresses:
             return output.detach().clone()
         return owned(output)
+
+
+def _held_by(module: torch.nn.Module | None) -> Iterator[tuple[str, tuple[torch.Tensor, int]]]:
+    """Yield the tensors that a module holds, by name, with numbers that change when something writes to them."""
+    for place, part in module.named_modules() if module is not None else ():
+        tensors = [*part.named_parameters(recurse=False), *part.named_buffers(recurse=False)]
+        for name, value in (*tensors, *vars(part).items()):
+            for number, tensor in enumerate(tensors_of(value)):
+                yield f"{place}.{name}.{number}", (tensor, 0 if tensor.is_inference() else tensor._version)
 
 
 def _storage_address(tensor: torch.Tensor) -> int | None:

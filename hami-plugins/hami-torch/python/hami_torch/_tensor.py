@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Hashable, Mapping
 from operator import attrgetter
 from typing import Annotated, Any, Literal, TypeVar
@@ -42,6 +43,7 @@ class _Forward:
         self._run(batch)
 
 
+_IS_PROFILED = "NVTX_INJECTION64_PATH" in os.environ  # by a profiler of NVIDIA, which gets ranges of NVTX
 _MISSING = object()
 _EXAMPLE = torch.empty(0)  # of the type to which hami.to_like converts
 _CPU_MEMORY = (1, 3)  # device types of DLPack: CPU memory, and the same pinned by CUDA
@@ -66,7 +68,7 @@ class TensorBackend(hami.Backend):
 
     devices = ("cuda", "cpu")  # without an annotation, so that it is not a parameter
 
-    device: Annotated[str, "cuda, cuda:N or cpu; an error if it does not exist"] = "cuda"
+    device: Annotated[str, "cuda, cuda:N, cuda:* for all by turns, or cpu; an error if it does not exist"] = "cuda"
 
     _stream: torch.cuda.Stream | None = None  # of the instance
     _options: Any = (
@@ -74,15 +76,22 @@ class TensorBackend(hami.Backend):
     )
 
     def init(self, options: Any) -> None:
-        self.torch_device = device_of(self.device, type(self).__name__, self.devices)
+        self.torch_device = device_of(self.device, type(self).__name__, self.devices, options)
         if self.torch_device.type == "cuda":
             self._options = options
 
     def forward(self, batch: Batch) -> None:
+        if _IS_PROFILED and self.torch_device.type == "cuda":
+            with torch.cuda.nvtx.range(type(self).__name__):
+                self._run_on_device(batch)
+        else:
+            self._run_on_device(batch)
+
+    def _run_on_device(self, batch: Batch) -> None:
         device = self.torch_device
         if not is_current(device):
             with as_current(device):
-                self.forward(batch)
+                self._run_on_device(batch)
         elif is_on_foreign_stream(device):
             with use_default_stream(device):
                 self._run_on_stream(batch)

@@ -29,7 +29,7 @@ class StreamPool(hami.Backend):
     def init(self, options: Any) -> None:
         if self.n < 1:
             raise hami.ConfigError(f'StreamPool: "n" must be at least 1, got {self.n}')
-        self._device = device_of(self.device, "StreamPool")
+        self._device = device_of(self.device, "StreamPool", options=options)
         cuda = self._device.type == "cuda"
         self._streams = [_streams.lease(self._device) for _ in range(self.n)] if cuda else []
         # On the CPU the entries are None: they only limit the number of concurrent calls.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Any, Literal
+from weakref import WeakSet
 
 import hami
 from hami_model_check.joining import Measurement
@@ -49,7 +50,8 @@ class TorchModel(TensorBackend):
     tensor, a list or a dict, with the rows of the request.
     """
 
-    lightweight = True  # on a CPU, where all instances share one program
+    lightweight = True  # all instances share one program
+    instances_on_device = 3  # each has graphs of its own: one decodes pictures, one runs the model, one returns results
 
     model: Annotated[
         hami.types.FilePath | None, "file of torch.export.save (.pt2), AOTInductor package (.pt2), or TorchScript"
@@ -181,6 +183,7 @@ class TorchModel(TensorBackend):
             lambda graphs, example: difference(graphs, self._run_program, example, coarsest),
             self._use_graphs,
             self.remark,
+            program.auto_graphs.setdefault(str(settings_of(vars(self))), WeakSet()),
         )
 
     def _use_graphs(self, graphs: Graphs, taken: int) -> None:
@@ -339,12 +342,12 @@ class TorchModel(TensorBackend):
 
     def _run_graphs_natively(self, graphs: Graphs) -> None:
         """Let hami-cuda run the graphs, if the instance has a stream of hami-cuda."""
-        watch = self._watch
+        watch, program = self._watch, self._program
         if self._stream is None or is_in_guard() or not self._keys.reads_only_data:
             return
         if watch is not None and not watch.joins:
             return
-        if why := _native.why_not(graphs):
+        if why := "the model changes its tensors" if program and program.has_state else _native.why_not(graphs):
             self.remark(f"TorchModel runs its CUDA graphs from Python: {why}")
             return
         every = EVERY if watch is not None else 0
@@ -417,18 +420,22 @@ class TorchModel(TensorBackend):
         tensors = [*args, *kwargs.values()]
         before = tensor_versions(tensors)
         try:
-            output = program.run(*args, **kwargs)
+            with program.alone(self.torch_device):
+                output = program.own_outputs(program.run(*args, **kwargs))
             program.has_run = True
-            return program.own_outputs(output)
+            return output
         finally:
             if tensor_versions(tensors) != before:
                 program.writes_input = True
 
     def _call(self, inputs: BatchInput, rows: int) -> Any:
+        program = self._program
+        assert program is not None
         if (graphs := self._graphs) is not None and inputs.structure is None and not inputs.is_watched:
             parts = inputs.columns[0]
             if graphs.fits(parts[0].shape[1:], self._input_dtype(parts[0]), rows):
-                output = graphs.run(parts, rows)
+                with program.alone(self.torch_device):
+                    output = graphs.run(parts, rows)
                 if self._watch is not None:
                     self._watch.skip(graphs.take_joined())
                 if output is not None:  # the graphs were not replaced meanwhile
@@ -437,10 +444,9 @@ class TorchModel(TensorBackend):
             self._converted(concatenated(parts), dtype)
             for parts, dtype in zip(inputs.columns, inputs.dtypes, strict=True)
         ]
-        if self._auto_graphs is not None and len(tensors) == 1 and inputs.structure is None and not inputs.is_watched:
+        is_usual = len(tensors) == 1 and inputs.structure is None and not inputs.is_watched
+        if self._auto_graphs is not None and is_usual and not program.has_state:
             self._auto_graphs.saw(tensors[0])
-        program = self._program
-        assert program is not None
         if program.inputs is not None and self._inputs_for(inputs.structure) is not None:
             names = [spec.name for spec in program.inputs]
             if isinstance(inputs.structure, tuple):

@@ -69,6 +69,27 @@ def test_two_gpus_serve_many_threads_at_once(pipe):
         assert all(threads.map(right, range(800)))
 
 
+def test_one_node_uses_both_gpus(pipe):
+    both = pipe(
+        "S[GpuTensor,TorchModel,SyncTensor]",
+        factory="helpers:Double",
+        row_shape=[64],
+        device="cuda:*",
+        max=1,
+        instance_num=4,
+    )
+    used = set()
+
+    def right(number: int) -> bool:
+        result = both({"data": np.full((1, 64), number, np.float32)})["result"]
+        used.add(result.device)
+        return bool((result == 2 * number).all())
+
+    with ThreadPoolExecutor(16) as threads:
+        assert all(threads.map(right, range(800)))
+    assert used == {torch.device("cuda:0"), SECOND}
+
+
 class TakesTheCurrentDevice(torch.nn.Module):
     """Uses "cuda" without a number, as much code does."""
 
