@@ -18,8 +18,9 @@ import hami
 import pytest
 import tiny_wheels
 from hami.cli import main
+from hami.packages import BackendInfo
 
-from hami_tools.bundle import build
+from hami_tools.bundle import build, contents
 from hami_tools.bundle.boot import folders, layout
 from hami_tools.bundle.boot.layout import BundleError
 
@@ -148,6 +149,21 @@ def test_a_backend_of_a_program_cannot_be_in_a_bundle(capsys: pytest.CaptureFixt
         make(pipe='[a]\nbackend = "OfThisProgram"\n')
     assert "make a plugin of it: hami new-plugin NAME" in capsys.readouterr().err
     assert not list(Path().glob("*.hami"))
+
+
+def test_a_file_that_a_plugin_provides_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the library of ONNX Runtime, which OnnxTensor gives to the OnnxModel inside it."""
+    library = tmp_path / "engine.so"
+    library.touch()
+    param = {"name": "engine", "type": "library", "default": str(library)}
+    infos = {
+        "Outer": BackendInfo("Outer", "acme-x", params=[param]),
+        "Inner": BackendInfo("Inner", "acme-x", params=[{**param, "type": "path", "default": None}]),
+    }
+    monkeypatch.setattr(hami, "backends", lambda: infos)
+    used = [("a", {"class": name, "distribution": "acme-x", "params": {"engine": str(library)}}) for name in infos]
+    assert contents._paths(used) == []
+    assert contents._paths(used[1:]) == [("a", str(library))]
 
 
 # ---- answers ----

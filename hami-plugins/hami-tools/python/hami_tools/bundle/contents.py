@@ -41,7 +41,7 @@ class Contents:
         used = list(_backends(hami.config.describe(config)["nodes"]))
         for node, backend in used:
             self._add_plugin(node, backend)
-        paths = [(node, path) for node, backend in used for path in _paths(backend)]
+        paths = _paths(used)
         for node, path in sorted(paths, key=lambda each: not self._is_below(each[1])):  # those with a place first
             self._add_path(node, path)
         self.text = self._joined(source, own)
@@ -129,14 +129,23 @@ def _backends(nodes: Any) -> Iterator[tuple[str, Any]]:
             yield name, backend
 
 
-def _paths(backend: Any) -> Iterator[str]:
-    """Yield the files and folders that a backend uses, apart from those that its plugin provides."""
+def _paths(used: Sequence[tuple[str, Any]]) -> list[tuple[str, str]]:
+    """Return the files and folders that the nodes use, apart from those that plugins provide as defaults.
+
+    A backend inside another one may get the default of the outer one.
+    """
     known = hami.backends()
-    found = known.get(backend["class"]) or known.get(f"{backend['distribution']}::{backend['class']}")
-    for param in (found and found.params) or ():
-        value = backend["params"].get(param["name"])
-        if param["type"] in _PATHS and value and value != param["default"] and os.path.exists(value):
-            yield os.path.abspath(value)
+    found: list[tuple[str, str, Any]] = []
+    defaults: set[tuple[str, str]] = set()
+    for node, backend in used:
+        info = known.get(backend["class"]) or known.get(f"{backend['distribution']}::{backend['class']}")
+        for param in (info and info.params) or ():
+            name, value = param["name"], backend["params"].get(param["name"])
+            if isinstance(param["default"], str):
+                defaults.add((name, param["default"]))
+            if param["type"] in _PATHS and value and os.path.exists(value):
+                found.append((node, name, value))
+    return [(node, os.path.abspath(value)) for node, name, value in found if (name, value) not in defaults]
 
 
 def _toml(value: Any) -> str:
