@@ -12,6 +12,7 @@
 #include <cstring>
 #include <utility>
 
+#include "access.hpp"
 #include "loop.hpp"
 
 namespace hami_serve {
@@ -26,14 +27,6 @@ constexpr std::int32_t kMaxHops = 16;         // after which a connection stays 
 
 constexpr std::string_view kLive = "/v2/health/live";
 constexpr std::string_view kReady = "/v2/health/ready";
-
-// In the same time for any text of the same length.
-bool same(std::string_view given, std::string_view wanted) noexcept {
-  if (given.size() != wanted.size()) return false;
-  unsigned different = 0;
-  for (std::size_t i = 0; i < given.size(); ++i) different |= static_cast<unsigned>(given[i] ^ wanted[i]);
-  return different == 0;
-}
 
 std::string seconds(std::int64_t nanoseconds) {
   char text[32];

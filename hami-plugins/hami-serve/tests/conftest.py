@@ -24,7 +24,7 @@ from hami_serve.server import HttpServer, listen
 from hami_serve.serving import Serving
 
 # Under AddressSanitizer only the tests that run native code, and those of HTTP at the native door.
-NATIVE = ("test_library.py", "test_native_door.py", "test_http.py", "test_mixed_load.py")
+NATIVE = ("test_library.py", "test_native_door.py", "test_native_grpc.py", "test_http.py", "test_mixed_load.py")
 if "asan" in os.environ.get("LD_PRELOAD", ""):
     collect_ignore = [each.name for each in Path(__file__).parent.glob("test_*.py") if each.name not in NATIVE]
 

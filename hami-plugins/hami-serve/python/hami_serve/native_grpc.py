@@ -13,8 +13,6 @@ import functools
 import json
 import os
 import socket
-import time
-from collections.abc import AsyncIterator, Callable
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -24,8 +22,9 @@ import hami
 
 from hami_serve.access import MISSING
 from hami_serve.budget import Budget
-from hami_serve.errors import STOPPING, BadRequest, short
+from hami_serve.errors import STOPPING, short
 from hami_serve.failures import log_rejected, of_model, report
+from hami_serve.grpc_call import EOF, GrpcCall
 from hami_serve.grpc_messages import SERVICE
 from hami_serve.grpc_server import (
     INFER,
@@ -40,7 +39,6 @@ from hami_serve.grpc_server import (
 )
 from hami_serve.grpc_stopping import LastCalls
 from hami_serve.grpc_tensors import Response, joined, receive
-from hami_serve.http_body import expand, off_loop
 from hami_serve.inference import Inference, outputs_on_loop
 from hami_serve.listener import Listener
 from hami_serve.metrics import answers
@@ -55,7 +53,6 @@ HTTP_STATUS = {  # in the log, of calls that the native door rejects
     grpc.StatusCode.UNAVAILABLE: 503,
 }
 CODES = {code.value[0]: code for code in grpc.StatusCode}
-EOF = grpc.aio.EOF  # pyright: ignore[reportAttributeAccessIssue]
 STOPPING_TICK_S = 0.02  # between looks at the connections while the server stops
 _P, _I32, _I64, _SIZE, _TEXT = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_size_t, ctypes.c_char_p
 
@@ -111,98 +108,6 @@ def functions() -> _Functions | None:
         return _Functions.from_address(pipe({"data": None})["result"])
 
 
-class _Call:
-    """A call that Python answers: the context of its method, as that of grpc.aio."""
-
-    def __init__(self, door: NativeGrpc, number: int, given: dict[str, Any]) -> None:
-        self.method: str = given["method"]
-        self.lease = door.budget.lease()
-        self.task: asyncio.Task[None] | None = None
-        self.serialize: Callable[[Any], bytes] | None = None
-        self.deserialize: Callable[[bytes], Any] | None = None
-        self._door = door
-        self._number = number
-        self._encoding: str = given.get("encoding", "")
-        self._metadata = tuple(given.get("metadata", {}).items())
-        left = given.get("left")
-        self._deadline = None if left is None else time.monotonic() + left
-        self._messages: asyncio.Queue[Any] = asyncio.Queue()  # of at most one, and the end
-        self._asked = True  # for the first message
-        self._unsent = 0  # answers
-        self._sent = asyncio.Event()
-        self._finished = False
-
-    def time_remaining(self) -> float | None:
-        return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
-
-    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
-        return self._metadata
-
-    async def read(self) -> Any:
-        """Return the next message, or EOF; a message that cannot be read is the exception that says why."""
-        if not self._asked:
-            self._door.ask(self._number)
-        given = await self._messages.get()
-        if given is EOF:
-            self._messages.put_nowait(EOF)
-            return EOF
-        self._asked = False
-        data, compressed = given
-        if compressed:
-            try:
-                data = bytes(await off_loop(expand, data, self._encoding, self._door.max_body, self.lease))
-            except BadRequest as error:
-                return error.with_traceback(None)
-        return data if self.deserialize is None else self.deserialize(data)
-
-    def __aiter__(self) -> AsyncIterator[Any]:
-        return self
-
-    async def __anext__(self) -> Any:
-        message = await self.read()
-        if message is EOF:
-            raise StopAsyncIteration
-        return message
-
-    async def write(self, message: Any) -> None:
-        """Send an answer, and wait until the client takes it."""
-        self.send(message if self.serialize is None else self.serialize(message))
-        while self._unsent:
-            self._sent.clear()
-            await self._sent.wait()
-
-    def send(self, data: bytes) -> None:
-        self._unsent += 1
-        self._door.write(self._number, data)
-
-    async def abort(self, code: grpc.StatusCode, details: str = "") -> None:
-        self.finish(code, details)
-        raise grpc.aio.AbortError("the call has its status")
-
-    def finish(self, code: grpc.StatusCode, details: str = "") -> None:
-        """End the call, unless it has ended."""
-        if self._finished:
-            return
-        self._finished = True
-        self._door.finish(self._number, code.value[0], details)
-
-    # ---- what the native door says ----
-
-    def received(self, data: bytes, compressed: bool) -> None:
-        self._messages.put_nowait((data, compressed))
-
-    def ended(self) -> None:
-        self._messages.put_nowait(EOF)
-
-    def written(self) -> None:
-        self._unsent -= 1
-        self._sent.set()
-
-    def gone(self) -> None:
-        if self.task is not None:
-            self.task.cancel()
-
-
 class NativeGrpc:
     """A server of gRPC in a native door and the current asyncio loop, with the methods of GrpcServer."""
 
@@ -217,7 +122,7 @@ class NativeGrpc:
         self.budget: Budget = serving.budget
         self.max_body = max_body
         self._last = LastCalls()
-        self._calls: dict[int, _Call] = {}
+        self._calls: dict[int, GrpcCall] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         found_methods = method_handlers(serving, self._last)
         self._handlers: list[Any] = [grpc.method_handlers_generic_handler(SERVICE, found_methods)]
@@ -335,14 +240,14 @@ class NativeGrpc:
             self._handle(kind, number.value, content, call)
         self._loop.call_soon(self._take_events)
 
-    def _handle(self, kind: int, number: int, content: bytes, call: _Call | None) -> None:
+    def _handle(self, kind: int, number: int, content: bytes, call: GrpcCall | None) -> None:
         if kind == _Event.REJECTED:
             self._rejected(**json.loads(content))
         elif kind == _Event.BEGUN:
-            self._start(call := _Call(self, number, json.loads(content)), number, self._run(call))
+            self._start(call := GrpcCall(self, number, json.loads(content)), number, self._run(call))
         elif kind == _Event.COMPLETED:
             described = json.loads(content)
-            self._start(call := _Call(self, number, {"method": INFER}), number, self._render(call, described))
+            self._start(call := GrpcCall(self, number, {"method": INFER}), number, self._render(call, described))
         elif call is None:  # it has ended here
             return
         elif kind == _Event.ENDED:
@@ -354,7 +259,7 @@ class NativeGrpc:
         else:
             call.received(content, kind == _Event.COMPRESSED)
 
-    def _start(self, call: _Call, number: int, running: Any) -> None:
+    def _start(self, call: GrpcCall, number: int, running: Any) -> None:
         self._calls[number] = call
         call.task = task = self._loop.create_task(running)
         self._tasks.add(task)
@@ -371,7 +276,7 @@ class NativeGrpc:
         log_rejected("gRPC", short(method), HTTP_STATUS.get(CODES[status], 400), text)
         answers.count("gRPC", CODES[status].name)
 
-    async def _run(self, call: _Call) -> None:
+    async def _run(self, call: GrpcCall) -> None:
         """Answer a call with its method."""
         details = _Details(call.method, call.invocation_metadata())
         handler = next((found for each in self._handlers if (found := each.service(details)) is not None), None)
@@ -388,7 +293,7 @@ class NativeGrpc:
             failure = report(error, "gRPC", short(call.method))
             call.finish(getattr(grpc.StatusCode, failure.status.grpc), failure.text)
 
-    async def _answer(self, call: _Call, handler: Any) -> None:
+    async def _answer(self, call: GrpcCall, handler: Any) -> None:
         call.serialize = handler.response_serializer
         call.deserialize = handler.request_deserializer
         given: Any = call
@@ -412,7 +317,7 @@ class NativeGrpc:
         else:
             await running
 
-    async def _render(self, call: _Call, given: dict[str, Any]) -> None:
+    async def _render(self, call: GrpcCall, given: dict[str, Any]) -> None:
         """Answer a request that has run in the native door, whose answer it does not render."""
         model = self._door.model(given["model"])
         inference = Inference(inputs={}, outputs=tuple(name for name, _ in given["outputs"]), id=given["id"])
