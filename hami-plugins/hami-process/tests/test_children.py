@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import select
@@ -13,6 +14,7 @@ from concurrent.futures import CancelledError
 from pathlib import Path
 
 import hami
+import numpy as np
 import pytest
 
 from hami_process import ChildDied, ChildTraceback, SharedMemoryFull
@@ -181,8 +183,6 @@ def test_the_death_of_the_parent_ends_its_children():
 
 
 def test_shared_memory_that_is_used_up_is_an_error_and_nothing_else_fails():
-    import numpy as np
-
     with hami.pipe({"backend": "Process[Act]", "shared_memory": "4MiB"}) as pipe:
         with pytest.raises(SharedMemoryFull, match="shared_memory allows"):
             pipe({"data": ("echo", np.ones(1 << 20))})
@@ -192,8 +192,6 @@ def test_shared_memory_that_is_used_up_is_an_error_and_nothing_else_fails():
 
 
 def test_a_system_without_memfd_uses_a_file_system(monkeypatch):
-    import numpy as np
-
     monkeypatch.setenv("HAMI_PROCESS_MEMFD", "0")
     with hami.pipe({"backend": "Process[Act]"}) as pipe:
         assert pipe({"data": ("echo", np.ones(1 << 20))})["result"].sum() == 1 << 20
@@ -229,6 +227,22 @@ def test_a_forked_process_leaves_the_child_alone(shared):
             os._exit(0)
     os.waitpid(pid, 0)
     assert shared({"data": ("echo", 1)})["result"] == 1
+
+
+def test_the_memory_of_a_dead_child_is_given_back_at_once(shared):
+    def mapped() -> int:
+        return Path("/proc/self/maps").read_text().count("memfd:hami-process")
+
+    assert shared({"data": ("echo", np.ones(1 << 18))})["result"].size == 1 << 18
+    before = mapped()
+    gc.disable()
+    try:
+        with pytest.raises(ChildDied):
+            shared({"data": ("exit", 1)})
+        assert shared({"data": ("echo", np.ones(1 << 18))})["result"].size == 1 << 18
+        until(lambda: mapped() <= before)
+    finally:
+        gc.enable()
 
 
 def test_every_request_has_one_outcome_while_children_are_killed(shared):

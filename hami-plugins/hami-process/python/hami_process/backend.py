@@ -109,11 +109,11 @@ class Process(hami.Backend):
                     self._supervisor.answered()
                 return
             except ChildDied as error:
-                died = error
+                died = str(error), _returncode(error)  # the error itself would keep this frame, and the child's memory
             if is_sent and link.has_taken:
                 break  # the batch may be the reason; one that the child has not seen goes to the next
         for item in batch:
-            item.fail(ChildDied(f"{died}; it ran a batch of {len(batch)}", _returncode(died)))
+            item.fail(ChildDied(f"{died[0]}; it ran a batch of {len(batch)}", died[1]))
 
     # ---- the child ----
 

@@ -225,6 +225,7 @@ class Supervisor:
             self._changed.notify_all()
         link.on_death = lambda: self._on_death(link)
         if link.ended.is_set():
+            link.on_death = _nothing
             self._on_death(link)
         return link, remarks
 
@@ -277,7 +278,7 @@ class Supervisor:
             except BaseException as error:
                 self._on_event("failed_starts", f"cannot be started again: {error}")
                 with self._changed:
-                    self._problem = error
+                    self._problem = error.with_traceback(None)  # whose frames have the child
                     self.failed_starts += 1
                     self._changed.notify_all()
             else:
