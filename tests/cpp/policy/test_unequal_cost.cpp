@@ -258,3 +258,25 @@ TEST_CASE("policy: a long text among many short ones waits, and then runs") {
   CHECK_GE(shorts, 0.8 * hami::policy::kPatience * alone);
   CHECK_LE(shorts, 1.2 * hami::policy::kPatience * alone + 64 * (load.fixed + load.each * 640) / 8);
 }
+
+TEST_CASE("policy: requests of a call that batches leave behind do not come before a later call in large numbers") {
+  RequestQueue queue;
+  queue.set_share(64);
+  queue.set_unordered();
+  const auto push = [&](double cost, std::uint64_t call, std::size_t before) {
+    Ref<Request> request = request_of(1);
+    request->cost = cost;
+    queue.push(std::move(request), 0, call, before);
+  };
+  for (std::size_t i = 0; i < 256; ++i) push(i % 2 == 0 ? 1 : 9, 1, i);
+  RequestChain taken;
+  queue.take(queue.cut(256, false, RequestQueue::Takes::kAll, {nullptr, -hami::kNever, 1, 1}), taken);
+  REQUIRE_EQ(taken.size(), 128);
+  push(9, 2, 0);
+  std::size_t ahead = 0, place = 0;
+  queue.for_each([&](const Request& request) {
+    if (request.call == 2) place = ahead;
+    ++ahead;
+  });
+  CHECK_EQ(place, 32);  // those of the first round, and not of the two rounds that 128 items are
+}
