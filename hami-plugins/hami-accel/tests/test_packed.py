@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import resource
 import subprocess
 import sys
 import zipfile
@@ -232,6 +233,32 @@ def test_a_user_without_a_home_folder_loads_packed_files(tmp_path, monkeypatch, 
         assert loaded.name == "a"
     with AccelModel(tmp_path / "net.onnx", device=OnnxDevice(), max_time_per_fc=500) as loaded:
         assert loaded.inputs
+
+
+def test_a_file_of_the_cache_with_other_bytes_is_written_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    write_packed(tmp_path / "m.accel", [({"name": "a"}, b"model")])
+    cached = Path(open_packed(tmp_path / "m.accel", 0).path)
+    cached.write_bytes(b"\0" * len(b"model"))
+    assert Path(open_packed(tmp_path / "m.accel", 0).path).read_bytes() == b"model"
+    assert cached.is_relative_to(tmp_path)
+
+
+def test_a_full_disk_leaves_no_part_of_a_model_in_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("hami_accel.packed.tempfile.mkdtemp", lambda prefix: str(tmp_path / "cache"))
+    data = bytes(1 << 16)
+    write_packed(tmp_path / "m.accel", [({"name": "a"}, data)])
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 12, before[1]))
+    try:
+        with pytest.raises(
+            hami.ConfigError, match=r"cannot be written to the cache or to .*: File too large; free some"
+        ):
+            open_packed(tmp_path / "m.accel", 0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [file for file in (tmp_path / "cache").rglob("*") if file.is_file()] == []
 
 
 def test_only_an_archive_with_a_manifest_is_a_packed_file(tmp_path):

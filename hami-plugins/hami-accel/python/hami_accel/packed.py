@@ -165,14 +165,32 @@ def _unpacked(digest: str, data: bytes) -> str:
         folder.mkdir(parents=True, exist_ok=True)
         return _written(folder, digest, data)
     except OSError:
-        return _written(Path(tempfile.mkdtemp(prefix="hami-accel-")), digest, data)
+        try:
+            return _written(Path(tempfile.mkdtemp(prefix="hami-accel-")), digest, data)
+        except OSError as error:
+            raise hami.ConfigError(
+                f"a packed model of {len(data)} bytes cannot be written to the cache or to {tempfile.gettempdir()}: "
+                f"{error.strerror}; free some space, or set HAMI_ACCEL_CACHE to another folder"
+            ) from error
 
 
 def _written(folder: Path, digest: str, data: bytes) -> str:
     target = folder / f"{digest}.onnx"
-    if not target.is_file() or target.stat().st_size != len(data):
+    if not _has(target, digest):
         handle, name = tempfile.mkstemp(dir=folder, suffix=".tmp")
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-        os.replace(name, target)
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(data)
+            os.replace(name, target)
+        except BaseException:  # such as a full disk
+            with contextlib.suppress(OSError):
+                os.remove(name)
+            raise
     return str(target)
+
+
+def _has(file: Path, digest: str) -> bool:
+    """Return whether a file has this content: a machine that stopped may have left one with other bytes."""
+    if not file.is_file():
+        return False
+    return hashlib.sha256(file.read_bytes()).hexdigest() == digest
