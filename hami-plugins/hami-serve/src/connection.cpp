@@ -119,9 +119,10 @@ void Connection::read_request(std::string_view data) {
     return write(render_probe(is_live ? "{\"live\": true}" : "{\"ready\": true}"));
   }
   const auto found = table->by_path.find(std::string(head->path));
-  const auto length = static_cast<std::int64_t>(head->length);
-  if (found == table->by_path.end() || length == 0 || length > loop_.door().limits().max_body) return hand_over(data);
+  const auto most = static_cast<std::size_t>(loop_.door().limits().max_body);
+  if (found == table->by_path.end() || head->length == 0 || head->length > most) return hand_over(data);
   if (head->json_length && *head->json_length > head->length) return hand_over(data);
+  const auto length = static_cast<std::int64_t>(head->length);
   if (!loop_.door().charge(length)) return hand_over(data);
   charged_ = length;
   head_text_.assign(data.substr(0, head->size));

@@ -1,0 +1,232 @@
+// libFuzzer target: sends any bytes to a connection of the native door of hami-serve. Each byte belongs to a request that the
+// door answers, or goes on to Python; a strict reader of HTTP/1.1 finds as many requests as there are answers.
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <hami/backend.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "door.hpp"
+#include "http_model.hpp"
+
+extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t max_size);
+
+HAMI_PLUGIN("fuzz", "0")
+
+namespace {
+
+constexpr std::string_view kEnd = "\r\n\r\n";
+constexpr std::size_t kMaxInput = 1 << 16;  // bytes; the buffers of a socket take them
+constexpr std::size_t kMaxLength = 1 << 16;
+constexpr int kPatience = 60'000;  // milliseconds; a loaded machine can pause
+constexpr char kByPython[] = "HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n";
+
+#define REQUIRE(holds) \
+  if (!(holds)) std::fprintf(stderr, "%s:%d does not hold: %s\n", __FILE__, __LINE__, #holds), std::abort()
+
+// ---- a strict reader of messages
+
+struct Message {
+  std::string_view start;  // the first line
+  std::vector<std::pair<std::string, std::string_view>> headers;
+  std::string_view body;
+  std::size_t size = 0;  // bytes of head and body
+
+  std::size_t count(std::string_view name) const {
+    return static_cast<std::size_t>(
+        std::count_if(headers.begin(), headers.end(), [&](const auto& each) { return each.first == name; }));
+  }
+  std::string_view header(std::string_view name) const {
+    for (const auto& [key, value] : headers)
+      if (key == name) return value;
+    return {};
+  }
+};
+
+bool is_token(char letter) {
+  return std::isalnum(static_cast<unsigned char>(letter)) || std::strchr("!#$%&'*+-.^_`|~", letter);
+}
+
+// Reads a message with at most one Content-Length and no other framing; nothing: it is another one, or not complete.
+std::optional<Message> read_message(std::string_view data) {
+  const std::size_t end = data.find(kEnd);
+  if (end == std::string_view::npos) return std::nullopt;
+  Message message;
+  std::string_view lines = data.substr(0, end + 2);
+  for (bool first = true; !lines.empty(); first = false) {
+    const std::size_t length = lines.find("\r\n");
+    const std::string_view line = lines.substr(0, length);
+    lines.remove_prefix(length + 2);
+    if (line.find_first_of(std::string_view("\r\n\0", 3)) != std::string_view::npos) return std::nullopt;
+    if (first) {
+      message.start = line;
+      continue;
+    }
+    const std::size_t colon = line.find(':');
+    if (colon == std::string_view::npos || colon == 0) return std::nullopt;
+    if (!std::all_of(line.begin(), line.begin() + static_cast<std::ptrdiff_t>(colon), is_token)) return std::nullopt;
+    std::string name(line.substr(0, colon));
+    for (char& letter : name) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+    std::string_view value = line.substr(colon + 1);
+    while (!value.empty() && (value.front() == ' ' || value.front() == '\t')) value.remove_prefix(1);
+    while (!value.empty() && (value.back() == ' ' || value.back() == '\t')) value.remove_suffix(1);
+    message.headers.emplace_back(std::move(name), value);
+  }
+  std::size_t length = 0;
+  if (message.count("transfer-encoding") > 0 || message.count("content-length") > 1) return std::nullopt;
+  if (message.count("content-length") == 1) {
+    const std::string_view given = message.header("content-length");
+    if (given.empty()) return std::nullopt;
+    for (const char digit : given) {
+      if (digit < '0' || digit > '9' || length > kMaxInput) return std::nullopt;
+      length = 10 * length + static_cast<std::size_t>(digit - '0');
+    }
+  }
+  message.size = end + kEnd.size() + length;
+  if (message.size > data.size()) return std::nullopt;
+  message.body = data.substr(end + kEnd.size(), length);
+  return message;
+}
+
+// ---- the server
+
+hami_serve::Door& door() {
+  static hami_serve::Door& made = []() -> hami_serve::Door& {
+    hami_error* failed = nullptr;
+    hami_plugin_v1(hami::fuzz::fill, &failed);
+    REQUIRE(!failed);
+    static const std::int64_t python_open = 0;
+    constexpr std::int64_t minute = 60'000'000'000;
+    hami_serve::Limits limits;
+    limits.max_body = kMaxLength;
+    limits.max_open = 1 << 24;
+    limits.times = {minute, minute, minute, minute, minute, minute, minute};
+    auto* const opened = new hami_serve::Door(limits, 1, &python_open);  // its thread ends with the process
+    const std::string caller = std::to_string(reinterpret_cast<std::uintptr_t>(hami::fuzz::identity()));
+    opened->publish(R"({"ready": true, "reserved": ["priority", "result"], "models": [{"key": 1, "name": "any",
+      "version": "1", "paths": ["/v2/models/any/infer"], "inputs": [], "outputs": [], "checks_inputs": false,
+      "checks_outputs": false, "caller": )" +
+                    caller + "}]}");
+    return *opened;
+  }();
+  return made;
+}
+
+// Appends what can be read now; false: the stream has ended.
+bool read_some(int fd, std::string& text) {
+  char piece[1 << 14];
+  const ssize_t size = ::recv(fd, piece, sizeof piece, 0);
+  if (size > 0) text.append(piece, static_cast<std::size_t>(size));
+  return size > 0;
+}
+
+struct Outcome {
+  std::string answers;
+  std::optional<std::string> left;  // what Python gets; nothing: it gets no connection
+};
+
+void answer_for_python() {
+  for (std::string given = door().take_unanswered(); !given.empty(); given = door().take_unanswered())
+    door().answer(std::strtoll(given.c_str() + std::strlen("{\"number\":"), nullptr, 10), kByPython);
+}
+
+Outcome exchange(std::string_view input) {
+  int pair[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
+  const int client = pair[0];
+  const std::size_t first = input.empty() ? 0 : input.size() * static_cast<unsigned char>(input.back()) / 256;
+  const std::size_t second = first + (input.size() - first) / 2;
+  REQUIRE(::send(client, input.data() + first, second - first, 0) == static_cast<ssize_t>(second - first));
+  door().add(pair[1], 0, std::string(input.substr(0, first)));
+  // The door may have closed the connection.
+  (void)!::send(client, input.data() + second, input.size() - second, MSG_NOSIGNAL);
+  ::shutdown(client, SHUT_WR);
+  Outcome outcome;
+  pollfd waited[2] = {{client, POLLIN, 0}, {door().event(), POLLIN, 0}};
+  for (bool open = true; open;) {
+    REQUIRE(::poll(waited, 2, kPatience) > 0);  // every request ends
+    if (waited[1].revents) {
+      std::uint64_t count = 0;
+      (void)!::read(door().event(), &count, sizeof count);
+      hami_serve::Handed handed;
+      while (door().take(handed)) {
+        outcome.left = handed.data;
+        while (read_some(handed.fd, *outcome.left)) {
+        }
+        ::close(handed.fd);
+      }
+      answer_for_python();
+    }
+    if (waited[0].revents) open = read_some(client, outcome.answers);
+  }
+  ::close(client);
+  return outcome;
+}
+
+void check(std::string_view input) {
+  const Outcome outcome = exchange(input);
+  std::size_t answered = input.size();
+  if (outcome.left) {
+    REQUIRE(outcome.left->size() <= input.size());
+    answered -= outcome.left->size();
+    REQUIRE(input.substr(answered) == *outcome.left);  // nothing is lost, and nothing comes twice
+  }
+  std::string_view answers = outcome.answers;
+  std::string_view requests = input.substr(0, answered);
+  bool is_last = false;
+  while (!answers.empty()) {
+    const std::optional<Message> request = read_message(requests);
+    const std::optional<Message> answer = read_message(answers);
+    REQUIRE(request && answer && !is_last);
+    REQUIRE(request->count("host") == 1 && answer->count("content-length") == 1);
+    REQUIRE(request->start.size() > 9 && request->start.substr(request->start.size() - 9) == " HTTP/1.1");
+    is_last = answer->header("connection") == "close";
+    if (request->start.substr(0, 4) == "GET ") REQUIRE(request->body.empty());
+    const std::string_view before = answer->header("inference-header-content-length");
+    if (!before.empty() && request->body.find("BOOL") == std::string_view::npos) {
+      const std::string_view tail = answer->body.substr(std::strtoul(std::string(before).c_str(), nullptr, 10));
+      // The bytes of this request, and of no other one; a text has its length before it.
+      const bool is_text = tail.size() >= 4 && request->body == tail.substr(4);
+      REQUIRE(is_text || request->body.find(tail) != std::string_view::npos);
+    }
+    requests.remove_prefix(request->size);
+    answers.remove_prefix(answer->size);
+  }
+  // The rest went on to Python, is not complete, or came after the last request.
+  if (outcome.left) REQUIRE(requests.empty());
+  if (!outcome.left && !is_last) REQUIRE(requests.empty() || !read_message(requests));
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size <= kMaxInput) check({reinterpret_cast<const char*>(data), size});
+  return 0;
+}
+
+// Half of the inputs get the length of their first body right again: else nearly none would have a complete request.
+extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t max_size,
+                                               unsigned seed) {
+  size = LLVMFuzzerMutate(data, size, max_size);
+  constexpr std::string_view kLength = "Content-Length: ";
+  std::string text(reinterpret_cast<const char*>(data), size);
+  const std::size_t end = text.find(kEnd);
+  const std::size_t at = text.find(kLength);
+  if (seed % 2 == 0 || end == std::string::npos || at >= end) return size;
+  const std::size_t digits = at + kLength.size();
+  std::size_t next = text.find("\nPOST ", end);  // another request
+  next = next == std::string::npos ? text.size() : next + 1;
+  text.replace(digits, text.find('\r', digits) - digits, std::to_string(next - end - kEnd.size()));
+  if (text.size() > max_size) return size;
+  std::memcpy(data, text.data(), text.size());
+  return text.size();
+}
