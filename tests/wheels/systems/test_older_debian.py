@@ -85,6 +85,19 @@ def test_virtual_environment(enter: Callable[[str], Machine]) -> None:
     machine.healthy("env/bin/hami")
 
 
+def test_a_bundle_needs_neither_packages_nor_a_network(
+    enter: Callable[[str], Machine], root: Path, tmp_path: Path
+) -> None:
+    machine = enter(roots.PYTHON_PREFIX)
+    machine.run("python3 -m venv env && env/bin/pip install 'hami-core[tools]'")
+    machine.run('env/bin/hami bundle "S[Identity,Identity]" -o app.hami --text hello && rm -r env')
+    alone = [*roots.entering(root, (tmp_path / "home", str(HOME))), "--unshare-net"]
+    offline = Machine(machine.prefix, HOME, "", alone)
+    assert offline.run("python3 app.hami run --text hi") == "hi\n"
+    assert offline.run("python3 app.hami verify").endswith("\n1 answers as expected\n")
+    assert "app.hami needs CPython 3.10 or newer, this is 3.9" in offline.fails("/usr/bin/python3 app.hami verify")
+
+
 @pytest.mark.parametrize("built_for", [name for name in author.PLATFORMS if name.endswith("_x86_64")])
 def test_a_new_plugin_runs(
     enter: Callable[[str], Machine], new_wheels: dict[str, Path], tmp_path: Path, built_for: str
