@@ -44,6 +44,15 @@ def test_a_missing_binary_is_reported(package: Path) -> None:
     assert f"ImportError: hami-core in {package} has no binary, but this Python (CPython" in error_of(package)
 
 
+def test_a_package_inside_an_archive_is_reported(package: Path, tmp_path: Path) -> None:
+    archive = Path(shutil.make_archive(str(tmp_path / "app"), "zip", package.parent, "hami"))
+    inside = archive / "hami"
+    assert error_of(inside) == (
+        f"ImportError: hami-core is inside an archive, {archive}, from which Python cannot load its binary; unpack it: "
+        f"{sys.executable} -m zipfile -e {archive} folder"
+    )
+
+
 def test_a_binary_that_does_not_load_is_reported(package: Path) -> None:
     (package / f"_core{SUFFIX}").write_bytes(b"\x7fELF and no more")
     message = f"ImportError: the binary of hami-core in {package} cannot be loaded: {package}/_core{SUFFIX}: "

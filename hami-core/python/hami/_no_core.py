@@ -15,6 +15,14 @@ def explain(error: ImportError) -> str:
     if platform.python_implementation() != "CPython" or sys.version_info < (3, 10) or bits != 64:
         return f"hami-core needs CPython 3.10 or newer, 64 bits; this is {running}: {sys.executable}"
     folder = os.path.dirname(os.path.abspath(__file__))
+    if not os.path.isdir(folder):
+        archive = folder
+        while not os.path.exists(archive):
+            archive = os.path.dirname(archive)
+        return (
+            f"hami-core is inside an archive, {archive}, from which Python cannot load its binary; unpack it: "
+            f"{sys.executable} -m zipfile -e {archive} folder"
+        )
     needed = f"_core{sysconfig.get_config_var('EXT_SUFFIX')}"
     if os.path.exists(os.path.join(folder, needed)):
         return f"the binary of hami-core in {folder} cannot be loaded: {error}"
