@@ -50,7 +50,21 @@ def write(key: str, value: Any) -> None:
     """Store a value. A folder that cannot be written is ignored: the cut is then made again at the next load."""
     with contextlib.suppress(OSError):
         folder().mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=folder(), suffix=".tmp")
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            json.dump(value, stream)
-        os.replace(name, folder() / f"{key}.json")
+        replace(folder() / f"{key}.json", json.dumps(value).encode())
+
+
+def replace(file: Path, data: bytes) -> None:
+    """Write a file whole or not at all, and leave no part of it.
+
+    Raises:
+        OSError: It cannot be written, as on a full disk.
+    """
+    handle, part = tempfile.mkstemp(dir=file.parent, suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+        os.replace(part, file)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.remove(part)
+        raise

@@ -177,15 +177,7 @@ def _unpacked(digest: str, data: bytes) -> str:
 def _written(folder: Path, digest: str, data: bytes) -> str:
     target = folder / f"{digest}.onnx"
     if not _has(target, digest):
-        handle, name = tempfile.mkstemp(dir=folder, suffix=".tmp")
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(data)
-            os.replace(name, target)
-        except BaseException:  # such as a full disk
-            with contextlib.suppress(OSError):
-                os.remove(name)
-            raise
+        cache.replace(target, data)
     return str(target)
 
 
