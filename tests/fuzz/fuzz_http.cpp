@@ -184,6 +184,7 @@ void check(std::string_view input) {
   std::string_view requests = input.substr(0, answered);
   bool is_last = false;
   while (!answers.empty()) {
+    requests.remove_prefix(std::min(requests.find_first_not_of("\r\n"), requests.size()));  // RFC 9112, 2.2
     const std::optional<Message> request = read_message(requests);
     const std::optional<Message> answer = read_message(answers);
     REQUIRE(request && answer && !is_last);
