@@ -14,7 +14,7 @@ SCENARIOS = ("single-stream", "multi-stream", "server", "offline")
 
 
 def add_benchmark_commands(commands: Any) -> None:
-    """Add `bench` and `tune`."""
+    """Add `bench`, `shadow` and `tune`."""
     bench = add_command(
         commands,
         "bench",
@@ -32,6 +32,26 @@ def add_benchmark_commands(commands: Any) -> None:
     _add_loads(bench)
     _add_result(bench)
     add_trace(bench)
+
+    shadow = add_command(
+        commands,
+        "shadow",
+        "hami_tools.shadow.command:shadow",
+        "run the same inputs through two pipelines, and compare their answers",
+        examples=["hami shadow pages.toml candidate.toml --input images/ --folder worst/"],
+    )
+    add_source(shadow)
+    shadow.add_argument("other", metavar="OTHER", help="the pipeline that is compared with SOURCE")
+    add_inputs(shadow)
+    shadow.add_argument("--rtol", type=float, metavar="X", help="relative tolerance of numbers; default: by their type")
+    shadow.add_argument(
+        "--atol", type=float, metavar="X", help="absolute tolerance of numbers; default: a tenth of the relative one"
+    )
+    shadow.add_argument(
+        "--timeout", type=seconds, default=60.0, metavar="TIME", help="time limit of each request; default: 60s"
+    )
+    shadow.add_argument("--folder", metavar="DIR", help="keep the inputs whose answers differ most in this folder")
+    shadow.add_argument("--keep", type=count, default=10, metavar="N", help="how many are kept; default: 10")
 
     tune = add_command(
         commands,

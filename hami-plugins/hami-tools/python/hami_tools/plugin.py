@@ -1,4 +1,4 @@
-"""The entry module of the plugin, which adds commands. It registers no backends."""
+"""The entry module of the plugin, which adds commands, and the backend Shadow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ hookimpl = pluggy.HookimplMarker("hami")
 
 @hookimpl
 def hami_register(registry: Any) -> None:
-    """Register nothing: this package adds commands."""
+    registry.add("Shadow", "hami_tools.shadow.backend:Shadow")
 
 
 @hookimpl

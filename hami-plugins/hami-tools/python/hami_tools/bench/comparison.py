@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -12,12 +12,12 @@ from hami import Pipe
 
 from hami_tools.bench.load import Load
 from hami_tools.bench.point import Point, measure, merged
+from hami_tools.differences import compare
 
 # Two-sided 95 % quantiles of Student's t distribution, by degrees of freedom from 1 on.
 T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.16, 2.145, 2.131)
 MAX_DIFFERENCES = 3  # that are described
 MAX_ERROR = 160  # characters of an exception in a description
-MAX_TEXT = 40  # characters of a result in a description
 
 
 @dataclass(frozen=True)
@@ -106,11 +106,11 @@ def compare_results(pipes: tuple[Pipe, Pipe], inputs: Sequence[Mapping[str, Any]
                 shown = [f"{type(error).__name__}: {error}".partition("\n")[0][:MAX_ERROR] for error in (one, other)]
                 difference.other.append(f"input {number + 1} fails in both: {' and '.join(dict.fromkeys(shown))}")
             continue
-        largest, reason = difference_of(one, other)
-        difference.largest = max(difference.largest, largest)
-        difference.equal += largest == 0 and not reason
-        if reason and len(difference.other) < MAX_DIFFERENCES:
-            difference.other.append(f"input {number + 1}: {reason}")
+        found = compare(one, other)
+        difference.largest = max(difference.largest, found.largest)
+        difference.equal += not found.differs
+        if found.reason and len(difference.other) < MAX_DIFFERENCES:
+            difference.other.append(f"input {number + 1}: {found.reason}")
     return difference
 
 
@@ -119,32 +119,3 @@ def _result(pipe: Pipe, request: Mapping[str, Any]) -> Any:
         return pipe(dict(request))["result"]
     except Exception as error:
         return error
-
-
-def difference_of(one: Any, other: Any) -> tuple[float, str]:
-    """Return the largest difference of the numbers in two results, and what else differs."""
-    if isinstance(one, BaseException) or isinstance(other, BaseException):
-        shown = [type(value).__name__ if isinstance(value, BaseException) else "a result" for value in (one, other)]
-        return 0.0, "" if shown[0] == shown[1] else f"{shown[0]} and {shown[1]}"
-    if hasattr(one, "tolist") and hasattr(other, "tolist"):
-        if tuple(one.shape) != tuple(other.shape):
-            return 0.0, f"shapes {tuple(one.shape)} and {tuple(other.shape)}"
-        return difference_of(one.tolist(), other.tolist())
-    if isinstance(one, (int, float)) and isinstance(other, (int, float)):
-        return (0.0, "") if one == other or (one != one and other != other) else (float(abs(one - other)), "")
-    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
-        if len(one) != len(other):
-            return 0.0, f"lengths {len(one)} and {len(other)}"
-        return _largest(difference_of(*pair) for pair in zip(one, other, strict=True))
-    if isinstance(one, dict) and isinstance(other, dict):
-        if one.keys() != other.keys():
-            return 0.0, f"keys {sorted(map(str, one))} and {sorted(map(str, other))}"
-        return _largest(difference_of(one[key], other[key]) for key in one)
-    return 0.0, "" if one == other else f"{str(one)[:MAX_TEXT]!r} and {str(other)[:MAX_TEXT]!r}"
-
-
-def _largest(parts: Iterable[tuple[float, str]]) -> tuple[float, str]:
-    largest, reason = 0.0, ""
-    for difference, why in parts:
-        largest, reason = max(largest, difference), reason or why
-    return largest, reason

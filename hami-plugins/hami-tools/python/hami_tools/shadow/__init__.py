@@ -1,0 +1,1 @@
+"""Two pipelines answer the same requests, and their answers are compared."""

@@ -1,0 +1,199 @@
+"""`hami shadow` and the backend Shadow: differences, tolerances, kept requests, and B that fails or hangs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import hami
+import pytest
+
+from hami_tools.differences import Tolerance, compare
+from hami_tools.shadow.record import Answer, Record
+
+TIMEOUT = 30.0
+
+
+@hami.register
+class AddOne(hami.Backend):
+    """Adds one, and something to odd numbers."""
+
+    extra: float = 0.0
+
+    def forward(self, batch: list[Any]) -> None:
+        for item in batch:
+            if item["data"] < 0:
+                raise ValueError("negative")
+            item["result"] = item["data"] + 1.0 + (self.extra if item["data"] % 2 else 0.0)
+
+
+def shadowed(b: dict[str, Any], **keys: Any) -> dict[str, Any]:
+    return {
+        "a": {"backend": "Shadow(b=candidate)[AddOne]", "AddOne.extra": 0.0, "share": 1.0, **keys},
+        "candidate": b,
+        "dag_entrypoint": "Forward[node.a]",
+    }
+
+
+def counters_when(pipe: hami.Pipe, **expected: int) -> dict[str, int]:
+    """Return the counters once these have at least these values. A thread of Shadow counts."""
+    done = threading.Event()
+    for _ in range(int(TIMEOUT / 0.01)):
+        counters = pipe.stats()["a"].counters
+        if all(counters.get(name, 0) >= least for name, least in expected.items()):
+            return dict(counters)
+        done.wait(0.01)
+    raise AssertionError(f"{counters}, expected {expected}")
+
+
+def test_the_caller_gets_the_answer_of_a_and_differences_are_counted_and_kept(tmp_path: Path) -> None:
+    config = shadowed({"backend": "AddOne", "extra": 0.5}, keep=2, folder=str(tmp_path))
+    with hami.pipe(config) as pipe:
+        answers = [pipe({"data": number}, timeout=TIMEOUT)["result"] for number in range(8)]
+        counters = counters_when(pipe, compared=8)
+    assert answers == [number + 1.0 for number in range(8)]
+    assert (counters["compared"], counters["differ"]) == (8, 4)
+    assert {"a_us", "b_us"} <= counters.keys()
+    kept = [json.loads((tmp_path / name / "difference.json").read_text("utf-8")) for name in ("1", "2")]
+    assert sorted(one["keys"]["data"] for one in kept) == ["1", "3"]  # 0.5 is most of the smallest numbers
+    assert [one["largest_difference"] for one in kept] == [0.5, 0.5]
+    assert not (tmp_path / "3").exists()
+
+
+def test_a_part_of_the_requests_is_compared() -> None:
+    with hami.pipe(shadowed({"backend": "AddOne"}, share=0.25)) as pipe:
+        for number in range(40):
+            pipe({"data": number}, timeout=TIMEOUT)
+        assert counters_when(pipe, compared=10)["compared"] == 10
+
+
+def test_b_that_fails_is_counted_and_a_that_fails_is_not_compared() -> None:
+    with hami.pipe(shadowed({"backend": "Raise(broken)"})) as pipe:
+        assert pipe({"data": 1}, timeout=TIMEOUT)["result"] == 2.0
+        counters = counters_when(pipe, compared=1)
+        assert (counters["differ"], counters["b_failed"]) == (1, 1)
+        with pytest.raises(ValueError, match="negative"):
+            pipe({"data": -1}, timeout=TIMEOUT)
+        assert counters_when(pipe, a_failed=1)["compared"] == 1
+
+
+def test_b_that_hangs_costs_a_nothing_and_what_waits_for_it_is_bounded() -> None:
+    entered, release = threading.Event(), threading.Event()
+
+    @hami.register
+    class Hangs(hami.Backend):
+        def forward(self, batch: list[Any]) -> None:
+            entered.set()
+            release.wait(TIMEOUT)
+            for item in batch:
+                item["result"] = None
+
+    try:
+        with hami.pipe(shadowed({"backend": "Hangs"}, max_waiting=2, timeout="20ms")) as pipe:
+            pipe({"data": 0}, timeout=TIMEOUT)
+            assert entered.wait(TIMEOUT)
+            for number in range(20):
+                assert pipe({"data": number}, timeout=TIMEOUT)["result"] == number + 1.0
+            counters = counters_when(pipe, b_failed=1, not_compared=1)
+            assert counters["b_failed"] == counters["compared"]
+            release.set()
+    finally:
+        release.set()
+
+
+def test_a_pipe_closes_while_b_hangs() -> None:
+    entered, release = threading.Event(), threading.Event()
+
+    @hami.register
+    class Stuck(hami.Backend):
+        def forward(self, batch: list[Any]) -> None:
+            entered.set()
+            while not (release.is_set() or all(item.cancelled for item in batch)):
+                release.wait(0.001)
+
+    pipe = hami.pipe(shadowed({"backend": "Stuck"}, timeout="50ms"))
+    pipe({"data": 1}, timeout=TIMEOUT)
+    assert entered.wait(TIMEOUT)
+    pipe.close()
+    release.set()
+
+
+def test_a_node_that_does_not_exist_and_a_wrong_share_are_refused() -> None:
+    with pytest.raises(hami.NotFound, match="candidate"):
+        hami.pipe({"backend": "Shadow(b=candidate)[AddOne]"})
+    with pytest.raises(hami.ConfigError, match='"share" must be above 0 and at most 1, got 2'):
+        hami.pipe(shadowed({"backend": "AddOne"}, share=2.0))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "apart", "differs"),
+    [
+        ("float16", 5e-3, False),
+        ("float16", 2e-2, True),
+        ("float32", 5e-5, False),
+        ("float32", 1e-3, True),
+        ("float64", 1e-5, True),
+        ("uint8", 1, True),
+    ],
+)
+def test_the_tolerance_depends_on_the_type_of_the_numbers(dtype: str, apart: float, differs: bool) -> None:
+    numpy = pytest.importorskip("numpy")
+    one = numpy.array([1, 2], dtype)
+    other = numpy.array([1 + apart, 2], dtype)
+    assert compare(one, other, Tolerance()).differs is differs
+    assert compare(one, other, Tolerance(rtol=1e-9, atol=0.0)).differs is True
+    assert compare(one, one.copy(), Tolerance()) == (0.0, 0.0, "")
+
+
+def test_infinite_and_missing_numbers_differ_from_numbers_and_not_from_each_other() -> None:
+    numpy = pytest.importorskip("numpy")
+    one = numpy.array([numpy.nan, numpy.inf, 1.0])
+    assert not compare(one, one.copy(), Tolerance()).differs
+    for other in ([numpy.nan, numpy.inf, numpy.nan], [0.0, numpy.inf, 1.0], [numpy.nan, -numpy.inf, 1.0]):
+        assert compare(one, numpy.array(other), Tolerance()).differs
+    big = 2**53
+    assert compare(numpy.array([big + 1]), numpy.array([big]), Tolerance()).differs
+
+
+def test_the_kept_requests_can_be_read(tmp_path: Path) -> None:
+    numpy = pytest.importorskip("numpy")
+    record = Record(Tolerance(), 3, tmp_path)
+    record.add({"data": b"jpeg"}, Answer(numpy.zeros(2), 0.1), Answer(numpy.ones(2), 0.2), "a.jpg")
+    record.add({"data": "text"}, Answer(ValueError("no"), 0.1), Answer("yes", 0.2))
+    assert (tmp_path / "1" / "data.bin").read_bytes() == b"jpeg"
+    assert numpy.load(tmp_path / "1" / "b.npy").tolist() == [1.0, 1.0]
+    facts = json.loads((tmp_path / "2" / "difference.json").read_text("utf-8"))
+    assert (facts["reason"], facts["a"]["answer"]) == ("ValueError and a result", "ValueError: no")
+    assert record.as_dict()["ms"]["b"]["p50"] == 200.0
+
+
+def test_the_command_compares_inputs_and_says_which_differ(tmp_path: Path) -> None:
+    module = tmp_path / "lengths.py"
+    module.write_text(
+        "import hami\n\n\n@hami.register\nclass Length(hami.Backend):\n    most: int = 9\n\n"
+        "    def forward(self, batch):\n        for item in batch:\n"
+        "            item['result'] = min(len(item['data']), self.most)\n"
+    )
+    for name in ("a", "bbbb"):
+        (tmp_path / name).write_text(name)
+    command = [sys.executable, "-m", "hami", "shadow", "Length", "Length(most=3)", "--import", str(module)]
+    inputs = ["--input", str(tmp_path / "a"), "--input", str(tmp_path / "bbbb"), "--folder", str(tmp_path / "worst")]
+    done = subprocess.run([*command, *inputs, "--json"], capture_output=True, text=True, timeout=60)
+    facts = json.loads(done.stdout)
+    assert (done.returncode, facts["compared"], facts["differ"], facts["largest_difference"]) == (1, 2, 1, 1.0)
+    assert [Path(each["input"]).name for each in facts["differing"]] == ["bbbb"]
+    assert (tmp_path / "worst" / "1" / "data.bin").read_bytes() == b"bbbb"
+    same = subprocess.run([*command[:5], "Length", *command[6:], *inputs], capture_output=True, text=True, timeout=60)
+    assert same.returncode == 0
+    assert "0 of 2 answers differ by more than the tolerance" in same.stdout
+
+
+def test_comparing_takes_no_more_than_its_budget() -> None:
+    with hami.pipe(shadowed({"backend": "AddOne"}, budget=1e-9, max_waiting=1)) as pipe:
+        for number in range(5):
+            pipe({"data": number}, timeout=TIMEOUT)
+        assert counters_when(pipe, not_compared=1)["compared"] < 5
