@@ -126,6 +126,8 @@ def test_prompts(write):
     item = run(model, "cat", prompt="query")
     assert tokens(item["result"])["input_ids"] == [[2, 10, 5, 3]]
     assert item["prompt_tokens"] == 2
+    with pytest.raises(hami.ConfigError, match=r"default_prompt_name must be a text, got list"):
+        hami.pipe({"backend": "Tokenize", "model": write(config_sentence_transformers={"default_prompt_name": []})})
     model = write(config_sentence_transformers={**PROMPTS, "default_prompt_name": "query"})
     assert tokens(run(model, "cat")["result"])["input_ids"] == [[2, 10, 5, 3]]
     with pytest.raises(hami.RequestError, match=r"no prompt 'title'; it has \['document', 'query'\]"):

@@ -170,11 +170,15 @@ class ModelFolder:
 
         Raises:
             hami.RequestError: The folder has no prompt of this name.
+            hami.ConfigError: The name of its default prompt is not a text.
         """
         found = self.sentence_config.get("prompts")
         prompts = found if isinstance(found, dict) else {}
         if name is None:
             default = self.sentence_config.get("default_prompt_name")
+            if not isinstance(default, (str, type(None))):
+                file = self.path / "config_sentence_transformers.json"
+                raise hami.ConfigError(f"{file}: default_prompt_name must be a text, got {type(default).__name__}")
             return str(prompts.get(default, "")) if default is not None else ""
         if not isinstance(name, str):
             raise hami.RequestError(f"the name of a prompt must be a str, got {type(name).__name__}")
@@ -210,7 +214,7 @@ class ModelFolder:
         given = next((each for each in candidates if each is not None), None)
         if given is None:
             return None
-        if given not in ACTIVATIONS:
+        if not isinstance(given, str) or given not in ACTIVATIONS:
             raise hami.ConfigError(f"{self.path}: unknown activation {given!r}; known are {', '.join(ACTIVATIONS)}")
         return ACTIVATIONS[given]
 

@@ -99,6 +99,7 @@ class Tokenize(hami.Backend):
 
     def init(self, options: Any) -> None:
         self._folder = ModelFolder.of(self.model)
+        self._folder.prompt(None)  # checks the default
         self._tokenizer = open_tokenizer(self._folder, "Tokenize")
         self._tokenizer.encode_special_tokens = not self.special_tokens
         self._prompt_lengths: dict[str, int] = {}  # of the prompts of the folder, in tokens
