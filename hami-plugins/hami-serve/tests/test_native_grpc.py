@@ -115,6 +115,8 @@ REQUESTS = {
 def test_both_doors_answer_alike(doors, name):
     data = REQUESTS[name].SerializeToString()
     python, native = (answer(door, data) for door in doors)
+    if len(data) > 1 << 15 and python[0] == native[0] == "OK":  # Python writes typed contents in several pieces
+        python, native = (Response.FromString(data) for _, data in (python, native))
     assert native == python
 
 
