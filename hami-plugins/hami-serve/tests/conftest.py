@@ -195,7 +195,7 @@ class Running:
         return status, content
 
 
-DOOR = os.environ.get("HAMI_SERVE_TEST_DOOR", "python")
+DOOR = os.environ.get("HAMI_SERVE_TEST_DOOR", "native")
 
 
 class RunningGrpc:

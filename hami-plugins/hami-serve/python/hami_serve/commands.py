@@ -42,7 +42,7 @@ def add_serve(subparsers: Any) -> None:
         "--door",
         choices=("auto", "native", "python"),
         default="auto",
-        help="what reads requests over HTTP: native threads, which call native models without Python and leave all "
+        help="what reads requests: native threads, which call native models without Python and leave all "
         "other requests to python; or python alone; default: auto, which is native but with TLS",
     )
     serve.add_argument("--uds", metavar="PATH", help="also serve HTTP on a Unix socket, for programs of the same user")

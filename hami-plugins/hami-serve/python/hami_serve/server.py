@@ -388,7 +388,7 @@ def _grpc_server(
         raise hami.PluginError(
             f"--grpc needs packages that are not installed: {error}", 'install them: pip install "hami-serve[grpc]"'
         ) from error
-    if native is not None and arguments.door == "native" and native_grpc.functions() is not None:
+    if native is not None and native_grpc.functions() is not None:
         listening = listen(arguments.host, arguments.grpc, shared=arguments.workers > 1)
         return native_grpc.NativeGrpc(native, serving, listening, arguments.max_request_mib << 20)
     host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
