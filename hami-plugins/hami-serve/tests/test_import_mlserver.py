@@ -62,6 +62,14 @@ def test_a_repository_becomes_a_file_that_can_be_served(tmp_path, capsys):
         ("model.onnx", {"parameters": [1]}, '"parameters" is an object'),
         ("model.onnx", {"parameters": {"uri": "model.onnx"}, "inputs": [{"name": "x"}]}, "a datatype and a shape"),
         ("model.onnx", {"parameters": {"uri": "model.onnx"}, "inputs": [{**TENSOR, "datatype": "F"}]}, "datatype 'F'"),
+        ("model.onnx", {"parameters": {"uri": "model.onnx"}, "inputs": [{**TENSOR, "datatype": []}]}, "a datatype and"),
+        ("model.onnx", {"parameters": {"uri": "model.onnx"}, "inputs": [{**TENSOR, "shape": [None]}]}, "and a shape"),
+        (
+            "model.onnx",
+            {"parameters": {"uri": "model.onnx"}, "inputs": [{**TENSOR, "name": "\ud800"}]},
+            "valid Unicode",
+        ),
+        ("", {"parameters": {"uri": "x" * 5000}}, "File name too long"),
     ],
 )
 def test_a_model_that_cannot_be_imported_has_its_reason(tmp_path, file, settings, reason):
@@ -71,6 +79,16 @@ def test_a_model_that_cannot_be_imported_has_its_reason(tmp_path, file, settings
     (error,) = found.errors.values()
     assert reason in str(error)
     assert reason in found.toml()
+
+
+def test_control_characters_of_a_model_are_escaped_in_the_file(tmp_path):
+    write(tmp_path / "a", implementation="a\x1b[31m\0", parameters={"uri": "x"})
+    inputs = [{**TENSOR, "name": "x\x7f\u2028"}]
+    write(tmp_path / "b", parameters={"uri": "model.onnx", "version": "1"}, inputs=inputs)
+    text = import_mlserver(tmp_path).toml()
+    assert all(char.isprintable() or char == "\n" for char in text)
+    (tmp_path / "models.toml").write_text(text)
+    assert read_components(tmp_path / "models.toml")["b"].versions["1"].inputs[0].name == "x\x7f\u2028"
 
 
 def test_a_file_that_is_not_json_does_not_stop_the_others(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,27 @@ def test_a_model_that_cannot_be_mapped_is_left_out_with_the_reason(repository, c
     assert sorted(found.components) == ["both", "double", "join"]
     (reason,) = [each for each in found.notes if each.startswith("broken: left out: ")]
     assert note in reason
+
+
+def test_a_small_file_cannot_multiply_the_steps_of_an_ensemble(tmp_path):
+    for level in range(40):
+        steps = "" if level == 0 else ", ".join([step(f"e{level - 1}", {}, {})] * 2)
+        (tmp_path / f"e{level}").mkdir()
+        config = 'platform: "ensemble"\n' + f"ensemble_scheduling {{ step [ {steps} ] }}"
+        (tmp_path / f"e{level}" / "config.pbtxt").write_text(config)
+    assert "more than 1000 steps" in str(import_triton(tmp_path).errors["e39"])
+
+
+@pytest.mark.parametrize("file", ["a\x1b[31m\0", "x" * 5000])
+def test_a_name_of_a_stranger_leaves_the_others_readable(repository, tmp_path, file):
+    folder = repository(broken=f'{ONNX} default_model_filename: "{file}"'.replace("\0", "\\000"))
+    (folder / "broken" / "1").mkdir()
+    (folder / "pipe").mkdir()
+    os.mkfifo(folder / "pipe" / "config.pbtxt")  # a read of it would wait
+    found = import_triton(folder)
+    assert list(found.errors) == ["broken"]
+    (tmp_path / "models.toml").write_text(found.toml())
+    assert set(read_components(tmp_path / "models.toml")) == {"both", "double", "join"}
 
 
 def test_serving_a_repository_of_triton_names_the_command(repository):

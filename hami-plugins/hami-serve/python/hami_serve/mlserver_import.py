@@ -9,7 +9,7 @@ from typing import Any
 import hami
 
 from hami_serve.datatypes import DATATYPES
-from hami_serve.source import MLSERVER_SETTINGS, NAME, mlserver_settings
+from hami_serve.source import MLSERVER_SETTINGS, mlserver_settings
 from hami_serve.triton_import import Imported
 
 ENGINES = {".onnx": "OnnxTensor", ".xml": "OpenvinoTensor", ".pt": "TorchModel", ".pts": "TorchModel"}  # by the file
@@ -45,12 +45,10 @@ def import_mlserver(folder: Path) -> Imported:
         try:
             settings = _read(file)
             name = _text(settings, "name") or name
-            if not NAME.fullmatch(name):
-                raise _NotMapped("a name has letters, digits, `_`, `.` and `-` only; rename it")
             if name in found.components:
                 raise _NotMapped("another model has this name; rename one of them")
-            found.components[name] = _component(file, settings)
-        except _NotMapped as reason:
+            found.add(name, _component(file, settings))
+        except (_NotMapped, OSError) as reason:
             found.leave_out(name, reason)
             continue
         found.notes += [
@@ -61,7 +59,8 @@ def import_mlserver(folder: Path) -> Imported:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        data = file.read_bytes()[: MAX_SETTINGS + 1]
+        with file.open("rb") as opened:
+            data = opened.read(MAX_SETTINGS + 1)
         settings = json.loads(data) if len(data) <= MAX_SETTINGS else None
     except (OSError, ValueError, RecursionError) as error:
         raise _NotMapped(f'"{file}" cannot be read: {error}') from None
@@ -118,14 +117,21 @@ def _ports(given: Any, key: str) -> list[dict[str, Any]]:
     """Return the inputs or outputs that the settings declare."""
     if given is None:
         return []
-    try:
-        ports = [_port(each) for each in given]
-    except (TypeError, KeyError, AttributeError):
-        raise _NotMapped(f'an entry of "{key}" has a name, a datatype and a shape, got {given!r:.80}') from None
+    ports = [_port(each) for each in given] if isinstance(given, list) and all(map(_is_port, given)) else None
+    if ports is None:
+        raise _NotMapped(f'an entry of "{key}" has a name, a datatype and a shape, got {given!r:.80}')
     wrong = next((port["datatype"] for port in ports if port["datatype"] not in {*DATATYPES, "STRING"}), None)
     if wrong is not None:
         raise _NotMapped(f'"{key}" has the datatype {wrong!r:.80}; known: {", ".join(DATATYPES)}')
     return ports
+
+
+def _is_port(entry: Any) -> bool:
+    if not isinstance(entry, dict) or not isinstance(entry.get("parameters") or {}, dict):
+        return False
+    name, datatype, shape = (entry.get(key) for key in ("name", "datatype", "shape"))
+    sizes = isinstance(shape, list) and all(type(size) is int for size in shape)
+    return isinstance(name, str) and isinstance(datatype, str) and sizes
 
 
 def _port(entry: Any) -> dict[str, Any]:

@@ -28,6 +28,7 @@ COMPONENT_KEYS = (*VERSION_KEYS, "version", "versions", "default", "weights", "a
 INDEX = "models.toml"  # in a folder: describes the whole repository
 OPTIONS = "model.toml"  # in the folder of a component: everything except its versions
 TRITON_CONFIG = "config.pbtxt"  # in the folder of a model of Triton
+MAX_WEIGHT = 10**9  # of a version; sums of weights stay exact
 MLSERVER_SETTINGS = "model-settings.json"  # of a model in a repository of MLServer
 MAX_FILE = 16 << 20  # bytes; the same as for a configuration of hami.pipe
 MAX_EXTENDS = 50  # files that extend each other
@@ -139,7 +140,7 @@ def mlserver_settings(folder: Path) -> list[Path]:
 
 def triton_configs(folder: Path) -> list[Path]:
     """Return the configurations of the models in a repository of Triton; none: the folder is another one."""
-    return sorted(folder.glob(f"*/{TRITON_CONFIG}"))
+    return sorted(path for path in folder.glob(f"*/{TRITON_CONFIG}") if path.is_file())
 
 
 def _folder_of_component(folder: Path, files: Sequence[Path]) -> dict[str, Any]:
@@ -170,17 +171,24 @@ def _with_bases(path: Path, chain: list[Path]) -> dict[str, Any]:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    text = _text_of(path)
+    try:
+        data: dict[str, Any] = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # also of a number with more digits than Python converts
+        raise hami.ConfigError(f"{path}: {error}; a configuration file must be TOML") from error
+    return data
+
+
+def _text_of(path: Path) -> str:
+    """Return the text of a regular file; a pipe or a device may block or have no end."""
     try:
         if not path.is_file():
             raise hami.ConfigError(f'no such file: "{path}"')
         if path.stat().st_size > MAX_FILE:
             raise hami.ConfigError(f'"{path}" is larger than {MAX_FILE >> 20} MiB')
-        data: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
+        return path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise hami.ConfigError(f'"{path}" cannot be read: {error}') from error
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise hami.ConfigError(f"{path}: {error}; a configuration file must be TOML") from error
-    return data
 
 
 def _components(tables: Mapping[Any, Any], folder: Path) -> dict[str, ComponentSpec]:
@@ -321,7 +329,7 @@ def _specs(name: str, key: str, value: Any, folder: Path) -> tuple[TensorSpec, .
         datatype, shape = table.get("datatype", ""), table.get("shape", [-1])
         is_text = datatype == TEXT
         datatype = "BYTES" if is_text else datatype
-        if datatype and datatype not in DATATYPES:
+        if not isinstance(datatype, str) or (datatype and datatype not in DATATYPES):
             raise hami.ConfigError(
                 f'component "{name}": {key} "{table["name"]}" has the datatype {datatype!r}; '
                 f"known: {', '.join(DATATYPES)}, {TEXT}"
@@ -341,8 +349,8 @@ def _labels(name: str, tensor: str, value: Any, folder: Path) -> tuple[str, ...]
     """Return the labels of classes: a list, or a text file with one in each line."""
     if isinstance(value, str):
         try:
-            return tuple((folder / value).read_text("utf-8").splitlines())
-        except (OSError, UnicodeDecodeError) as error:
+            return tuple(_text_of(folder / value).splitlines())
+        except hami.ConfigError as error:
             raise hami.ConfigError(f'component "{name}": the labels of "{tensor}" cannot be read: {error}') from error
     if not isinstance(value, (list, tuple)) or not all(isinstance(label, str) for label in value):
         raise hami.ConfigError(f'component "{name}": labels of "{tensor}" are a file or a list of texts, got {value!r}')
@@ -359,9 +367,9 @@ def check_routing(wanted: Mapping[str, ComponentSpec]) -> None:
                     f'component "{name}" has no version "{version}"; versions: {", ".join(spec.versions)}'
                 )
         for version, weight in spec.weights.items():
-            if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight < float("inf"):
+            if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight <= MAX_WEIGHT:
                 raise hami.ConfigError(
-                    f'component "{name}": the weight of version "{version}" is {weight!r}; it is 0 or more'
+                    f'component "{name}": the weight of version "{version}" is {weight!r}; it is from 0 to {MAX_WEIGHT}'
                 )
         for alias in spec.aliases:
             if alias in names:

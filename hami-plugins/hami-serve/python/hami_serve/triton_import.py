@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
 import hami
+from hami.cli import printable, visible
 
 from hami_serve.building import RESERVED
-from hami_serve.source import TRITON_CONFIG, triton_configs
+from hami_serve.source import NAME, TRITON_CONFIG, triton_configs
 from hami_serve.triton_config import read_config
+
+MAX_STEPS = 1000  # of an ensemble, also of those in it, which a small file can multiply
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,15 @@ class Imported:
     notes: list[str] = field(default_factory=list)
     errors: dict[str, hami.ConfigError] = field(default_factory=dict)
 
+    def add(self, name: str, table: dict[str, Any]) -> None:
+        """Add a component, if a server can have it."""
+        if not NAME.fullmatch(name):
+            self.leave_out(name, "a name has letters, digits, `_`, `.` and `-` only; rename it")
+        elif printable(text := json.dumps(table, ensure_ascii=False)) != text:
+            self.leave_out(name, "its names are not valid Unicode")
+        else:
+            self.components[name] = table
+
     def leave_out(self, name: str, reason: object) -> None:
         """Record why a model has no component."""
         self.errors[name] = hami.ConfigError(f'the model "{name}" cannot be imported: {reason}')
@@ -99,7 +111,7 @@ class Imported:
 
     def toml(self) -> str:
         """Return the file, with the notes as comments at its top."""
-        lines = [f"# {' '.join(note.split())}" for note in self.notes]
+        lines = [f"# {visible(' '.join(note.split()))}" for note in self.notes]
         for name, table in self.components.items():
             lines += ["", f"[{_key(name)}]", *(f"{_key(key)} = {_value(value)}" for key, value in table.items())]
         return "\n".join(lines).lstrip("\n") + "\n"
@@ -126,10 +138,10 @@ def import_triton(folder: Path) -> Imported:
             table = (
                 _ensemble(folder, name, configs, found) if _is_ensemble(config) else _model(folder, name, config, found)
             )
-        except _NotMapped as reason:
+        except (_NotMapped, OSError) as reason:
             found.leave_out(name, reason)
         else:
-            found.components[name] = table
+            found.add(name, table)
     return found
 
 
@@ -242,7 +254,7 @@ def _ports(folder: Path, config: Any) -> dict[str, Any]:
 def _ensemble(folder: Path, name: str, configs: Mapping[str, Any], found: Imported) -> dict[str, Any]:
     """Return an ensemble as a graph: `request` has its inputs, `stepN` runs a model, `answer` has its outputs."""
     config = configs[name]
-    steps = {f"step{index}": step for index, step in enumerate(_steps([name], configs), 1)}
+    steps = {f"step{index}": step for index, step in enumerate(_steps([name], configs, iter(range(MAX_STEPS))), 1)}
     source = {
         port.name: f"request[{port.name}" for port in config.input
     }  # what `map` writes before a tensor's new name
@@ -262,6 +274,8 @@ def _ensemble(folder: Path, name: str, configs: Mapping[str, Any], found: Import
                 raise _NotMapped(f'"{step.model}" has the outputs {outputs}, and its step names "{output}"')
             source[tensor] = f"{node}[{'result' if len(outputs) == 1 else output}"
     wanted = [port.name for port in config.output]
+    if not wanted:
+        raise _NotMapped(f"its {TRITON_CONFIG} lists no outputs")
     takes = {node: step.inputs.values() for node, step in steps.items()}
     for tensor in (*(tensor for each in takes.values() for tensor in each), *wanted):
         if tensor not in source:
@@ -290,11 +304,16 @@ def _node_of(source: str) -> str:
     return source.partition("[")[0]
 
 
-def _steps(trail: list[str], configs: Mapping[str, Any], prefix: str = "") -> list[_Step]:
-    """Return the steps of the last ensemble of `trail`; a step that is an ensemble is replaced by its own steps."""
+def _steps(trail: list[str], configs: Mapping[str, Any], left: Iterator[int], prefix: str = "") -> list[_Step]:
+    """Return the steps of the last ensemble of `trail`; a step that is an ensemble is replaced by its own steps.
+
+    `left` has an element for each step that may follow.
+    """
     steps = []
     for index, step in enumerate(configs[trail[-1]].ensemble_scheduling.step, 1):
         name = step.model_name
+        if next(left, None) is None:
+            raise _NotMapped(f"it has more than {MAX_STEPS} steps")
         if name not in configs:
             raise _NotMapped(f'its step runs the model "{name}", which the repository does not have')
         inputs = {entry.key: prefix + entry.value for entry in step.input_map}
@@ -306,7 +325,7 @@ def _steps(trail: list[str], configs: Mapping[str, Any], prefix: str = "") -> li
             raise _NotMapped(f"an ensemble runs itself: {' -> '.join([*trail[trail.index(name) :], name])}")
         inside = f"{prefix}{name}.{index}/"
         outside = {f"{inside}{key}": tensor for key, tensor in {**outputs, **inputs}.items()}
-        for each in _steps([*trail, name], configs, inside):
+        for each in _steps([*trail, name], configs, left, inside):
             own = [{key: outside.get(at, at) for key, at in ports.items()} for ports in (each.inputs, each.outputs)]
             steps.append(_Step(each.model, each.version, *own))
     return steps
@@ -333,4 +352,5 @@ def _value(value: Any) -> str:
         return "{" + ", ".join(f"{_key(key)} = {_value(each)}" for key, each in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(_value, value)) + "]"
-    return json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False)
+    return text if text.isprintable() else "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in text)
