@@ -100,7 +100,7 @@ TEST_CASE("a key that nothing uses is a mistake, in the node and in [global]") {
       problem_of({{"backend", "Identity"}, {"completely", 1}}),
       "nothing uses the key \"completely\"\n  in  completely = 1   (node \"n\")\n      ^^^^^^^^^^\n"
       "  the keys here are accept_skipped, admission, aging, backend, batching, batching_timeout, filter, init_timeout, instance_num, map, "
-      "max, max_queue_size, max_wait, memory_limit, min, next, node_entrypoint, on_batch_error, on_full, or, otherwise, reserve, shared_device, timeout");
+      "max, max_queue_size, max_wait, memory_limit, min, next, node_entrypoint, on_batch_error, on_full, or, otherwise, request_cost, reserve, shared_device, timeout");
   CHECK_EQ(
       problem_of({{"backend", "Identity"}}, {{"instance_nun", 2}}),
       "nothing uses the key \"instance_nun\"; did you mean \"instance_num\"?\n  in  instance_nun = 2   ([global])\n"

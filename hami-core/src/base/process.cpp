@@ -8,15 +8,15 @@
 namespace hami {
 namespace {
 
-std::atomic<unsigned> generation{0};
+std::atomic<unsigned> forks{0};
 
-const int registered = pthread_atfork(nullptr, nullptr, [] { generation.fetch_add(1, std::memory_order_relaxed); });
+const int registered = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
 
 }  // namespace
 
 unsigned fork_generation() noexcept {
   (void)registered;
-  return generation.load(std::memory_order_relaxed);
+  return forks.load(std::memory_order_relaxed);
 }
 
 }  // namespace hami
