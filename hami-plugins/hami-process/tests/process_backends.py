@@ -45,6 +45,8 @@ class Act(hami.Backend):
             os._exit(3)
         if self.note == "raise in init":
             raise ValueError("no model here")
+        if self.note == "raise a long text in init":
+            raise ValueError("no model here" * 20_000)
         if self.note == "hang in init":
             threading.Event().wait()
         self.remark("a remark of the child")
@@ -105,6 +107,14 @@ class Act(hami.Backend):
 
     def exit(self, item, status):
         os._exit(status)
+
+    def leave_a_process(self, item):
+        if os.fork() == 0:
+            threading.Event().wait()
+        os._exit(1)
+
+    def numbers(self, item, count):
+        return list(range(count))
 
     def until_cancelled(self, item):
         self.log.warning("it waits")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import logging
 import os
@@ -12,13 +13,17 @@ import sys
 import time
 from concurrent.futures import CancelledError
 from pathlib import Path
+from types import SimpleNamespace
 
 import hami
 import numpy as np
 import pytest
 
-from hami_process import ChildDied, ChildTraceback, SharedMemoryFull
+from hami_process import ChildDied, ChildTraceback, SharedMemoryFull, native
+from hami_process.blocks import Block, Budget, Held, Hold
 from hami_process.codec import CannotSend
+from hami_process.link import Link, Supervisor
+from hami_process.monitor import Monitor
 
 HERE = Path(__file__).parent
 
@@ -97,6 +102,7 @@ def test_a_crash_fails_its_batch_with_the_signal_and_the_next_request_runs(share
     ("note", "error", "message"),
     [
         ("raise in init", ValueError, "no model here"),
+        ("raise a long text in init", ValueError, "no model here"),  # longer than a mailbox
         ("exit in init", ChildDied, "exited with status 3"),
     ],
 )
@@ -144,6 +150,13 @@ def test_logs_and_counters_arrive_in_the_parent(shared, caplog):
     until(lambda: shared.stats()["acts"].counters.get("said"))
 
 
+def test_a_long_log_arrives_in_part(act, caplog):
+    with caplog.at_level(logging.WARNING):
+        act("log_and_count", "€" * 30_000)
+        until(lambda: "child says" in caplog.text)
+    assert "€" * 10_000 in caplog.text
+
+
 def test_parts_pass_through(shared):
     request = {"data": ("emit_all", [1, "two", [3.0]])}
     assert list(shared.stream(request)) == [1, "two", [3.0]]
@@ -188,7 +201,37 @@ def test_shared_memory_that_is_used_up_is_an_error_and_nothing_else_fails():
             pipe({"data": ("echo", np.ones(1 << 20))})
         with pytest.raises(SharedMemoryFull, match="shared_memory allows"):
             pipe({"data": ("full", 1 << 20, 1.0)})
+        with pytest.raises(SharedMemoryFull, match="shared_memory allows"):
+            pipe({"data": ("numbers", 1 << 20)})
         assert pipe({"data": ("echo", np.ones(1 << 17))})["result"].sum() == 1 << 17
+        assert pipe.stats()["default"].counters.get("process_deaths", 0) == 0
+
+
+def test_memory_that_cannot_be_mapped_is_given_back(monkeypatch):
+    def refuse(*_):
+        raise SharedMemoryFull("cannot map")
+
+    link = object.__new__(Link)
+    link._budget, link._blocks = Budget(1 << 20), {}
+    native.functions()
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(native.Memory, "__init__", refuse)
+    with pytest.raises(SharedMemoryFull, match="cannot map"):
+        link._create(1 << 20)
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert link._budget.add(1 << 20) == 2
+
+
+def test_a_view_that_outlives_its_memory_writes_nowhere():
+    descriptor = native.create_memory(4096)
+    memory = native.Memory(descriptor, 4096)
+    os.close(descriptor)
+    block, written = Block(1, memory), []
+    block.busy = SimpleNamespace(store=written.append)
+    hold = Hold(block, Held(0))
+    memory.__del__()  # as the collector of a cycle may do first
+    del hold
+    assert not written
 
 
 def test_a_system_without_memfd_uses_a_file_system(monkeypatch):
@@ -201,11 +244,10 @@ def test_a_system_without_memfd_uses_a_file_system(monkeypatch):
 
 
 def test_objects_can_be_refused():
-    with (
-        hami.pipe({"backend": "Process[Act]", "objects": "refuse"}) as pipe,
-        pytest.raises(hami.DataTypeError, match='objects is "refuse"'),
-    ):
-        pipe({"data": ("echo", object())})
+    with hami.pipe({"backend": "Process[Act]", "objects": "refuse"}) as pipe:
+        with pytest.raises(hami.DataTypeError, match='objects is "refuse"'):
+            pipe({"data": ("echo", object())})
+        assert pipe({"data": ("echo", {1, "a"})})["result"] == {1, "a"}
     assert issubclass(CannotSend, hami.DataTypeError)
 
 
@@ -227,6 +269,59 @@ def test_a_forked_process_leaves_the_child_alone(shared):
             os._exit(0)
     os.waitpid(pid, 0)
     assert shared({"data": ("echo", 1)})["result"] == 1
+
+
+def test_a_forked_process_does_not_release_what_its_parent_keeps(act):
+    kept = act("full", 1 << 18, 1.0)
+    pid = os.fork()
+    if pid == 0:
+        del kept
+        os._exit(0)
+    os.waitpid(pid, 0)
+    for _ in range(2):
+        act("full", 1 << 18, 2.0)
+    assert (kept == 1.0).all()
+
+
+def test_a_process_that_the_backend_has_forked_does_not_delay_the_news_of_its_death(shared):
+    with pytest.raises(ChildDied):
+        shared({"data": ("leave_a_process",)}, timeout=4)
+    assert shared({"data": ("echo", 1)})["result"] == 1
+
+
+def test_a_child_that_starts_while_its_pipe_closes_is_ended():
+    killed: list[str] = []
+    link = SimpleNamespace(label="X", running=SimpleNamespace(kill=killed.append))
+    supervisor = Supervisor(lambda: link, lambda *_: None, 1.0)
+    link.wait_until_ready = lambda *_: supervisor.close()
+    with pytest.raises(ChildDied, match="after its pipe was closed"):
+        supervisor.start()
+    assert killed
+
+
+def test_a_child_that_cannot_be_given_its_setup_is_ended(monkeypatch):
+    started = []
+    start = Monitor.start
+
+    def kept(monitor, environment):
+        started.append(start(monitor, environment))
+        return started[0]
+
+    def refuse(*_):
+        raise OSError(errno.EMSGSIZE, "too long")
+
+    monkeypatch.setattr(Monitor, "start", kept)
+    monkeypatch.setattr("socket.send_fds", refuse)
+    with pytest.raises(OSError, match="too long"):
+        hami.pipe("Process[Act]")
+    assert started[0].ended.wait(20)
+
+
+def test_a_child_imports_nothing_from_the_current_folder(tmp_path, monkeypatch):
+    (tmp_path / "socket.py").write_text("raise SystemExit(9)\n")
+    monkeypatch.chdir(tmp_path)
+    with hami.pipe("Process[Act]") as pipe:
+        assert pipe({"data": ("echo", 1)})["result"] == 1
 
 
 def test_the_memory_of_a_dead_child_is_given_back_at_once(shared):

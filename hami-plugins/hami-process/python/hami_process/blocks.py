@@ -6,6 +6,7 @@ The parent creates the memory of both directions, so that it enforces their limi
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -41,17 +42,19 @@ class View:
 
 
 class Hold:
-    """What keeps a received block busy: all views of it have this object."""
+    """What keeps a received block busy: all views of it have this object. Copies in forked processes do not count."""
 
-    __slots__ = ("_block", "_held")
+    __slots__ = ("_block", "_held", "_pid")
 
     def __init__(self, block: Block, held: Held) -> None:
-        self._block, self._held = block, held
+        self._block, self._held, self._pid = block, held, os.getpid()
         held.blocks[block.number] = block.capacity
 
     def __del__(self) -> None:
         self._held.blocks.pop(self._block.number, None)
-        self._block.busy.store(0)
+        # The collector of a cycle may have ended the memory first.
+        if self._pid == os.getpid() and self._block.memory.address:
+            self._block.busy.store(0)
 
 
 class Held:

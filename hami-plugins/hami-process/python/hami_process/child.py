@@ -35,7 +35,7 @@ from hami_process.monitor import LARGEST
 NODE_PREFIX = "hami.node."
 COUNT_PERIOD = native.SECOND // 5
 CANCEL_SIGNAL = signal.SIGRTMAX - 3
-LONGEST_LOG = LARGEST // 2  # characters of one message
+LONGEST_LOG = LARGEST // 5  # characters of one message, of up to four bytes each
 
 
 class Setup(NamedTuple):
@@ -126,9 +126,7 @@ class Child:
         self._sender = Sender(self._create_block)
         self._sending = threading.Lock()  # of messages to the parent
         self._held = Held(self._setup.most_held)
-        self._batch = 0  # the number of the batch that runs
-        self._in_call = False
-        self._queues: list[hami.Queue] = []
+        self._call_now: tuple[int, list[hami.Queue]] | None = None  # number of the batch that runs, and its parts
         self._pipe: hami.Pipe | None = None
         self._counted: dict[str, int] = {}
 
@@ -153,8 +151,10 @@ class Child:
         (kind, number, size), descriptors = self._receive()
         if kind == "full":
             raise SharedMemoryFull(size)
-        self._blocks[number] = Block(number, native.Memory(descriptors[0], size))
-        os.close(descriptors[0])
+        try:
+            self._blocks[number] = Block(number, native.Memory(descriptors[0], size))
+        finally:
+            os.close(descriptors[0])
         return kind, number
 
     def _find_block(self, number: int) -> Block:
@@ -180,7 +180,9 @@ class Child:
 
     def _send(self, *message: Any) -> None:
         with self._sending:
-            self._put(marshal.dumps((*message, [])))
+            encoder = Encoder(self._sender, self._setup.pickles)
+            self._put(encoder.message(message, self._control.to_parent.capacity))
+            self._sender.sent.clear()
 
     # ---- life ----
 
@@ -237,6 +239,7 @@ class Child:
         requests: dict[int, dict[str, Any]] = {}
         originals: dict[int, dict[str, Any]] = {}
         threads: list[threading.Thread] = []
+        queues: list[hami.Queue] = []
         unsent: dict[int, BaseException] = {}  # parts that could not be sent
         for index, (encoded, deadline, priority, takes_parts) in enumerate(sent):
             try:
@@ -250,17 +253,16 @@ class Child:
                 request["priority"] = priority
             if takes_parts:
                 parts = request["parts"] = hami.Queue(1)
-                self._queues.append(parts)
+                queues.append(parts)
                 arguments = (number, index, parts, unsent)
                 threads.append(threading.Thread(target=self._send_parts, args=arguments))
                 threads[-1].start()
             requests[index], originals[index] = request, dict(request)
-        errors, whole = self._call(number, requests)
-        for queue in self._queues:
+        errors, whole = self._call(number, requests, queues)
+        for queue in queues:
             queue.close()
         for thread in threads:
             thread.join()
-        self._queues.clear()
         with self._sending:
             encoder = Encoder(self._sender, self._setup.pickles)
             for index, request in requests.items():
@@ -269,13 +271,17 @@ class Child:
             requests.clear()
             originals.clear()
             encoded_error = encode_error(whole) if whole is not None else None
-            message = encoder.message(("result", number, encoded_error, outcomes), self._control.to_parent.capacity)
+            try:
+                message = encoder.message(("result", number, encoded_error, outcomes), self._control.to_parent.capacity)
+            except (SharedMemoryFull, ValueError) as error:  # the answers are too large, or nested too deep
+                self._sender.take_back()
+                message = marshal.dumps(("result", number, encode_error(error), [], []))
             self._put(message)
             self._sender.sent.clear()
         del encoder
 
     def _call(
-        self, number: int, requests: dict[int, dict[str, Any]]
+        self, number: int, requests: dict[int, dict[str, Any]], queues: list[hami.Queue]
     ) -> tuple[dict[int, BaseException], BaseException | None]:
         """Run requests. Return their errors; and the error, if it is one of the whole batch."""
         pipe = self._pipe
@@ -284,7 +290,7 @@ class Child:
         errors: dict[int, BaseException] = {}
         try:
             try:
-                self._batch, self._in_call = number, True
+                self._call_now = number, queues
                 if self._control.cancelled.load() == number:
                     raise _Cancelled
                 if len(order) == 1:
@@ -292,7 +298,7 @@ class Child:
                 elif order:
                     pipe(list(requests.values()))
             finally:
-                self._in_call = False
+                self._call_now = None
         except _Cancelled:
             errors = {index: hami.RequestError("the request was cancelled") for index in order}
         except hami.BatchError as error:
@@ -345,15 +351,16 @@ class Child:
         seen = word.load()
         while True:
             if word.wait(seen, COUNT_PERIOD) == native.DONE:
-                seen = word.load()
-                if seen == self._batch and self._in_call:
-                    for queue in list(self._queues):
+                seen, call = word.load(), self._call_now
+                if call is not None and call[0] == seen:
+                    for queue in call[1]:
                         queue.close()
                     signal.pthread_kill(threading.main_thread().ident or 0, CANCEL_SIGNAL)
             self._send_counters()
 
     def _on_cancel_signal(self, *_: Any) -> None:
-        if self._in_call and self._control.cancelled.load() == self._batch:
+        call = self._call_now
+        if call is not None and self._control.cancelled.load() == call[0]:
             raise _Cancelled
 
     def _send_counters(self) -> None:

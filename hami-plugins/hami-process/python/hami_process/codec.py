@@ -73,6 +73,8 @@ class Encoder:
             if _is_plain(value):
                 return [PLAIN, value]
             return [_CONTAINERS[kind], [self.value(each) for each in value]]
+        if kind in (set, frozenset) and _is_plain(value):
+            return [PLAIN, value]
         if kind is hami.Tensor:
             return self._tensor(value)
         if isinstance(value, np.generic) and _dtype_name(value.dtype):

@@ -53,14 +53,18 @@ class Link:
             self.unanswered = False  # whether the last one was left without its result
             self.range: tuple[Any, Any] = (1, None)
             self._buffer, self._take = self.control.to_parent.reader()
-            self.running = monitor().start(environment)
-            self.running.on_end = self._on_end
-            self.ended = self.running.ended
             self.on_death: Callable[[], None] = _nothing
             self._closing = False
+            self.running = monitor().start(environment)
+            self.ended = self.running.ended
+            self.running.on_end = self._on_end
             if self.ended.is_set():
                 self.control.close()
-            self._send_descriptor(pickle.dumps(tuple(setup)), descriptor)
+            try:
+                self._send_descriptor(pickle.dumps(tuple(setup)), descriptor)
+            except BaseException:
+                self.running.kill("it could not be given its setup")
+                raise
         finally:
             os.close(descriptor)
 
@@ -150,11 +154,13 @@ class Link:
     # ---- shared memory ----
 
     def _create(self, size: int) -> tuple[Block, int]:
-        number = self._budget.add(size)
+        number, descriptor = self._budget.add(size), -1
         try:
             descriptor = native.create_memory(size)
             block = self._blocks[number] = Block(number, native.Memory(descriptor, size))
         except SharedMemoryFull:
+            if descriptor >= 0:
+                os.close(descriptor)
             self._budget.remove([number])
             raise
         return block, descriptor
@@ -217,12 +223,14 @@ class Supervisor:
         link = self._start_link()
         try:
             remarks = link.wait_until_ready(self._start_timeout, lambda: not self._closed)
+            with self._changed:
+                if self._closed:
+                    raise ChildDied(f"the process of {link.label} started after its pipe was closed")
+                self._link = link
+                self._changed.notify_all()
         except BaseException:
             link.running.kill("it is not needed any more")
             raise
-        with self._changed:
-            self._link = link
-            self._changed.notify_all()
         link.on_death = lambda: self._on_death(link)
         if link.ended.is_set():
             link.on_death = _nothing
@@ -276,6 +284,8 @@ class Supervisor:
             try:
                 self.start()
             except BaseException as error:
+                if self._closed:
+                    return
                 self._on_event("failed_starts", f"cannot be started again: {error}")
                 with self._changed:
                     self._problem = error.with_traceback(None)  # whose frames have the child

@@ -20,7 +20,9 @@ from typing import Any
 LARGEST = 64 << 10  # bytes of one message on the socket
 EXIT_TIME = 1.0  # seconds from the end of the socket to that of the process
 CODE = (
-    "import marshal, socket, sys\n"
+    "import sys\n"
+    "sys.path[:] = filter(None, sys.path)\n"  # no modules of the current folder
+    "import marshal, socket\n"
     "link = socket.socket(fileno=int(sys.argv[1]))\n"
     "path, environment = marshal.loads(link.recv(1 << 20))\n"
     "sys.path[:] = path\n"
@@ -116,7 +118,7 @@ class Monitor:
         if running.ended.is_set():
             return False
         try:
-            data = running.link.recv(LARGEST, socket.MSG_DONTWAIT)
+            data = os.read(running.link.fileno(), LARGEST)  # `recv` would wait for as long as `send` may take
         except BlockingIOError:
             return False
         except OSError:
@@ -134,9 +136,11 @@ class Monitor:
     def _end(self, running: Running, descriptor: int) -> None:
         self._selector.unregister(descriptor)
         os.close(descriptor)
-        while self._read(running):  # what it has sent before it ended
-            pass
-        self._reap(running)
+        try:
+            while self._read(running):  # what it has sent before it ended
+                pass
+        finally:
+            self._reap(running)
 
     def _reap(self, running: Running) -> None:
         if running.ended.is_set():

@@ -74,8 +74,9 @@ class Memory:
             raise SharedMemoryFull(f"cannot map {size:,} bytes of shared memory")
 
     def __del__(self) -> None:
-        if getattr(self, "address", None):
-            self._unmap(self.address, self.size)
+        if address := getattr(self, "address", None):
+            self.address = None
+            self._unmap(address, self.size)
 
 
 class Mailbox:
@@ -87,6 +88,8 @@ class Mailbox:
         self._put, self._take, self._close = functions().put, functions().take, functions().close
 
     def put(self, message: bytes, timeout: int) -> int:
+        if len(message) > self.capacity:
+            raise ValueError(f"a message of {len(message)} bytes in a mailbox of {self.capacity}")
         return int(self._put(self._box, self._room, message, len(message), timeout))
 
     def reader(self) -> tuple[memoryview, Any]:
