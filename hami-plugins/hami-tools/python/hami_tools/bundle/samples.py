@@ -12,8 +12,8 @@ from typing import Any
 from hami import ConfigError, Pipe
 from hami.cli import describe_exception, printable
 
-from hami_tools.bench.comparison import difference_of
 from hami_tools.bundle.boot.layout import problem_with_name
+from hami_tools.differences import compare
 
 FOLDER = "samples"
 LIST = f"{FOLDER}/samples.json"
@@ -110,7 +110,7 @@ def require_answers(pipe: Pipe, path: str, folder: str, tolerance: float | None)
             raise ConfigError(
                 f"{label} has no answer here, and the bundle has one: {describe_exception(error)}"
             ) from error
-        largest, other = difference_of(expected, found)
+        largest, _, other = compare(expected, found)
         allowed = (_tolerance(expected) if tolerance is None else tolerance) * max(1.0, _scale(expected))
         if other or not largest <= allowed:
             what = other or f"numbers differ by up to {largest:.3g}, and at most {allowed:.3g} is allowed"
