@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
+import threading
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -296,7 +299,18 @@ def test_a_link_or_compression_in_the_list_of_members_is_refused(tmp_path: Path)
         hami.pipe("app.hami")
 
 
-@pytest.mark.parametrize("manifest", [b"[]", b"{", b"[" * 100_000, b'{"format": 1}', b'{"format": 1, "members": [1]}'])
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        b"[]",
+        b"{",
+        b"[" * 100_000,
+        b'{"format": 1}',
+        b'{"format": 1, "members": [1]}',
+        b'{"format": 1, "members": [{"name": "x", "size": 1.0, "crc32": 0, "sha256": ""}]}',
+        b'{"format": 1, "members": [{"name": "x", "size": 0, "crc32": 0.0, "sha256": ""}]}',
+    ],
+)
 def test_a_manifest_of_another_form_is_refused(
     tmp_path: Path, manifest: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -526,6 +540,23 @@ def test_another_platform_is_refused_with_those_that_the_bundle_has(
 ) -> None:
     with pytest.raises(BundleError, match=rf"has packages for .*{there}.*, and this is .*hami bundle … --platform"):
         folders.packages(of_wheels(tmp_path / "app.hami", [], **target))
+
+
+def test_of_those_that_start_at_the_same_time_one_unpacks(tmp_path: Path) -> None:
+    both, filled = threading.Barrier(2), []
+
+    def fill(folder: str) -> None:
+        filled.append(folder)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.1)
+        Path(folder, "file").touch()
+
+    def start(_: int) -> str:
+        return folders._folder("name", lambda folder: os.path.isfile(os.path.join(folder, "file")), fill)
+
+    with ThreadPoolExecutor(2) as pool:
+        assert set(pool.map(start, range(2))) == {os.path.realpath(tmp_path / "unpacked" / "name")}
+    assert len(filled) == 1
 
 
 def test_a_folder_that_others_can_change_is_refused(tmp_path: Path) -> None:

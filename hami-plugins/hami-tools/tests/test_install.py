@@ -151,7 +151,14 @@ def test_uv_chooses_the_build_of_torch(with_pip: HamiEnvironment, torch_index: s
         f'case "$*" in *--dry-run*) ;; *) {install} ;; esac\n'
     )
     uv.chmod(0o755)
-    done = with_pip.hami("install", "acme-net", PIP_INDEX_URL=torch_index, PATH=f"{uv.parent}:{os.environ['PATH']}")
+    variables = {"PIP_INDEX_URL": torch_index, "PATH": f"{uv.parent}:{os.environ['PATH']}"}
+    # uv does not say which files it takes: it would hide another publisher.
+    assert with_pip.hami("trust", "acme-net", "--source", "https://files.example").returncode == 0
+    refused = with_pip.hami("install", "acme-net", **variables)
+    assert "acme-net came from https://files.example until now, and this file is from" in refused.stderr
+    assert with_pip.hami("trust", "acme-net", "--forget").returncode == 0
+    assert not (tmp_path / "calls").exists()
+    done = with_pip.hami("install", "acme-net", **variables)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("install  torch  2.9.0+cu128\n")
     plan, install = (tmp_path / "calls").read_text().splitlines()

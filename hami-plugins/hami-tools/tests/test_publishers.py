@@ -62,6 +62,12 @@ NEWER = "acme_words-1.1-py3-none-any.whl"
             "--source https://evil.example",
         ),
         (
+            (change(), ""),
+            (change("https://evil.example", NEWER, "2"), OTHER),
+            "acme-words came from https://files.example until now, and this file is from https://evil.example",
+            f"--publisher {OTHER}",
+        ),
+        (
             (change(), GITHUB),
             (change(file=NEWER, sha256="2"), OTHER),
             f"acme-words was published by {GITHUB} until now, and this file is from {OTHER}",

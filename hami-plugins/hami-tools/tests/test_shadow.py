@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import queue
 import subprocess
 import sys
 import threading
@@ -13,6 +15,7 @@ import hami
 import pytest
 
 from hami_tools.differences import Tolerance, compare
+from hami_tools.shadow.backend import Shadow
 from hami_tools.shadow.record import Answer, Record
 
 TIMEOUT = 30.0
@@ -58,10 +61,10 @@ def test_the_caller_gets_the_answer_of_a_and_differences_are_counted_and_kept(tm
     assert answers == [number + 1.0 for number in range(8)]
     assert (counters["compared"], counters["differ"]) == (8, 4)
     assert {"a_us", "b_us"} <= counters.keys()
-    kept = [json.loads((tmp_path / name / "difference.json").read_text("utf-8")) for name in ("1", "2")]
+    kept = [json.loads((tmp_path / f"difference-{n}" / "difference.json").read_text("utf-8")) for n in (1, 2)]
     assert sorted(one["keys"]["data"] for one in kept) == ["1", "3"]  # 0.5 is most of the smallest numbers
     assert [one["largest_difference"] for one in kept] == [0.5, 0.5]
-    assert not (tmp_path / "3").exists()
+    assert not (tmp_path / "difference-3").exists()
 
 
 def test_a_part_of_the_requests_is_compared() -> None:
@@ -162,13 +165,31 @@ def test_infinite_and_missing_numbers_differ_from_numbers_and_not_from_each_othe
 def test_the_kept_requests_can_be_read(tmp_path: Path) -> None:
     numpy = pytest.importorskip("numpy")
     record = Record(Tolerance(), 3, tmp_path)
+    (tmp_path / "1").mkdir()  # of the user
     record.add({"data": b"jpeg"}, Answer(numpy.zeros(2), 0.1), Answer(numpy.ones(2), 0.2), "a.jpg")
     record.add({"data": "text"}, Answer(ValueError("no"), 0.1), Answer("yes", 0.2))
-    assert (tmp_path / "1" / "data.bin").read_bytes() == b"jpeg"
-    assert numpy.load(tmp_path / "1" / "b.npy").tolist() == [1.0, 1.0]
-    facts = json.loads((tmp_path / "2" / "difference.json").read_text("utf-8"))
+    assert (tmp_path / "difference-1" / "data.bin").read_bytes() == b"jpeg"
+    assert numpy.load(tmp_path / "difference-1" / "b.npy").tolist() == [1.0, 1.0]
+    facts = json.loads((tmp_path / "difference-2" / "difference.json").read_text("utf-8"))
     assert (facts["reason"], facts["a"]["answer"]) == ("ValueError and a result", "ValueError: no")
     assert record.as_dict()["ms"]["b"]["p50"] == 200.0
+    assert sorted(os.listdir(tmp_path)) == ["1", "difference-1", "difference-2"]
+    assert not os.listdir(tmp_path / "1")
+
+
+def test_the_thread_of_b_ends_if_its_pipe_closes_while_it_gathers_requests() -> None:
+    class Closing(queue.Queue[Any]):
+        def get_nowait(self) -> Any:
+            shadow.close()
+            return super().get_nowait()
+
+    shadow: Any = object.__new__(Shadow)
+    shadow._closed, shadow._waiting, shadow._compare = threading.Event(), Closing(), lambda pairs: None
+    shadow._waiting.put(({}, Answer(1, 0.1)))
+    thread = threading.Thread(target=shadow._run, daemon=True)
+    thread.start()
+    thread.join(TIMEOUT / 10)
+    assert not thread.is_alive()
 
 
 def test_the_command_compares_inputs_and_says_which_differ(tmp_path: Path) -> None:
@@ -186,7 +207,7 @@ def test_the_command_compares_inputs_and_says_which_differ(tmp_path: Path) -> No
     facts = json.loads(done.stdout)
     assert (done.returncode, facts["compared"], facts["differ"], facts["largest_difference"]) == (1, 2, 1, 1.0)
     assert [Path(each["input"]).name for each in facts["differing"]] == ["bbbb"]
-    assert (tmp_path / "worst" / "1" / "data.bin").read_bytes() == b"bbbb"
+    assert (tmp_path / "worst" / "difference-1" / "data.bin").read_bytes() == b"bbbb"
     same = subprocess.run([*command[:5], "Length", *command[6:], *inputs], capture_output=True, text=True, timeout=60)
     assert same.returncode == 0
     assert "0 of 2 answers differ by more than the tolerance" in same.stdout

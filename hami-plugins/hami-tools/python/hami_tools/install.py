@@ -47,10 +47,12 @@ def install(arguments: argparse.Namespace) -> int:
     changes = installer.plan(wanted, sources, place, upgrade=arguments.upgrade)
     if "torch" in {change.name for change in changes} and not (arguments.index or folder or place.user or place.target):
         try:
+            if publishers.load().keys() & {change.name for change in changes}:
+                raise PluginError("uv does not say which files it takes, so that their publishers cannot be compared")
             with_uv, for_driver = installers.Uv(), Sources(torch_backend="auto")
             changes = with_uv.plan(wanted, for_driver, place, upgrade=arguments.upgrade)
             installer, sources = with_uv, for_driver
-        except PluginError:  # no uv, or one that has no access to the index of pip
+        except PluginError:  # also without uv, or with one that has no access to the index of pip
             print(TORCH_NOTE.format(shlex.join(wanted)), file=sys.stderr)
     rules.require([change.name for change in changes if change.name in rules.block])
     catalog.require_grades(map(_name_of, wanted), [change.name for change in changes])

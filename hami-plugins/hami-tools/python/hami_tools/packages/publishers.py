@@ -98,7 +98,7 @@ def _compare(name: str, before: Remembered, now: Remembered, origin: Origin | No
             f"{name} was published by {printable(before.publisher)} until now, and this file is from "
             f"{printable(now.identity)}{why}; nothing was changed\n  {remedy}"
         )
-    if not before.publisher and before.source != now.source and not now.publisher:
+    if not before.publisher and before.source != now.source:
         raise PluginError(
             f"{name} came from {printable(before.source)} until now, and this file is from {printable(now.source)}; "
             f"nothing was changed\n  {remedy}"

@@ -91,7 +91,7 @@ class Shadow(hami.Backend):
     # ---- the thread of B
 
     def _run(self) -> None:
-        while (first := self._waiting.get()) is not None and not self._closed.is_set():
+        while not self._closed.is_set() and (first := self._waiting.get()) is not None:
             pairs = [first]
             with contextlib.suppress(queue.Empty):
                 while len(pairs) < MAX_TOGETHER and (pair := self._waiting.get_nowait()) is not None:

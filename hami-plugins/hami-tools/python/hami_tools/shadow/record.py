@@ -73,7 +73,7 @@ class Record:
         else:
             return
         assert self._folder is not None
-        folder = self._folder / str(slot + 1)
+        folder = self._folder / f"difference-{slot + 1}"  # of an earlier run; a name that nothing else has
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         facts = {

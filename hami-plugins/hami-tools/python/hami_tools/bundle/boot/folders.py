@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import csv
+import fcntl
 import hashlib
 import io
 import os
@@ -14,7 +16,7 @@ import sys
 import sysconfig
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -268,7 +270,15 @@ def _folder(name: str, is_whole: Callable[[str], bool], fill: Callable[[str], An
     """Return a folder with the right content: one that is there already, else a new one."""
     parent = _parent()
     folder = os.path.join(parent, name)
-    for _ in range(2):  # another process may make it, or replace a damaged one, at the same time
+    if os.path.isdir(folder) and is_whole(folder):
+        return folder
+    with _alone(parent):  # another process that replaced it would take files from those that use it
+        return _made(parent, name, is_whole, fill)
+
+
+def _made(parent: str, name: str, is_whole: Callable[[str], bool], fill: Callable[[str], Any]) -> str:
+    folder = os.path.join(parent, name)
+    for _ in range(2):  # a file system without locks lets others do the same
         if os.path.isdir(folder) and is_whole(folder):
             return folder
         work = tempfile.mkdtemp(prefix=f".{name[:16]}-", dir=parent)
@@ -292,6 +302,18 @@ def _folder(name: str, is_whole: Callable[[str], bool], fill: Callable[[str], An
     raise BundleError(f"{folder} is changed by other programs; remove it, or name another folder: {VARIABLE}=FOLDER")
 
 
+@contextlib.contextmanager
+def _alone(folder: str) -> Iterator[None]:
+    """Wait until no other process unpacks into a folder."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(OSError):  # the file system has no locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
 def _parent() -> str:
     """Return the folder for unpacked bundles, which only this user can change."""
     given = os.environ.get(VARIABLE)
@@ -302,7 +324,7 @@ def _parent() -> str:
         status = os.stat(folder)
         if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise BundleError(f"other users can change {folder}; name another folder: {VARIABLE}=FOLDER")
-        if os.access(folder, os.W_OK | os.X_OK):
+        if os.access(folder, os.R_OK | os.W_OK | os.X_OK):
             return os.path.realpath(folder)
         problem = "this user cannot write into it"
     except OSError as error:

@@ -229,6 +229,8 @@ def _members(path: str, listed: Any) -> list[Member]:
                 raise BundleError(f"{path} has a member whose name {problem}: {member.name!r}; do not use this file")
             if member.name in seen:
                 raise BundleError(f"{path} has two members with the name {member.name!r}; do not use this file")
+            if type(member.size) is not int or type(member.crc32) is not int:
+                raise TypeError
             counts = -(-member.size // PIECE) if member.size > PIECE else 0
             if not 0 <= member.size < 1 << 60 or not 0 <= member.crc32 <= _LIMIT or len(member.pieces) != counts:
                 raise ValueError
