@@ -12,9 +12,9 @@ import pytest
 
 @pytest.fixture(scope="session")
 def shared() -> Iterator[hami.Pipe]:
-    with hami.pipe(
-        {"acts": {"backend": "Process[Act(step=3)]", "environment": ["HAMI_TEST_VARIABLE=at {instance}"]}}
-    ) as pipe:
+    words = ["$${node_name},"]
+    keys = {"note": "$${max_queue_size}", "words": words, "environment": ["HAMI_TEST_VARIABLE=at {instance}"]}
+    with hami.pipe({"acts": {"backend": "Process[Act(step=3)]", **keys}}) as pipe:
         yield pipe
 
 

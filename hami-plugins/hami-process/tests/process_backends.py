@@ -33,6 +33,7 @@ class Act(hami.Backend):
 
     step: int = 1
     note: str = ""
+    words: list[str] = ()
 
     max = 8
 
@@ -69,6 +70,7 @@ class Act(hami.Backend):
         return {
             "pid": os.getpid(),
             "step": self.step,
+            "texts": [self.note, *self.words],
             "instance": self.instance,
             "keys": sorted(item.keys()),
             "deadline": item.deadline,

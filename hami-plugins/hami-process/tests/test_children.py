@@ -39,6 +39,7 @@ def test_an_instance_runs_in_a_process_of_its_own_with_its_parameters(act):
     facts = act("describe", extra=1, priority=200)
     assert facts["pid"] != os.getpid()
     assert (facts["step"], facts["instance"], facts["variable"]) == (3, 0, "at 0")
+    assert facts["texts"] == ["${max_queue_size}", "${node_name},"]
     assert facts["keys"] == ["data", "extra", "priority"]
     assert (facts["priority"], facts["deadline"]) == (200, None)
 

@@ -228,7 +228,8 @@ class Child:
         ProcessRunner.idle.set()
         expression = f"IoC[ProcessInstance({setup.instance});ProcessRunner[{setup.expression}]]"
         keys = {"batching": "off", "on_batch_error": "fail", "max_queue_size": 1 << 20}
-        return hami.pipe({setup.node: {**setup.keys, **keys, "backend": expression}})
+        given = {name: _literal(value) for name, value in {**setup.keys, "backend": expression}.items()}
+        return hami.pipe({setup.node: {**given, **keys}})
 
     # ---- batches ----
 
@@ -373,6 +374,13 @@ class Child:
         self._counted = counters
         if added:
             self._tell("counts", added)
+
+
+def _literal(value: Any) -> Any:
+    """Return a value for a configuration that refers to nothing: the parent has resolved its references."""
+    if isinstance(value, list):
+        return [_literal(each) for each in value]
+    return value.replace("${", "$${") if isinstance(value, str) else value
 
 
 def main(link: socket.socket) -> None:
