@@ -138,6 +138,10 @@ def test_a_memory_that_cannot_be_written_does_not_stop_an_installation(monkeypat
 def test_install_refuses_a_file_that_was_replaced(tmp_path: Path) -> None:
     index = acme_index(tmp_path)
     here = HamiEnvironment(tmp_path / "env", "pip", *PACKAGES)
+    assert here.hami("trust", "acme-one", "--source", "https://files.example").returncode == 0
+    required = here.hami("install", "acme-two", "--index", index)
+    assert "acme-one came from https://files.example until now" in required.stderr
+    assert here.hami("trust", "acme-one", "--forget").returncode == 0
     assert here.hami("install", "acme-two", "--index", index).returncode == 0
     known = json.loads(here.hami("trust", "--json").stdout)
     assert {name: entry["source"] for name, entry in known.items()} == {"acme-two": LOCAL}

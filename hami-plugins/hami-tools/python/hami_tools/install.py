@@ -43,11 +43,11 @@ def install(arguments: argparse.Namespace) -> int:
     place = environment.chosen(user=arguments.user, target=arguments.target)
     environment.require_changeable(place, wanted)
     rules.require([_name_of(name) for name in wanted])
-    installer, sources = installers.find(), Sources(arguments.index, folder)
+    installer, sources, remembered = installers.find(), Sources(arguments.index, folder), publishers.load()
     changes = installer.plan(wanted, sources, place, upgrade=arguments.upgrade)
     if "torch" in {change.name for change in changes} and not (arguments.index or folder or place.user or place.target):
         try:
-            if publishers.load().keys() & {change.name for change in changes}:
+            if remembered.keys() & {change.name for change in changes}:
                 raise PluginError("uv does not say which files it takes, so that their publishers cannot be compared")
             with_uv, for_driver = installers.Uv(), Sources(torch_backend="auto")
             changes = with_uv.plan(wanted, for_driver, place, upgrade=arguments.upgrade)
@@ -56,7 +56,8 @@ def install(arguments: argparse.Namespace) -> int:
             print(TORCH_NOTE.format(shlex.join(wanted)), file=sys.stderr)
     rules.require([change.name for change in changes if change.name in rules.block])
     catalog.require_grades(map(_name_of, wanted), [change.name for change in changes])
-    plugins = [change for change in changes if change.name in known.plugins or change.name in map(_name_of, wanted)]
+    names = {*known.plugins, *remembered, *map(_name_of, wanted)}
+    plugins = [change for change in changes if change.name in names]
     found = provenance.checked(plugins, installer, sources, known, rules)
     seen = publishers.require_same(plugins, found)
     if changes and not arguments.dry_run:

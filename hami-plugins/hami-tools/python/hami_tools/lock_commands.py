@@ -45,7 +45,8 @@ def sync(arguments: argparse.Namespace) -> int:
     folder = os.path.abspath(arguments.folder) if arguments.folder else ""
     known = load_local() if rules.require_attestation is None else catalog.load()
     sources = Sources((), folder)
-    plugins = [change for change in changes if change.name in known.plugins]
+    names = {*known.plugins, *publishers.load()}
+    plugins = [change for change in changes if change.name in names]
     found = provenance.checked(plugins, installers.find(), sources, known, rules) if plugins else {}
     seen = publishers.require_same(plugins, found)
     if changes and not arguments.dry_run:
