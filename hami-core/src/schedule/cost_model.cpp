@@ -15,6 +15,7 @@ namespace {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 constexpr double kEqual = 1e-9;  // what rounding may change
+constexpr double kMostWork = 1e100;  // of a batch; the sums of squares of more would not be finite, for all later batches
 
 }  // namespace
 
@@ -22,6 +23,7 @@ CostModel::CostModel() : least_(kRivals + 1), starts_(kRivals + 1) { waiting_.re
 
 void CostModel::learn(std::size_t items, double cost, Nanoseconds took) noexcept {
   if (items == 0 || took <= 0) return;
+  if (static_cast<double>(items) * std::pow(cost, kPowers.back()) > kMostWork) return;
   const double time = static_cast<double>(took), weight = 1 / (time * time);
   ++batches_;
   for (std::size_t i = 0; i < kPowers.size(); ++i) {

@@ -204,6 +204,15 @@ TEST_CASE("policy: the learned times of batches of unequal cost") {
   }
 }
 
+TEST_CASE("policy: an absurd cost does not change the learned times of others") {
+  CostModel costs;
+  for (int i = 1; i <= 20; ++i) costs.learn(1, 10.0 * i, 1000 + 100 * i);
+  const double before = costs.time(1, 100);
+  CHECK_LT(std::abs(before - 2000), 1);
+  costs.learn(1, 1e200, 5000);
+  CHECK_EQ(costs.time(1, 100), before);
+}
+
 TEST_CASE("policy: requests of equal cost run in order, in full batches") {
   Texts load;
   load.cost = [](Random&) { return 7.0; };
