@@ -444,6 +444,7 @@ def test_a_description_has_nodes_backends_parameters_batching_and_graph() -> Non
         "memory_limit": None,
         "reserve": 0,
         "admission": "all",
+        "request_cost": None,
         "on_batch_error": "isolate",
         "shared_device": None,
         "timeout": None,

@@ -74,7 +74,7 @@ nothing uses the key "colour"
       ^^^^^^
   the keys here are accept_skipped, admission, aging, backend, batching, batching_timeout, filter, init_timeout, \
 instance_num, map, max, max_queue_size, max_wait, memory_limit, message, min, next, node_entrypoint, on_batch_error, \
-on_full, or, otherwise, reserve, shared_device, timeout
+on_full, or, otherwise, request_cost, reserve, shared_device, timeout
 
 node "detekt" does not exist; did you mean detect?
   in  next = "detekt"   (node "resize", ten.toml:10)

@@ -15,8 +15,10 @@ def cells() -> list[list[str]]:
     return [line.strip("| ").split(" | ")[1:] for line in lines if not line.startswith("| feature")]
 
 
-def test_thirty_features_are_compared_with_five_systems() -> None:
-    assert [len(row) for row in cells()] == [6] * 30
+def test_each_feature_is_compared_with_five_systems() -> None:
+    rows = cells()
+    assert len(rows) >= 30
+    assert {len(row) for row in rows} == {6}
 
 
 def test_every_cell_links_to_its_source() -> None:

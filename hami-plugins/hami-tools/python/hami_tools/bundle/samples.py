@@ -13,7 +13,7 @@ from hami import ConfigError, Pipe
 from hami.cli import describe_exception, printable
 
 from hami_tools.bundle.boot.layout import problem_with_name
-from hami_tools.differences import compare
+from hami_tools.differences import Tolerance, compare
 
 FOLDER = "samples"
 LIST = f"{FOLDER}/samples.json"
@@ -110,10 +110,11 @@ def require_answers(pipe: Pipe, path: str, folder: str, tolerance: float | None)
             raise ConfigError(
                 f"{label} has no answer here, and the bundle has one: {describe_exception(error)}"
             ) from error
-        largest, _, other = compare(expected, found)
         allowed = (_tolerance(expected) if tolerance is None else tolerance) * max(1.0, _scale(expected))
-        if other or not largest <= allowed:
-            what = other or f"numbers differ by up to {largest:.3g}, and at most {allowed:.3g} is allowed"
+        difference = compare(expected, found, Tolerance(0.0, allowed))
+        if difference.differs:
+            numbers = f"numbers differ by up to {difference.largest:.3g}, and at most {allowed:.3g} is allowed"
+            what = difference.reason or numbers
             raise ConfigError(
                 f"{label} has another answer here than in the bundle: {what}; with the packages of the bundle: "
                 f"python {path} verify"
