@@ -325,6 +325,10 @@ bool InstanceDispatcher::next_batch(Index instance, LastBatch& last, GilPreacqui
       if (trace::active() && !forming.recorded()) trace_forming(forming);
       instances_[instance]->batch_ready.wait_until(lock, step.until);
     }
+    if (const CostModel* const costs = scheduler_->costs()) {  // counted before the callers get their results
+      stats_->policy.cost.store(costs->cost(), std::memory_order_relaxed);
+      stats_->policy.padded_cost.store(costs->padded(), std::memory_order_relaxed);
+    }
     last.more = !scheduler_->queue().empty();
     last.least = scheduler_->exceeds_max_wait();
     next = scheduler_->dispatch_idle();
@@ -364,10 +368,6 @@ void InstanceDispatcher::warn_of_max_wait(Nanoseconds least) noexcept {
 void InstanceDispatcher::publish_policy() noexcept {
   PolicyStats& policy = stats_->policy;
   policy.capped_until.store(scheduler_->capped_until(), std::memory_order_relaxed);
-  if (const CostModel* const costs = scheduler_->costs()) {
-    policy.cost.store(costs->cost(), std::memory_order_relaxed);
-    policy.padded_cost.store(costs->padded(), std::memory_order_relaxed);
-  }
   const std::optional<bool> waits = scheduler_->waits_for_returns();
   if (waits) {
     policy.return_waits.store(*waits ? PolicyStats::kOn : PolicyStats::kOff, std::memory_order_relaxed);
