@@ -325,20 +325,30 @@ def test_a_child_imports_nothing_from_the_current_folder(tmp_path, monkeypatch):
         assert pipe({"data": ("echo", 1)})["result"] == 1
 
 
-def test_the_memory_of_a_dead_child_is_given_back_at_once(shared):
-    def mapped() -> int:
-        return Path("/proc/self/maps").read_text().count("memfd:hami-process")
+@pytest.fixture
+def mapped():
+    """Return how many blocks of shared memory are mapped; nothing but their last reference frees them."""
+    gc.collect()
+    gc.disable()
+    yield lambda: Path("/proc/self/maps").read_text().count("memfd:hami-process")
+    gc.enable()
 
+
+def test_the_memory_of_a_dead_child_is_given_back_at_once(shared, mapped):
     assert shared({"data": ("echo", np.ones(1 << 18))})["result"].size == 1 << 18
     before = mapped()
-    gc.disable()
-    try:
-        with pytest.raises(ChildDied):
-            shared({"data": ("exit", 1)})
-        assert shared({"data": ("echo", np.ones(1 << 18))})["result"].size == 1 << 18
-        until(lambda: mapped() <= before)
-    finally:
-        gc.enable()
+    with pytest.raises(ChildDied):
+        shared({"data": ("exit", 1)})
+    assert shared({"data": ("echo", np.ones(1 << 18))})["result"].size == 1 << 18
+    until(lambda: mapped() <= before)
+
+
+def test_the_memory_of_a_closed_pipe_is_given_back_at_once(mapped):
+    before = mapped()
+    with hami.pipe("Process[Act]") as pipe:
+        assert pipe({"data": ("echo", np.ones(1 << 18))})["result"].size == 1 << 18
+        assert mapped() > before
+    until(lambda: mapped() <= before)
 
 
 def test_every_request_has_one_outcome_while_children_are_killed(shared):

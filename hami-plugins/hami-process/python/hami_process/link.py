@@ -265,7 +265,7 @@ class Supervisor:
             return
         with self._changed:
             self._closed = True
-            link = self._link
+            link, self._link = self._link, None  # its memory does not wait for the pipe to be forgotten
             self._changed.notify_all()
         if link is not None:
             link.close()

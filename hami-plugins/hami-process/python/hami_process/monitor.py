@@ -102,11 +102,14 @@ class Monitor:
 
     def _run(self) -> None:
         while True:
-            for key, _ in self._selector.select():
-                try:
-                    key.data()
-                except Exception:
-                    logging.getLogger("hami.process").exception("the monitor of child processes failed")
+            self._take_events()  # whose end frees the last child: a loop here would keep it until the next event
+
+    def _take_events(self) -> None:
+        for key, _ in self._selector.select():
+            try:
+                key.data()
+            except Exception:
+                logging.getLogger("hami.process").exception("the monitor of child processes failed")
 
     def _run_tasks(self) -> None:
         os.read(self._wake_reader, 4096)
