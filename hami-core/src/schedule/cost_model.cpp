@@ -14,9 +14,8 @@ using namespace policy;
 namespace {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
-constexpr double kEqual = 1e-9;  // what rounding may change
-constexpr double kMostWork =
-    1e100;  // of a batch; the sums of squares of more would not be finite, for all later batches
+constexpr double kEqual = 1e-9;      // what rounding may change
+constexpr double kMostWork = 1e100;  // of a batch; the squares of more may be infinite
 
 }  // namespace
 

@@ -17,6 +17,11 @@ class OwnError(Exception):
         super().__init__(f"{code}: {reason}")
 
 
+class TextlessError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("there is none")
+
+
 class Point:
     def __init__(self, x: int) -> None:
         self.x = x
@@ -82,6 +87,8 @@ class Act(hami.Backend):
     def fail(self, item, kind):
         if kind == "own":
             raise OwnError(7, "unknown here")
+        if kind == "textless":
+            raise TextlessError
         if kind == "item":
             item.fail(KeyError("only this one"))
             return None

@@ -67,6 +67,8 @@ def test_an_exception_keeps_its_type_and_has_the_traceback_of_the_child(act):
     assert 'raise ValueError("bad value")' in str(raised.value.__cause__)
     with pytest.raises(hami.RequestError, match=r"process_backends\.OwnError: 7: unknown here"):
         act("fail", "own")
+    with pytest.raises(hami.RequestError, match=r"process_backends\.TextlessError\n"):
+        act("fail", "textless")
 
 
 def test_one_bad_request_does_not_fail_its_batch(shared):

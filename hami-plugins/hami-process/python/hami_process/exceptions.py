@@ -15,12 +15,13 @@ Encoded = tuple[bytes, str, str]
 def encode_error(error: BaseException) -> Encoded:
     """Return the pickled exception, which may be empty; its text; and its traceback."""
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip()
-    shown = f"{type(error).__module__}.{type(error).__qualname__}: {error}"
+    shown = f"{type(error).__module__}.{type(error).__qualname__}"
     try:
+        shown = f"{shown}: {error}"
         data = pickle.dumps(error)
         if type(pickle.loads(data)) is not type(error):
             data = b""
-    except Exception:  # its constructor takes other arguments than it keeps, or it has objects that cannot be pickled
+    except Exception:  # it has no text, objects that cannot be pickled, or another constructor than it keeps arguments
         data = b""
     return data, shown, text
 
