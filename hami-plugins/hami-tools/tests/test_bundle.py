@@ -340,6 +340,12 @@ def test_what_a_manifest_says_in_another_form_is_refused(tmp_path: Path, facts: 
         layout.open_bundle(str(path))
 
 
+def test_a_bundle_without_a_pipeline_is_unpacked() -> None:
+    write(Path("plain.hami"), {"config/x": b"y"})
+    assert main(["unpack", "plain.hami", "plain"]) == 0
+    assert Path("plain/config/x").read_bytes() == b"y"
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -443,6 +449,7 @@ def test_encrypted_members_need_their_key(monkeypatch: pytest.MonkeyPatch, capsy
     monkeypatch.setenv("HAMI_BUNDLE_KEY_COMMAND", f"echo {KEY}")
     assert main(["unpack", "app.hami", "inside"]) == 0
     assert Path("inside/config/pipe.toml").read_text() == PIPE
+    assert Path("inside").stat().st_mode & 0o777 == 0o700  # decrypted, for this user alone
     monkeypatch.setenv("HAMI_BUNDLE_KEY_COMMAND", "false")
     with pytest.raises(hami.ConfigError, match="the command of HAMI_BUNDLE_KEY_COMMAND gave no key"):
         hami.pipe("app.hami")

@@ -66,7 +66,7 @@ def unpack(arguments: argparse.Namespace) -> int:
                     sealing.decrypt(bundle, member, secret, out.write)
                 else:
                     out.writelines(layout.verified_parts(bundle, member))
-        work.chmod(0o755)
+        work.chmod(0o700 if secret else 0o755)
         os.replace(work, folder)
     except BundleError as error:
         raise ConfigError(str(error)) from error
@@ -74,7 +74,7 @@ def unpack(arguments: argparse.Namespace) -> int:
         raise ConfigError(f'cannot unpack into "{printable(folder)}": {error.strerror or error}') from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    source = folder / bundle.facts["source"]
+    source = folder / bundle.facts.get("source", "")
     if arguments.json:
         print(json_of({"folder": str(folder), "members": len(bundle.members), "source": str(source)}))
     else:
