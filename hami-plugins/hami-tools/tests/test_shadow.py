@@ -217,4 +217,4 @@ def test_comparing_takes_no_more_than_its_budget() -> None:
     with hami.pipe(shadowed({"backend": "AddOne"}, budget=1e-9, max_waiting=1)) as pipe:
         for number in range(5):
             pipe({"data": number}, timeout=TIMEOUT)
-        assert counters_when(pipe, not_compared=1)["compared"] < 5
+        assert counters_when(pipe, not_compared=1).get("compared", 0) < 5  # none yet, if the thread of B is late
