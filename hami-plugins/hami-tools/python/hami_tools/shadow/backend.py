@@ -121,10 +121,10 @@ class Shadow(hami.Backend):
         for index, ((request, a), answered) in enumerate(zip(pairs, requests, strict=True)):
             b = Answer(errors.get(index, answered.get("result")), seconds)
             differ += self._record.add(request, a, b).differs
-        self.count("compared", len(pairs))
         self.count("differ", differ)
         self.count("b_failed", len(errors))
         self.count("a_us", int(sum(a.seconds for _, a in pairs) * 1e6))
         self.count("b_us", int(seconds * len(pairs) * 1e6))
+        self.count("compared", len(pairs))  # after the others, for those who wait for it
         if self._record.counts["compared"] // REPORT_EVERY > reported:
             self.log.info("compared with %s: %s", self.b, self._record.as_dict())
