@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -18,8 +17,6 @@
 namespace hami_serve {
 namespace {
 
-constexpr std::int64_t kSecond = 1'000'000'000;
-constexpr std::int64_t kMinRate = 1 << 14;    // bytes per second that a body must come with
 constexpr std::size_t kMinTaken = 1 << 16;    // bytes of an answer that a client must take within a time
 constexpr std::size_t kMaxPieces = 64;        // of one writev
 constexpr std::size_t kMaxWritten = 1 << 20;  // bytes of one writev: other connections come between two
@@ -27,12 +24,6 @@ constexpr std::int32_t kMaxHops = 16;         // after which a connection stays 
 
 constexpr std::string_view kLive = "/v2/health/live";
 constexpr std::string_view kReady = "/v2/health/ready";
-
-std::string seconds(std::int64_t nanoseconds) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%g", static_cast<double>(nanoseconds) / kSecond);
-  return text;
-}
 
 bool is_loopback(std::string_view host) noexcept {
   const std::string_view name = host.substr(0, host.rfind(':'));
@@ -49,7 +40,6 @@ bool may_answer(const Head& head, const Limits& limits) noexcept {
 
 Connection::Connection(Loop& loop, int fd, std::int32_t hops, std::string data)
     : loop_(loop), fd_(fd), hops_(hops), held_(std::move(data)) {
-  loop_.door().count_connection(1);
   expect_request();
 }
 
@@ -77,6 +67,7 @@ void Connection::handle(std::uint32_t events) {
   if (events & EPOLLRDHUP) {
     has_left_ = true;
     deadline_ = now_ns() + loop_.door().limits().times.half_closed;
+    loop_.look_at(deadline_);
     return watch(0);
   }
   watch(EPOLLRDHUP);  // the next request waits
@@ -99,7 +90,8 @@ void Connection::receive() {
 
 void Connection::go_on() {
   if (stage_ != Stage::kIdle) return;
-  if (held_.empty()) return watch(EPOLLIN | EPOLLRDHUP);
+  watch(EPOLLIN | EPOLLRDHUP);  // while a request runs too: its client may leave
+  if (held_.empty()) return;
   const std::string data = std::exchange(held_, {});
   read_request(data);
 }

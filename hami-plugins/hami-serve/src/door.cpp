@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <system_error>
 #include <utility>
 
@@ -47,6 +48,12 @@ std::string described(std::int64_t number, const Request& request) {
   return json += "}}";
 }
 
+std::string seconds(std::int64_t nanoseconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", static_cast<double>(nanoseconds) / kSecond);
+  return text;
+}
+
 Limits read_limits(std::string_view json) {
   simdjson::dom::parser parser;
   const simdjson::dom::element given = parser.parse(json.data(), json.size());
@@ -77,6 +84,7 @@ void Door::notify() noexcept { ::eventfd_write(event_, 1); }
 
 void Door::add(int fd, std::int32_t hops, std::string data) {
   auto given = std::make_shared<std::string>(std::move(data));
+  count_connection(1);
   add([fd, hops, given](Loop& loop) { return std::make_unique<Connection>(loop, fd, hops, std::move(*given)); });
 }
 
@@ -90,10 +98,12 @@ bool Door::take(Handed& handed) {
   handed = std::move(handed_.front());
   handed_.pop_front();
   discharge(handed.charged);
+  count_connection(-1);
   return true;
 }
 
 void Door::hand_over(Handed handed) {
+  count_connection(1);
   {
     const std::lock_guard lock(mutex_);
     handed_.push_back(std::move(handed));

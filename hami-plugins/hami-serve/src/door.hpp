@@ -65,6 +65,10 @@ std::string described(std::int64_t number, const Request& request);
 
 int made_event();  // of the kernel, that does not block; throws std::system_error
 
+inline constexpr std::int64_t kSecond = 1'000'000'000;  // ns
+inline constexpr std::int64_t kMinRate = 1 << 14;       // bytes per second that bodies of a connection must come with
+std::string seconds(std::int64_t nanoseconds);          // in a text
+
 // How long a connection waits for its client, in nanoseconds: those of http_times.py.
 struct Times {
   std::int64_t idle = 0;          // for the first byte, and between requests
@@ -108,7 +112,7 @@ class Door {
   std::string statistics();  // since the last call, in JSON
   void drain();              // every connection ends after its present or its next request
   void cancel();             // all requests that run
-  std::int64_t connections() const noexcept { return connections_; }
+  std::int64_t connections() const noexcept { return connections_; }  // from `add` until `take`
   std::int64_t open_bytes() const noexcept { return open_bytes_; }
 
   // ---- for its loops

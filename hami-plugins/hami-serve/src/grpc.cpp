@@ -22,6 +22,7 @@ Grpc::Grpc(Door& door, GrpcTexts texts) : door_(door), texts_(std::move(texts)),
 Grpc::~Grpc() { ::close(event_); }
 
 void Grpc::add(int fd) {
+  count_connection(1);
   door_.add([this, fd](Loop& loop) { return std::make_unique<Http2Connection>(loop, fd, *this); });
 }
 

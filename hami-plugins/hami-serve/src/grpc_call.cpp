@@ -87,15 +87,11 @@ void Call::add_header(std::string_view name, std::string_view value) {
 
 void Call::read_timeout() {
   const std::size_t digits = timeout_.size() - 1;
-  std::int64_t amount = 0;
-  for (std::size_t i = 0; i < digits; ++i) {
-    if (timeout_[i] < '0' || timeout_[i] > '9')
-      return reject(kInvalidArgument, "grpc-timeout is not a number with a unit");
-    amount = 10 * amount + (timeout_[i] - '0');
-  }
   const std::int64_t unit = nanoseconds_of(timeout_.back());
-  if (digits == 0 || digits > kMaxTimeout || unit == 0)
+  const bool is_number = timeout_.find_first_not_of("0123456789") == digits;
+  if (digits == 0 || digits > kMaxTimeout || unit == 0 || !is_number)
     return reject(kInvalidArgument, "grpc-timeout is not a number of at most 8 digits with a unit");
+  const std::int64_t amount = std::stoll(timeout_);
   std::int64_t wait = 0;
   if (__builtin_mul_overflow(amount, unit, &wait) || wait > kMaxWait) return;
   deadline_ = now_ns() + wait;
@@ -165,6 +161,7 @@ void Call::take(std::string_view data) {
       case Stage::kMessage:
         if (!body_) allocate(data);
         if (!body_) continue;  // it is rejected
+        data_until_ = now_ns() + connection_.grpc().door().limits().times.body;
         used = std::min(size_ - filled_, data.size());
         std::memcpy(body_->data() + filled_, data.data(), used);
         filled_ += used;
@@ -207,7 +204,9 @@ void Call::get_memory() {
   if (connection_.grpc().door().charge(static_cast<std::int64_t>(size_))) {
     message_charge_ = static_cast<std::int64_t>(size_);
     stage_ = Stage::kMessage;
-    if (size_ > 0) return;
+    message_begun_ = now;
+    data_until_ = now + connection_.grpc().door().limits().times.body;
+    if (size_ > 0) return connection_.look_at(next_look());
     allocate({});
     if (body_) end_message();
   } else if (memory_until_ != 0 && now >= memory_until_) {
@@ -401,6 +400,7 @@ void Call::check_time(std::int64_t now) {
     get_memory();
     if (stage_ != Stage::kMemory) read_held();
   }
+  if (stage_ == Stage::kMessage) check_message(now);
   if (!is_finished_ && !request_ && now >= deadline_) {
     if (number_) connection_.grpc().forget(std::exchange(number_, 0));
     finish(kDeadlineExceeded, "the deadline of the call has passed");
@@ -411,8 +411,29 @@ void Call::check_time(std::int64_t now) {
   answer_until_ = now + kAnswerTime;
 }
 
+// Rejects a message that does not come: others wait for its memory.
+void Call::check_message(std::int64_t now) {
+  const Times& times = connection_.grpc().door().limits().times;
+  if (!connection_.takes_data()) {  // the client cannot send it
+    message_begun_ = now;
+    data_until_ = now + times.body;
+    return;
+  }
+  const std::int64_t counted = now - message_begun_ - times.rate_after;
+  const double come = static_cast<double>(filled_) * static_cast<double>(connection_.calls());  // they share the rate
+  if (counted > 0 && come * kSecond < static_cast<double>(counted) * kMinRate)
+    reject(kDeadlineExceeded, "the message came with less than 16384 bytes per second");
+  else if (now >= data_until_)
+    reject(kDeadlineExceeded, "the message did not continue for " + seconds(times.body) + " s");
+}
+
 std::int64_t Call::next_look() const noexcept {
   if (is_finished_) return answer_until_;
+  if (stage_ == Stage::kMessage) {
+    const std::int64_t now = now_ns();
+    const std::int64_t rate_from = message_begun_ + connection_.grpc().door().limits().times.rate_after;
+    return std::min({rate_from > now ? rate_from : now + kSecond, data_until_, deadline_});
+  }
   if (stage_ == Stage::kMemory) return std::min(now_ns() + kRetry, deadline_);
   return request_ ? INT64_MAX : deadline_;
 }

@@ -71,6 +71,7 @@ class Call final : private Asker {
   void end_if_no_more();
   void add_answer(Answer answer);
   void read_held();
+  void check_message(std::int64_t now);
   void discharge_message() noexcept;
 
   Http2Connection& connection_;
@@ -102,6 +103,8 @@ class Call final : private Asker {
   std::int64_t message_charge_ = 0;
   std::int64_t answer_charge_ = 0;
   std::int64_t memory_until_ = 0;
+  std::int64_t message_begun_ = 0;
+  std::int64_t data_until_ = 0;  // for the next part of the message
 
   std::int64_t number_ = 0;  // in Python; 0: it is not there
   Request* request_ = nullptr;

@@ -15,7 +15,6 @@
 namespace hami_serve {
 namespace {
 
-constexpr std::int64_t kSecond = 1'000'000'000;
 constexpr std::int64_t kBeginTime = 20 * kSecond;  // for a client to say that it speaks HTTP/2
 constexpr std::int64_t kDrainTime = 1 * kSecond;   // for a client to see that the server stops
 constexpr std::int64_t kEndTime = 1 * kSecond;     // for a client to close a connection that has ended
@@ -201,7 +200,7 @@ Http2Connection::Http2Connection(Loop& loop, int fd, Grpc& grpc)
                                              {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, kMaxMetadata}};
   nghttp2_submit_settings(session_, NGHTTP2_FLAG_NONE, settings, std::size(settings));
   nghttp2_session_set_local_window_size(session_, NGHTTP2_FLAG_NONE, 0, kWindow);
-  grpc_.count_connection(1);
+  if (loop_.door().draining()) end_if_idle();
 }
 
 Http2Connection::~Http2Connection() {
@@ -226,6 +225,10 @@ void Http2Connection::consume(const Call& call, std::size_t size) {
   if (size == 0) return;
   nghttp2_session_consume(session_, call.stream(), size);
   write_soon();  // that the client may send more
+}
+
+bool Http2Connection::takes_data() const noexcept {
+  return (events_ & EPOLLIN) && nghttp2_session_get_local_window_size(session_) > 0;
 }
 
 void Http2Connection::begin_answer(Call& call) {
@@ -318,10 +321,9 @@ void Http2Connection::flush() {
     sent_ += static_cast<std::size_t>(size);
     taken_ += static_cast<std::size_t>(size);
     written += static_cast<std::size_t>(size);
-    if (sent_ < out_.size()) continue;
-    sent_ = 0;
-    out_.clear();
-    if (out_.capacity() > kKeptOut) out_.shrink_to_fit();
+    if (sent_ < std::min(out_.size(), kMaxOut)) continue;
+    out_.erase(0, std::exchange(sent_, 0));  // also if there is always more
+    if (out_.empty() && out_.capacity() > kKeptOut) out_.shrink_to_fit();
   }
   if (sent_ == out_.size()) {
     write_until_ = INT64_MAX;

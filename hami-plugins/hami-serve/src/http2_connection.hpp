@@ -33,6 +33,8 @@ class Http2Connection final : public Peer {
   // ---- for its calls
   Loop& loop() const noexcept { return loop_; }
   Grpc& grpc() const noexcept { return grpc_; }
+  std::size_t calls() const noexcept { return calls_.size(); }
+  bool takes_data() const noexcept;  // what waits for Python or for the client does not stop it
   void look_at(std::int64_t moment);
   void consume(const Call& call, std::size_t size);  // data that the call needs no more
   void begin_answer(Call& call);

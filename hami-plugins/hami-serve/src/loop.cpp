@@ -63,13 +63,10 @@ void Loop::post(std::function<void()> task) {
 }
 
 void Loop::completed(Request& request) noexcept {
-  bool first = false;
-  {
-    const std::lock_guard lock(mutex_);
-    first = completed_.empty();
-    completed_.push_back(&request);
-  }
-  if (first && current != this) ::eventfd_write(wake_, 1);
+  // Under the lock: the thread may end, and this loop with it, as soon as it has the last request.
+  const std::lock_guard lock(mutex_);
+  if (completed_.empty() && current != this) ::eventfd_write(wake_, 1);
+  completed_.push_back(&request);
 }
 
 void Loop::add(std::function<std::unique_ptr<Peer>(Loop&)> make) {

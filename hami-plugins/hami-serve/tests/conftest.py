@@ -202,9 +202,15 @@ class RunningGrpc:
     """A gRPC server in a thread."""
 
     def __init__(
-        self, source: object, *, allow_control: bool = False, max_open: int | None = None, door: str = DOOR
+        self,
+        source: object,
+        *,
+        allow_control: bool = False,
+        max_open: int | None = None,
+        door: str = DOOR,
+        times: Times | None = None,
     ) -> None:
-        self._door = door
+        self._door, self._times = door, times
         self.serving = Serving(source, allow_control=allow_control, max_open=max_open)
         self.serving.start()
         self._started: queue.Queue[object] = queue.Queue()
@@ -220,9 +226,10 @@ class RunningGrpc:
         if self._door == "native":
             from hami_serve.native_grpc import NativeGrpc
 
-            native = NativeDoor(self.serving, max_body, None, loopback=False)
+            native = NativeDoor(self.serving, max_body, None, loopback=False, times=self._times)
             native.start(None, [])
-            server = NativeGrpc(native, self.serving, listen("127.0.0.1", 0), max_body)
+            self.native, self.listening = native, listen("127.0.0.1", 0)
+            server = NativeGrpc(native, self.serving, self.listening, max_body)
         else:
             server = GrpcServer(self.serving, "127.0.0.1:0", max_body)
         self._server = server

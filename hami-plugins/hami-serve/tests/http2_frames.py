@@ -8,6 +8,7 @@ from enum import IntEnum
 
 SERVICE = "/inference.GRPCInferenceService"
 END_STREAM, END_HEADERS, ACK = 1, 4, 1  # flags
+MAX_DATA = 1 << 14  # bytes of a frame
 INITIAL_WINDOW = 4  # a setting: bytes of answers of a stream that the client takes
 
 
@@ -17,6 +18,8 @@ class Kind(IntEnum):
     RST_STREAM = 3
     SETTINGS = 4
     PING = 6
+    GOAWAY = 7
+    WINDOW_UPDATE = 8
 
 
 def frame(kind: Kind, flags: int, stream: int, data: bytes = b"") -> bytes:
@@ -28,7 +31,7 @@ def preface(window: int = (1 << 16) - 1) -> bytes:
     return b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings + frame(Kind.SETTINGS, ACK, 0)
 
 
-def call(method: str, message: bytes, stream: int) -> bytes:
+def call(method: str, message: bytes, stream: int, **metadata: str) -> bytes:
     """Return the frames of a call with one message."""
     headers = {
         ":method": "POST",
@@ -37,6 +40,7 @@ def call(method: str, message: bytes, stream: int) -> bytes:
         ":authority": "x",
         "content-type": "application/grpc",
         "te": "trailers",
+        **{name.replace("_", "-"): value for name, value in metadata.items()},
     }
     # Literals without an index, whose lengths have one byte.
     block = b"".join(
@@ -44,7 +48,10 @@ def call(method: str, message: bytes, stream: int) -> bytes:
         for name, value in headers.items()
     )
     data = b"\0" + struct.pack(">I", len(message)) + message
-    return frame(Kind.HEADERS, END_HEADERS, stream, block) + frame(Kind.DATA, END_STREAM, stream, data)
+    pieces = [data[at : at + MAX_DATA] for at in range(0, len(data), MAX_DATA)]
+    ends = [0] * (len(pieces) - 1) + [END_STREAM]
+    frames = [frame(Kind.DATA, flags, stream, piece) for flags, piece in zip(ends, pieces, strict=True)]
+    return frame(Kind.HEADERS, END_HEADERS, stream, block) + b"".join(frames)
 
 
 def reset(client: socket.socket) -> None:

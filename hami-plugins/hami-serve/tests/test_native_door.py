@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import re
+import select
 import socket
 import struct
 import sys
@@ -18,6 +20,7 @@ from conftest import Running
 from server_process import free_port, running
 
 from hami_serve.commands import add_serve
+from hami_serve.http_times import Times
 
 
 def tensor(datatype: str, shape: list[int], **rest: object) -> dict[str, object]:
@@ -234,3 +237,39 @@ def test_a_page_of_an_allowed_origin_gets_the_headers_of_cors_with_a_token_too(t
         headers = ["Origin: https://app.example.org", "Authorization: Bearer secret"]
         sent = request(of_json(tensor("INT8", [1], data=[1])), "/v2/models/Identity/infer", *headers)
         assert b"access-control-allow-origin: https://app.example.org\r\n" in exchange(port, sent)
+
+
+def test_a_client_that_leaves_a_request_which_came_back_from_python_is_noticed(start):
+    server = start({"any": "Identity", "slow": "Sleep(500ms)"}, door="native", times=Times(half_closed=0.01))
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
+        client.sendall(REQUESTS["metadata"])
+        assert client.recv(1 << 16).startswith(b"HTTP/1.1 200")
+        client.sendall(request(of_json(tensor("INT8", [1], data=[1])), "/v2/models/slow/infer"))
+    while True:
+        stats = server.get("/v2/models/slow/stats")[1]["model_stats"][0]["inference_stats"]
+        if stats["success"]["count"] + stats["fail"]["count"]:
+            break
+    assert stats["fail"]["count"] == 1
+
+
+def test_a_connection_counts_until_python_has_it(start):
+    """Else a server that stops could end before it has answered."""
+    server = start({"any": "Identity"}, door="native")
+    server.get("/v2/health/live")  # it has started
+    native = server._server._native
+
+    async def look() -> list[int]:
+        while native.connections:
+            await asyncio.sleep(0)
+        (first, given), (other, given_too) = socket.socketpair(), socket.socketpair()
+        with first, other:
+            native.add(given)
+            found = [native.connections]
+            first.sendall(REQUESTS["metadata"])
+            assert select.select([native._event], [], [], 60)[0]  # Python, which is here, may take it
+            native.add(given_too)
+            other.sendall(REQUESTS["probe"])
+            assert other.recv(1 << 16).startswith(b"HTTP/1.1 200")  # the native door has gone on
+            return [*found, native.connections]
+
+    assert asyncio.run_coroutine_threadsafe(look(), native._loop).result(60) == [1, 2]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import random
 import socket
 import struct
@@ -15,9 +17,10 @@ pytest.importorskip("grpc_health", reason="needs hami-serve[grpc]")
 pytest.importorskip("grpc_reflection", reason="needs hami-serve[grpc]")
 
 from conftest import GATES, Gate, RunningGrpc  # noqa: E402
-from http2_frames import END_HEADERS, Kind, call, frame, preface, reset  # noqa: E402
+from http2_frames import END_HEADERS, INITIAL_WINDOW, Kind, call, frame, preface, reset  # noqa: E402
 
 from hami_serve.grpc_messages import SERVICE, message  # noqa: E402
+from hami_serve.http_times import Times  # noqa: E402
 from hami_serve.native_grpc import functions  # noqa: E402
 
 if functions() is None:
@@ -194,8 +197,13 @@ def test_a_deadline_ends_a_call_in_python(doors):
 class RawClient:
     """Sends frames, and reads those that come."""
 
-    def __init__(self, door: RunningGrpc, window: int = (1 << 16) - 1) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", door.port), timeout=60)
+    def __init__(self, door: RunningGrpc, window: int = (1 << 16) - 1, received: int | None = None) -> None:
+        """Connect. `window`: bytes of answers that it takes. `received`: those that the kernel holds for it."""
+        self.socket = socket.socket()
+        self.socket.settimeout(60)
+        if received is not None:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, received)
+        self.socket.connect(("127.0.0.1", door.port))
         self.socket.sendall(preface(window))
         self._stream = self.socket.makefile("rb")
 
@@ -311,3 +319,75 @@ def test_idle_connections_end_and_calls_that_run_are_answered_when_the_server_st
         gate.opened.set()
         assert slow.code() is grpc.StatusCode.OK
         closing.join(60)
+
+
+def test_a_client_that_connects_while_the_server_stops_learns_that():
+    door = RunningGrpc(MODELS, door="native")
+    try:
+        door.native.drain()
+        with RawClient(door) as client:
+            client.next(Kind.GOAWAY)
+    finally:
+        door.close()
+
+
+@pytest.mark.parametrize("limit", ["body", "rate_after"])
+def test_a_message_that_does_not_come_holds_no_memory(limit):
+    door = RunningGrpc(MODELS, door="native", times=Times(**{limit: 0.01}))
+    head = call("ModelInfer", b"", 1)[:-14]  # without the frame of its message
+    try:
+        with RawClient(door) as client:
+            client.socket.sendall(head + frame(Kind.DATA, 0, 1, b"\0" + struct.pack(">I", 1 << 20) + b"a"))
+            flags, _, _ = client.next(Kind.HEADERS)
+            assert flags & (1 | END_HEADERS) == 1 | END_HEADERS
+            assert door.left_open()[1:] == [0, 0]
+    finally:
+        door.close()
+
+
+def test_a_wrong_timeout_is_rejected(doors):
+    data = REQUESTS["raw"].SerializeToString()
+    with RawClient(doors[1]) as client:
+        for number, given in enumerate(("S", "1", "123456789S", "9" * 40 + "S", "-1S", "1x", "5S")):
+            client.socket.sendall(call("ModelInfer", data, 2 * number + 1, grpc_timeout=given))
+            flags, _, _ = client.next(Kind.HEADERS)
+            assert bool(flags & 1) is (given != "5S")  # its status is all that comes
+
+
+class _Allocated(ctypes.Structure):
+    """What mallinfo2 of the GNU C library returns."""
+
+    _fields_ = [("sizes", ctypes.c_size_t * 10)]
+
+
+@pytest.mark.skipif("asan" in os.environ.get("LD_PRELOAD", ""), reason="AddressSanitizer has another allocator")
+def test_answers_that_a_slow_client_has_taken_leave_no_memory_behind():
+    """Also while there are more of them than its socket takes."""
+    mallinfo = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if mallinfo is None:
+        pytest.skip("this C library has no mallinfo2")
+    mallinfo.restype = _Allocated
+    count, size = 64, 1 << 18
+    door = RunningGrpc({"any": "Identity"}, door="native")
+    door.listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)  # of its connections, too
+
+    def allocated() -> int:
+        sizes = mallinfo().sizes
+        return sizes[4] + sizes[7]  # hblkhd, uordblks
+
+    try:
+        with RawClient(door, window=0, received=1 << 15) as client:
+            client.socket.sendall(frame(Kind.WINDOW_UPDATE, 0, 0, struct.pack(">I", (1 << 31) - (1 << 16))))
+            data = raw("UINT8", [size], bytes(size)).SerializeToString()
+            for number in range(count):
+                client.socket.sendall(call("ModelInfer", data, 2 * number + 1))
+            for _ in range(count):
+                client.next(Kind.HEADERS)  # and none of the answers, which all wait
+            before = allocated()
+            client.socket.sendall(frame(Kind.SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW, (1 << 31) - 1)))
+            left = (count - 4) * size
+            while left > 0:
+                left -= len(client.socket.recv(1 << 14))
+            assert before - allocated() > count * size // 2
+    finally:
+        door.close()

@@ -170,7 +170,8 @@ class NativeDoor:
         self._serving.watch(lambda: None, lambda: None)
         self.count()
         self._serving.budget.outside = lambda: 0
-        door, self._door = self._door, None
+        with self._publishing:  # a thread may still use it
+            door, self._door = self._door, None
         await asyncio.to_thread(self._native.close, door)
         if self._grpc is not None:
             self._grpc.closed()

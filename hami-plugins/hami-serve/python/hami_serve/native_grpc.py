@@ -48,6 +48,7 @@ from hami_serve.serving import Serving
 AT_ONCE = 64  # events, before others have the loop
 HTTP_STATUS = {  # in the log, of calls that the native door rejects
     grpc.StatusCode.UNAUTHENTICATED: 401,
+    grpc.StatusCode.DEADLINE_EXCEEDED: 408,
     grpc.StatusCode.RESOURCE_EXHAUSTED: 413,
     grpc.StatusCode.UNIMPLEMENTED: 501,
     grpc.StatusCode.UNAVAILABLE: 503,
