@@ -17,6 +17,7 @@ constexpr std::string_view kInfer = "/inference.GRPCInferenceService/ModelInfer"
 constexpr std::string_view kHealth = "/grpc.health.v1.Health/";
 constexpr std::string_view kType = "application/grpc";
 constexpr std::size_t kMaxMetadata = 1 << 14;                 // bytes, as HTTP/2 counts them
+constexpr std::size_t kMaxRead = 4 * kMaxMetadata;            // bytes of metadata and trailers, of one call
 constexpr std::size_t kHeaderCost = 32;                       // bytes of a header beside its texts
 constexpr std::int64_t kRetry = 20'000'000;                   // ns between tries to get memory
 constexpr std::int64_t kAnswerTime = 60'000'000'000;          // ns for a client to take kMinTaken
@@ -64,9 +65,9 @@ Call::~Call() {
 
 // ---- metadata
 
-void Call::add_header(std::string_view name, std::string_view value) {
+bool Call::add_header(std::string_view name, std::string_view value) {
   metadata_size_ += name.size() + value.size() + kHeaderCost;
-  if (metadata_size_ > kMaxMetadata) return;
+  if (stage_ != Stage::kMetadata || metadata_size_ > kMaxMetadata) return metadata_size_ <= kMaxRead;
   if (name == ":method") {
     method_ = value;
   } else if (name == ":path") {
@@ -83,6 +84,7 @@ void Call::add_header(std::string_view name, std::string_view value) {
              is_plain(value)) {
     others_.emplace_back(name, value);
   }
+  return true;
 }
 
 void Call::read_timeout() {

@@ -32,7 +32,8 @@ class Call final : private Asker {
   std::int32_t stream() const noexcept { return stream_; }
 
   // ---- what comes
-  void add_header(std::string_view name, std::string_view value);
+  // Of metadata or trailers. False: they are so long that reading more would cost too much, as one byte can mean 4 KiB.
+  bool add_header(std::string_view name, std::string_view value);
   void begin();  // all headers have come
   void receive(std::string_view data);
   void end_of_data();

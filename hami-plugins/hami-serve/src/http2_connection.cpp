@@ -86,11 +86,11 @@ struct Http2Callbacks {
 
   static int on_header(nghttp2_session*, const nghttp2_frame* frame, const std::uint8_t* name, std::size_t name_size,
                        const std::uint8_t* value, std::size_t value_size, std::uint8_t, void* user) {
-    if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST) return 0;
-    if (Call* const call = of(user).call_of(frame->hd.stream_id))
-      call->add_header({reinterpret_cast<const char*>(name), name_size},
-                       {reinterpret_cast<const char*>(value), value_size});
-    return 0;
+    Call* const call = of(user).call_of(frame->hd.stream_id);
+    if (!call || call->add_header({reinterpret_cast<const char*>(name), name_size},
+                                  {reinterpret_cast<const char*>(value), value_size}))
+      return 0;
+    return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;  // which ends the call
   }
 
   static int on_frame(nghttp2_session*, const nghttp2_frame* frame, void* user) {

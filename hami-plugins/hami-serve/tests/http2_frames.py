@@ -20,6 +20,7 @@ class Kind(IntEnum):
     PING = 6
     GOAWAY = 7
     WINDOW_UPDATE = 8
+    CONTINUATION = 9
 
 
 def frame(kind: Kind, flags: int, stream: int, data: bytes = b"") -> bytes:
@@ -31,9 +32,24 @@ def preface(window: int = (1 << 16) - 1) -> bytes:
     return b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings + frame(Kind.SETTINGS, ACK, 0)
 
 
+def header(name: str, value: str) -> bytes:
+    """Return a literal without an index, whose lengths have one byte."""
+    return b"\0" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
+
+
+def headers(stream: int, flags: int, block: bytes) -> bytes:
+    """Return the frames of a block of headers."""
+    pieces = [block[at : at + MAX_DATA] for at in range(0, len(block), MAX_DATA)]
+    kinds = [Kind.HEADERS] + [Kind.CONTINUATION] * (len(pieces) - 1)
+    ends = [0] * (len(pieces) - 1) + [END_HEADERS]
+    found = [frame(kind, end, stream, each) for kind, end, each in zip(kinds, ends, pieces, strict=True)]
+    found[0] = found[0][:4] + bytes([found[0][4] | flags]) + found[0][5:]
+    return b"".join(found)
+
+
 def call(method: str, message: bytes, stream: int, **metadata: str) -> bytes:
     """Return the frames of a call with one message."""
-    headers = {
+    given = {
         ":method": "POST",
         ":scheme": "http",
         ":path": f"{SERVICE}/{method}",
@@ -42,16 +58,12 @@ def call(method: str, message: bytes, stream: int, **metadata: str) -> bytes:
         "te": "trailers",
         **{name.replace("_", "-"): value for name, value in metadata.items()},
     }
-    # Literals without an index, whose lengths have one byte.
-    block = b"".join(
-        b"\0" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
-        for name, value in headers.items()
-    )
+    block = b"".join(map(header, given, given.values()))
     data = b"\0" + struct.pack(">I", len(message)) + message
     pieces = [data[at : at + MAX_DATA] for at in range(0, len(data), MAX_DATA)]
     ends = [0] * (len(pieces) - 1) + [END_STREAM]
     frames = [frame(Kind.DATA, flags, stream, piece) for flags, piece in zip(ends, pieces, strict=True)]
-    return frame(Kind.HEADERS, END_HEADERS, stream, block) + b"".join(frames)
+    return headers(stream, 0, block) + b"".join(frames)
 
 
 def reset(client: socket.socket) -> None:

@@ -17,7 +17,7 @@ pytest.importorskip("grpc_health", reason="needs hami-serve[grpc]")
 pytest.importorskip("grpc_reflection", reason="needs hami-serve[grpc]")
 
 from conftest import GATES, Gate, RunningGrpc  # noqa: E402
-from http2_frames import END_HEADERS, INITIAL_WINDOW, Kind, call, frame, preface, reset  # noqa: E402
+from http2_frames import END_HEADERS, END_STREAM, INITIAL_WINDOW, Kind, call, frame, headers, preface, reset  # noqa: E402
 
 from hami_serve.grpc_messages import SERVICE, message  # noqa: E402
 from hami_serve.http_times import Times  # noqa: E402
@@ -343,6 +343,21 @@ def test_a_message_that_does_not_come_holds_no_memory(limit):
             assert door.left_open()[1:] == [0, 0]
     finally:
         door.close()
+
+
+@pytest.mark.parametrize("trailers", [False, True])
+def test_headers_that_mean_far_more_than_their_bytes_end_their_call(doors, trailers):
+    """Each of the last bytes is a header of 4 KB, and reading them all would take the server a long time."""
+    long = b"\x40\1a\x7f" + bytes([4000 - 127 & 127 | 128, 4000 - 127 >> 7]) + b"v" * 4000  # with an index from now on
+    head = call("ModelInfer", b"", 1)[9:-14]
+    with RawClient(doors[1]) as client:
+        if trailers:
+            client.socket.sendall(headers(1, 0, head) + headers(1, END_STREAM, long + b"\xbe" * 50_000))
+        else:
+            client.socket.sendall(headers(1, END_STREAM, head + long + b"\xbe" * 50_000))
+        assert client.next(Kind.RST_STREAM)[1:] == (1, struct.pack(">I", 2))  # INTERNAL_ERROR
+        client.socket.sendall(frame(Kind.PING, 0, 0, b"12345678"))
+        assert client.next(Kind.PING) == (1, 0, b"12345678")
 
 
 def test_a_wrong_timeout_is_rejected(doors):
