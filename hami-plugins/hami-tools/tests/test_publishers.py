@@ -135,7 +135,7 @@ def test_a_memory_that_cannot_be_written_does_not_stop_an_installation(monkeypat
 
 
 @pytest.mark.skipif(importlib.util.find_spec("pip") is None, reason="this environment has no pip")
-def test_install_refuses_a_file_that_was_replaced(tmp_path: Path) -> None:
+def test_install_refuses_another_source_and_takes_a_wheel_that_was_built_again_here(tmp_path: Path) -> None:
     index = acme_index(tmp_path)
     here = HamiEnvironment(tmp_path / "env", "pip", *PACKAGES)
     assert here.hami("trust", "acme-one", "--source", "https://files.example").returncode == 0
@@ -148,6 +148,5 @@ def test_install_refuses_a_file_that_was_replaced(tmp_path: Path) -> None:
     assert here.hami("uninstall", "acme-two").returncode == 0
     tiny_wheels.plugin(tmp_path / "wheels", "acme-two", "1.0.0", requires="acme-one>=0")  # the same name
     done = here.hami("install", "acme-two", "--from", str(tmp_path / "wheels"))
-    assert done.returncode == 1
-    assert "acme-two: acme_two-1.0.0-py3-none-any.whl has another content than when it was installed" in done.stderr
-    assert not list(here.site.glob("acme_two*"))
+    assert done.returncode == 0, done.stderr
+    assert list(here.site.glob("acme_two*"))

@@ -89,6 +89,7 @@ entrypoint = "Forward[node.{{node_name}}]"  default
             max_wait = 0ms              default
             reserve = 0                 default
             admission = "all"           default
+            request_cost = None         default
             on_batch_error = "isolate"  default
             shared_device = None        default
             timeout = None              default

@@ -87,7 +87,8 @@ def _seen(change: Change, origin: Origin | None) -> Remembered:
 
 def _compare(name: str, before: Remembered, now: Remembered, origin: Origin | None) -> None:
     remedy = f"if you expect this, confirm it: hami trust {name} {_option(now)}"
-    if before.file == now.file and before.sha256 and now.sha256 and before.sha256 != now.sha256:
+    changed = before.file == now.file and before.sha256 and now.sha256 and before.sha256 != now.sha256
+    if changed and now.source != LOCAL:  # a wheel that was built here may be built again
         raise PluginError(
             f"{name}: {printable(now.file)} has another content than when it was installed before (sha256 "
             f"{now.sha256}, before {before.sha256}); nothing was changed\n  {remedy}"
