@@ -17,7 +17,6 @@ namespace {
 
 constexpr std::size_t kMaxTyped = 1 << 20;  // bytes of typed contents: at most 5 ms on the thread of the connections
 constexpr std::size_t kMaxTypedElements = 1 << 18;  // of typed outputs: about 1 ms
-constexpr std::size_t kMaxCopied = 8 << 20;         // bytes of raw contents that are not aligned: about 2 ms
 constexpr std::size_t kMaxName = 1 << 12;           // bytes
 constexpr std::size_t kMaxPath = 1 << 8;            // bytes of the names of a model and its version
 constexpr std::size_t kPrefix = 5;                  // bytes before a message of gRPC
@@ -159,13 +158,6 @@ std::uint32_t contents_of(DLDataType type) noexcept {
     case kDLInt: return type.bits == 64 ? kInt64s : kInts;
     default: return type.bits == 64 ? kUint64s : kUints;
   }
-}
-
-hami::Value tensor_of_raw(const std::shared_ptr<Body>& body, const GrpcInput& input, std::string_view raw) {
-  const DLDataType type = input.type->type;
-  const bool stays = type.code != kDLBool && reinterpret_cast<std::uintptr_t>(raw.data()) % (type.bits / 8) == 0;
-  require(stays || raw.size() <= kMaxCopied);
-  return tensor_of_bytes(body, input, const_cast<char*>(raw.data()), raw.size());
 }
 
 hami::Value tensor_of_contents(const GrpcInput& input) {
@@ -429,7 +421,12 @@ std::optional<GrpcInference> read_message(const std::shared_ptr<Body>& body, con
     for (std::size_t i = 0; i < parts.inputs.size(); ++i) {
       GrpcInput& input = parts.inputs[i];
       require(parts.raw.empty() == input.has_contents);
-      input.value = parts.raw.empty() ? tensor_of_contents(input) : tensor_of_raw(body, input, parts.raw[i]);
+      if (parts.raw.empty()) {
+        input.value = tensor_of_contents(input);
+      } else {
+        const std::string_view raw = parts.raw[i];
+        input.value = tensor_of_bytes(body, input, const_cast<char*>(raw.data()), raw.size());
+      }
       inputs.push_back(std::move(input));
     }
     bind_inputs(inputs, *found.model, table, found.inference);

@@ -107,6 +107,11 @@ REQUESTS = {
     "infinity": of_bytes(struct.pack("<4f", 1, 2, float("inf"), 4), tensor("FP32", [4], **SIZE)),
     "half precision": of_bytes(np.arange(8, dtype=np.float16).tobytes(), tensor("FP16", [8], **SIZE)),
     "flags as bytes": of_bytes(bytes([0, 1, 2, 255] * 4), tensor("BOOL", [16], **SIZE), **BINARY),
+    "many flags as bytes": of_bytes(
+        bytes([0, 1]) * (5 << 20),
+        tensor("BOOL", [10 << 20], parameters={"binary_data_size": 10 << 20}),
+        parameters={"binary_data_output": True},
+    ),
     "bytes left": of_bytes(FLOATS + b"x", tensor("FP32", [4], **SIZE)),
     "an unknown output": of_bytes(FLOATS, tensor("FP32", [4], **SIZE), outputs=[{"name": "z"}]),
     "a raw body": request(b'plain \x01 "text" \xc3\xa9', "/v2/models/any/infer", "Content-Type: image/png"),
