@@ -94,6 +94,7 @@ class Process(hami.Backend):
         self._supervisor.close()
 
     def forward(self, batch: list[hami.Request]) -> None:
+        died: tuple[str, int | None] = ("", None)
         for _ in range(MOST_CHILDREN):
             link = self._wait_for_child(batch)
             if link is None:

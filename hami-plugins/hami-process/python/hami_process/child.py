@@ -166,7 +166,7 @@ class Child:
         for number in dropped:
             del self._blocks[number]
         self._put(marshal.dumps(("need", size, dropped, [])))
-        kind = ""
+        kind, number = "", 0
         while kind != "yours":
             kind, number = self._receive_block()
         return self._blocks[number]

@@ -69,13 +69,13 @@ class Memory:
     def __init__(self, descriptor: int, size: int) -> None:
         self.size = size
         self._unmap = functions().unmap_memory
-        self.address = functions().map_memory(descriptor, size)
+        self.address = int(functions().map_memory(descriptor, size) or 0)
         if not self.address:
             raise SharedMemoryFull(f"cannot map {size:,} bytes of shared memory")
 
     def __del__(self) -> None:
-        if address := getattr(self, "address", None):
-            self.address = None
+        if address := getattr(self, "address", 0):
+            self.address = 0
             self._unmap(address, self.size)
 
 

@@ -64,7 +64,7 @@ class TensorBackend(hami.Backend):
     current one of torch. Results are then ordered with the default stream.
     """
 
-    thread: Literal["dedicated", "serialized", "concurrent"] = "concurrent"
+    thread: Literal["dedicated", "serialized", "concurrent", "process"] = "concurrent"
 
     devices = ("cuda", "cpu")  # without an annotation, so that it is not a parameter
 

@@ -61,7 +61,7 @@ def resolve(
     options = [word for tag in tags for word in ("--platform", tag)]
     options += ["--python-version", python, "--implementation", "cp"]
     constraints = installed_versions()
-    wanted = list(requirements)
+    wanted, missing = list(requirements), list[str]()
     for _ in range(_ROUNDS):
         pip.download(wanted, sources, str(folder), options, constraints)
         wheels = {wheel.name: wheel for wheel in map(_read, sorted(folder.glob("*.whl")))}

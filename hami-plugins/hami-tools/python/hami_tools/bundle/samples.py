@@ -147,7 +147,7 @@ def _scale(value: Any) -> float:
         return max(map(_scale, value.values()), default=0.0)
     if isinstance(value, list):
         return max(map(_scale, value), default=0.0)
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+    if isinstance(value, (int, float)):  # also True and False, which are exact
         return abs(value)
     if getattr(value, "size", 0) and getattr(value, "dtype", None) is not None and value.dtype.kind in "fiu":
         import numpy
