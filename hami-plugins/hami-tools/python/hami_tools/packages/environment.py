@@ -161,9 +161,10 @@ def installed_plugins() -> list[str]:
 def _table(path: Path) -> dict[str, Any]:
     """Return a TOML file of uv; empty if it cannot be read."""
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        table: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
+    return table
 
 
 def _is_virtual() -> bool:

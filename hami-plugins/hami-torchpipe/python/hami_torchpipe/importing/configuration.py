@@ -275,7 +275,7 @@ class _Import:
 
     def _node(self, name: str, keys: Keys) -> Keys:
         if owner := self._shared.get(name):
-            kept = {key: keys[key] for key in ("next", "map", "or", "filter") if key in keys}
+            kept: Keys = {key: keys[key] for key in ("next", "map", "or", "filter") if key in keys}
             return {"backend": f"Forward[node.{owner}]", **kept}
         for key in _SCHEDULERS:
             self._scheduler(name, keys.pop(key, None))
