@@ -76,7 +76,7 @@ BACKENDS: dict[str, str] = {
     "JumpV0": "write Jump",
     "Keep": "write Remove(key) for the keys that the caller shall not get",
     "KeyA2KeyB": "write CopyKey(source, to)",
-    "LastBatchTensor": "write a hami.Backend that sets result to item['data'][-1:]",
+    "LastBatchTensor": "write a hami.Backend that sets result to the last row of data",
     "Launch": "write Forward[NAME]",
     "LoadReplaceFirstTensor": "write a hami.Backend that loads the tensor in init",
     "LoadTensor": "write a hami.Backend that loads the tensor in init",
