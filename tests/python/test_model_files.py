@@ -95,6 +95,23 @@ def test_a_plugin_that_knows_a_layout_of_folders_finds_the_model_in_them(site: S
         hami.pipe({"backend": "FolderNet", "model": str(folder.parent)})
 
 
+@pytest.mark.parametrize("both", [False, True])
+def test_a_file_that_is_also_a_source_of_its_own_is_an_error_that_says_what_to_do(
+    site: Site, model: str, hami_command: Run, both: bool
+) -> None:
+    for name, backend in (("acme-engine", "AcmeNet"), ("other-engine", "OtherNet")):
+        write_engine(site, name, backend)
+        plugin = site.folder / f"{name.replace('-', '_')}_plugin.py"
+        if both or backend == "OtherNet":
+            answer = f'{{"backend": "{backend}", "model": path}}'
+            plugin.write_text(plugin.read_text().replace(answer, '{"source": path}'))
+    text = hami_command("run", model, "--text", "a", site=site.folder).stderr
+    remedy = (
+        "keep one of them: hami uninstall other-engine" if both else 'choose with backend = "acme-engine::AcmeNet":'
+    )
+    assert f"can be opened by acme-engine and other-engine; {remedy}" in text
+
+
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [

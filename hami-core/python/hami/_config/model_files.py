@@ -65,11 +65,14 @@ def model_keys(path: str) -> dict[str, Any]:
         raise ConfigError(f'the model file "{printable(path)}" does not exist')
     choices = _choices(_extension(path), path)
     if len(choices) > 1:
-        keys = " or ".join(f'backend = "{distribution}::{each["backend"]}"' for distribution, each in choices.items())
-        chosen = f"{list(choices)[-1]}::{list(choices.values())[-1]['backend']}"
+        several = f'"{printable(path)}" can be opened by {" and ".join(choices)}'
+        backends = [f"{owner}::{keys['backend']}" for owner, keys in choices.items() if "backend" in keys]
+        if not backends:  # each makes a source of the file, which no key chooses
+            raise ConfigError(f"{several}; keep one of them: hami uninstall {list(choices)[-1]}")
+        written = " or ".join(f'backend = "{each}"' for each in backends)
         raise ConfigError(
-            f'"{printable(path)}" can be opened by {" and ".join(choices)}; choose with {keys}: on the command line '
-            f'--set backend={chosen}, in Python {{"backend": "{chosen}", "model": "{printable(path)}"}}'
+            f"{several}; choose with {written}: on the command line "
+            f'--set backend={backends[-1]}, in Python {{"backend": "{backends[-1]}", "model": "{printable(path)}"}}'
         )
     return next(iter(choices.values()))
 
@@ -89,16 +92,16 @@ def model_in(folder: str) -> str | None:
     return None
 
 
-def _keys_of(record: PluginRecord, hook: Any, path: str, required: str) -> dict[str, Any] | None:
+def _keys_of(record: PluginRecord, hook: Any, path: str, *needed: str) -> dict[str, Any] | None:
     """Return the keys that a plugin returns for a file or folder; None: it does not open it."""
     from hami._plugins.manager import installed
 
     keys = installed.answer(record, hook, "hami_open_model", f'"{printable(path)}"', path=path)
-    if keys is None or (isinstance(keys, dict) and (not keys or _has_path(keys, required, "source"))):
+    if keys is None or (isinstance(keys, dict) and (not keys or _has_path(keys, *needed))):
         return keys or None
     raise ConfigError(
         f"hami_open_model of {record.distribution} {record.version} must return a dict with the text "
-        f'"{required}" or None for "{printable(path)}"; it returned {printable(repr(keys))}'
+        f'"{needed[0]}" or None for "{printable(path)}"; it returned {printable(repr(keys))}'
     )
 
 
@@ -114,7 +117,7 @@ def _choices(extension: str, path: str) -> dict[str, dict[str, Any]]:
     declaring = installed.opening(extension)
     names = {plugin.distribution for plugin in declaring if plugin.state != "disabled"}
     found = {
-        record.distribution: _keys_of(record, hook, path, "backend")
+        record.distribution: _keys_of(record, hook, path, "backend", "source")
         for record, hook in installed.hook("hami_open_model", names)
     }
     if opened := {name: keys for name, keys in found.items() if keys}:

@@ -125,6 +125,6 @@ class Shadow(hami.Backend):
         self.count("b_failed", len(errors))
         self.count("a_us", int(sum(a.seconds for _, a in pairs) * 1e6))
         self.count("b_us", int(seconds * len(pairs) * 1e6))
-        self.count("compared", len(pairs))  # after the others, for those who wait for it
+        self.count("compared", len(pairs))  # last: a reader that sees it sees the others too
         if self._record.counts["compared"] // REPORT_EVERY > reported:
             self.log.info("compared with %s: %s", self.b, self._record.as_dict())
