@@ -21,7 +21,9 @@ from .paths import ROOT
 Cores = Mapping[Path, Interpreter]  # wheels of the core, each with a CPython of this machine that can import it
 CORE_ENTRY = "PyInit__core"
 CORE_SIZES = {"size": 1_500_000, "size when installed": 4_000_000}
-IGNORED = ("W002",)  # of check-wheel-contents: the templates of `hami new-plugin` contain equal files
+# Of check-wheel-contents: the templates of `hami new-plugin` contain equal files, and PyInstaller gives its hooks
+# names that no module can have.
+IGNORED = ("W002", "W004")
 # The core names itself in messages about the contract with native plugins.
 BINARY_VERSION = re.compile(rb"hami-core (\d[0-9A-Za-z.]*) serves ")
 LOAD = """

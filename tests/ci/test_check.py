@@ -228,7 +228,7 @@ def test_metadata_name_everything_that_an_installed_wheel_would(tmp_path: Path) 
 def test_a_plugin_without_its_requirements_is_left_out_with_the_reason() -> None:
     installed = ["numpy", "opencv_python_headless", "pillow", "pytest", "scikit-image"]
     usable, left_out = in_place.usable_plugins(installed)
-    assert [folder.name for folder in usable] == ["hami-cuda", "hami-image", "hami-tensor", "hami-torchpipe"]
+    assert [folder.name for folder in usable] == ["hami-cuda", "hami-image", "hami-process", "hami-tensor"]
     assert left_out["hami-onnx"].startswith("ml-dtypes, onnx, onnxruntime not installed")
 
 

@@ -23,9 +23,10 @@ THIRD_PARTIES = ["pip", "pytest>=8", *EXTRAS["check"], *EXTRAS["wheel"]]  # othe
 
 
 def sessions(page: Path) -> Iterator[list[Block]]:
-    """Yield the console blocks of each fresh system, in order."""
+    """Yield the console blocks of each fresh system, in order, without those that say why they do not run."""
     session: list[Block] = []
-    for block in (block for block in blocks_of(page) if block.language == "console"):
+    runs = (block for block in blocks_of(page) if block.language == "console" and "skip" not in block.directives)
+    for block in runs:
         if "machine" in block.directives and session:
             yield session
             session = []

@@ -22,7 +22,7 @@ def find_pipeline(name: str, distribution: str) -> Pipeline | None:
     except PluginError:
         return None  # the core raises it again, with the expression
     except BackendNotFound as error:
-        if os.path.exists(name):
+        if not error.advice and os.path.exists(name):
             raise not_an_expression(name) from None
         missing = messages.pipeline_not_found(
             name, error.advice, sorted(manager.installed.pipelines()), list(manager.installed.names())
