@@ -14,7 +14,10 @@ import pytest
 def shared() -> Iterator[hami.Pipe]:
     words = ["$${node_name},"]
     keys = {"note": "$${max_queue_size}", "words": words, "environment": ["HAMI_TEST_VARIABLE=at {instance}"]}
-    with hami.pipe({"acts": {"backend": "Process[Act(step=3)]", **keys}}) as pipe:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HAMI_ALLOWED_VARIABLES", "OTHER, HAMI_TEST_VARIABLE")
+        made = hami.pipe({"acts": {"backend": "Process[Act(step=3)]", **keys}})
+    with made as pipe:
         yield pipe
 
 

@@ -395,3 +395,24 @@ def test_a_program_that_ends_without_close_ends_its_children():
     assert (run.stderr, run.returncode) == ("", 0)
     with pytest.raises(ProcessLookupError):
         os.kill(int(run.stdout), 0)
+
+
+def test_a_configuration_chooses_no_module_and_no_variable_that_loads_code(tmp_path, monkeypatch):
+    (tmp_path / "stranger_of_a_file.py").write_text("print('it ran', flush=True)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    node = {"backend": "Process[Act]", "preload": ["stranger_of_a_file"]}
+    with pytest.raises(hami.ConfigError, match="preload: the module 'stranger_of_a_file' is not allowed"):
+        hami.pipe({"n": node})
+    for name in ("LD_PRELOAD", "PYTHONPATH", "HAMI_PLUGIN_PATH", "HAMI_ALLOWED_LIBRARIES", "OMP_TOOL_LIBRARIES"):
+        with pytest.raises(hami.ConfigError, match=f"environment: the variable '{name}' is not allowed"):
+            hami.pipe({"n": {"backend": "Process[Act]", "environment": [f"{name}=/tmp"]}})
+
+
+def test_a_program_chooses_modules_of_its_children_and_their_variables(tmp_path, monkeypatch):
+    (tmp_path / "listed_module.py").write_text("import os; os.environ['HAMI_TEST_VARIABLE'] += ' changed'\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("HAMI_ALLOWED_MODULES", "listed_module")
+    monkeypatch.setenv("HAMI_ALLOWED_VARIABLES", "HAMI_TEST_VARIABLE")
+    node = {"backend": "Process[Act]", "preload": ["listed_module", "json"], "environment": ["HAMI_TEST_VARIABLE=set"]}
+    with hami.pipe({"n": node}) as pipe:
+        assert pipe({"data": ("describe",)})["result"]["variable"] == "set changed"

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 import hami
 
-from hami_process import child, imports
+from hami_process import allowed, child, imports
 from hami_process.codec import Encoder
 from hami_process.errors import ChildDied
 from hami_process.exceptions import decode_error
@@ -54,6 +54,7 @@ class Process(hami.Backend):
                 "a child process runs the program's module again and comes to a pipe with Process: begin the program "
                 'under  if __name__ == "__main__":'
             )
+        allowed.check_modules(self.preload or ())
         ((expression, keys, classes),) = self.outlines
         self._node = self.log.name.removeprefix(child.NODE_PREFIX)
         self._label = expression
@@ -124,6 +125,7 @@ class Process(hami.Backend):
             name, equals, value = text.partition("=")
             if not equals or not name:
                 raise hami.ConfigError(f"environment takes NAME=value, got {text!r}")
+            allowed.check_variable(name)
             variables[name] = value.replace("{instance}", str(instance))
         trace = os.environ.get("HAMI_TRACE")
         if trace and "%p" not in trace:  # each process writes a file of its own
