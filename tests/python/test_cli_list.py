@@ -156,6 +156,28 @@ def test_a_command_whose_name_is_taken_gets_the_name_of_its_plugin(hami_command:
         assert (done.returncode, done.stdout, done.stderr) == (0, f"{owner}\n", "")
 
 
+def test_the_plugin_of_a_packaged_pipeline_adds_options_to_run_and_may_run_it(hami_command: Run, site: Site) -> None:
+    info = write_plugin(site.folder, "acme-look", "1.0", "AcmeLook")
+    with (info / "entry_points.txt").open("a") as file:
+        file.write("\n[hami.pipelines]\nlook = acme_look:look.toml\n")
+    with (site.folder / "acme_look_plugin.py").open("a") as file:
+        file.write(
+            "@pluggy.HookimplMarker('hami')\ndef hami_run_options(parser):\n"
+            "    parser.add_argument('--far', action='store_true')\n"
+            "    before = parser.get_default('run')\n"
+            "    parser.set_defaults(run=lambda parsed: print('far') or 0 if parsed.far else before(parsed))\n"
+        )
+    for given, printed in (
+        (("look", "--far"), "far\n"),
+        (("acme-look::look", "--far"), "far\n"),
+        (("Identity", "--text", "look"), "look\n"),
+    ):
+        done = hami_command("run", *given, site=site.folder)
+        assert (done.returncode, done.stdout, done.stderr) == (0, printed, "")
+    done = hami_command("run", "Identity", "--far", site=site.folder)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (2, "hami: error: unrecognized arguments: --far")
+
+
 def test_a_hook_that_exits_is_reported_like_any_other_failure(hami_command: Run, site: Site) -> None:
     write_plugin(site.folder, "acme-hook", "1.0", "AcmeHook")
     with (site.folder / "acme_hook_plugin.py").open("a") as file:

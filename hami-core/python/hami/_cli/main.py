@@ -9,11 +9,15 @@ import io
 import os
 import select
 import sys
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from hami._cli.arguments import add_command, add_source, add_trace, add_values, count
 from hami._cli.examples import EXAMPLES
+
+if TYPE_CHECKING:
+    from hami._plugins.records import PluginRecord
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,6 +50,8 @@ def _run_command(given: list[str]) -> int:
         _add_commands_of_plugins(commands, wanted)  # also to list them
         if wanted and wanted not in commands.choices and wanted == given[0]:
             parser.error(_unknown(wanted, list(commands.choices)))
+    if wanted == "run":
+        _add_options_of_pipelines(commands.choices["run"], given)
     parsed, rest = parser.parse_known_args(given)
     if rest and (not hasattr(parsed, "inputs") or any(word.startswith("-") and word != "-" for word in rest)):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
@@ -239,17 +245,33 @@ def _add_commands_of_plugins(commands: argparse._SubParsersAction[argparse.Argum
         _add_commands_of(commands, others)
 
 
+def _add_options_of_pipelines(run: argparse.ArgumentParser, given: list[str]) -> None:
+    """Let the plugin of a packaged pipeline that is named add options to `hami run`, or run it itself."""
+    from hami._plugins.manager import installed
+
+    pipelines = installed.pipelines()
+    owners = {each.distribution for word in given for each in pipelines.get(word.rpartition("::")[2], ())}
+    for plugin, add in installed.hook("hami_run_options", owners):
+        _add_from(plugin, "options of hami run", partial(add, parser=run))
+
+
 def _add_commands_of(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], distributions: Collection[str]
 ) -> None:
-    from hami._errors import PluginError
     from hami._plugins.manager import installed
-    from hami._plugins.messages import describe_exception
 
     for plugin, add in installed.hook("hami_commands", distributions):
-        try:
-            add(subparsers=_CommandsOfPlugin(commands, plugin.distribution))
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # a plugin may even call sys.exit
-            report(PluginError(describe_exception(error)), f"commands of {plugin.distribution} {plugin.version}")
+        subparsers = _CommandsOfPlugin(commands, plugin.distribution)
+        _add_from(plugin, "commands", partial(add, subparsers=subparsers))
+
+
+def _add_from(plugin: PluginRecord, what: str, add: Callable[[], None]) -> None:
+    from hami._errors import PluginError
+    from hami._plugins.messages import describe_exception
+
+    try:
+        add()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a plugin may even call sys.exit
+        report(PluginError(describe_exception(error)), f"{what} of {plugin.distribution} {plugin.version}")

@@ -103,6 +103,10 @@ class HookSpecs:
     def hami_commands(self, subparsers: Any) -> None:
         """Add commands to the command line: parsers of argparse with `set_defaults(run=function)`."""
 
+    @hookspec
+    def hami_run_options(self, parser: Any) -> None:
+        """Add options to `hami run` where a packaged pipeline of the plugin is named, or another `run` function."""
+
 
 class Registry:
     """The argument of `hami_register`: collects the backends of one plugin."""

@@ -1,4 +1,4 @@
-"""draw and blur: detections on a copy of a picture.
+"""draw, annotate and blur: detections on a copy of a picture.
 
 >>> import numpy as np
 >>> from hami_vision import Detections
@@ -58,6 +58,19 @@ def draw(found: Detections, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
             for x, y, score in found.keypoints[i].tolist():
                 if score > 0.5 and math.isfinite(x + y):
                     cv2.circle(drawn, _pixel(x, y), 2 * width, colour, -1)
+    return drawn
+
+
+def annotate(result: Any, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return a copy of a picture with a result: Detections, or the dict of CountObjects with its counts."""
+    counts = result if isinstance(result, dict) else {}
+    found = counts.get("detections", result)
+    drawn = draw(found, image) if isinstance(found, Detections) else image.copy()
+    width = max(1, round(min(image.shape[:2]) / 300))
+    texts = [f"{name}: in {each['in']}, out {each['out']}" for name, each in counts.get("lines", {}).items()]
+    texts += [f"{name}: {each['inside']} inside" for name, each in counts.get("zones", {}).items()]
+    for row, text in enumerate(texts, 1):
+        _write(drawn, text, (0, 20 * width * row), (255, 255, 255), width)
     return drawn
 
 

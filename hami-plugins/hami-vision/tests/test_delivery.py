@@ -1,0 +1,242 @@
+"""Delivery, Webhook and LivePage: a sink that blocks or fails costs the others nothing, and a browser shows frames."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import threading
+import urllib.error
+import urllib.request
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import cv2
+import numpy as np
+import pytest
+from small_models import picture
+
+from hami_vision import Detections
+from hami_vision.delivery import Delivery
+from hami_vision.live_page import LivePage
+from hami_vision.sources import Frame
+from hami_vision.webhook import Webhook
+
+WAIT = 20  # seconds, until a test fails
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+FOUND = Detections([[8, 8, 24, 24]], [0.5], [0], names=["<b>red</b>"])
+
+
+def frame(index: int = 0, source: str = "camera") -> Frame:
+    return Frame(source, index, picture(("red", 8, 8)), index / 10, None)
+
+
+def test_every_sink_gets_the_results_in_order_and_is_closed():
+    class Sink:
+        def __init__(self):
+            self.seen, self.closed = [], 0
+
+        def __call__(self, frame, result):
+            self.seen.append((frame.index, result))
+
+        def close(self):
+            self.closed += 1
+
+    sinks = {"a": Sink(), "b": Sink()}
+    with Delivery(sinks, lossless=("a", "b")) as delivery:
+        for i in range(30):
+            delivery.send(frame(i), i)
+    assert [(each.seen, each.closed) for each in sinks.values()] == [([(i, i) for i in range(30)], 1)] * 2
+    assert [state.taken for state in delivery.states().values()] == [30, 30]
+    with pytest.raises(ValueError, match="the delivery is closed"):
+        delivery.send(frame(), 0)
+    with pytest.raises(ValueError, match="lossless names sinks that are not given: c"):
+        Delivery(sinks, lossless=("c",))
+
+
+@pytest.mark.parametrize("lossless", [(), ("stuck",)])
+def test_a_sink_that_blocks_does_not_stop_the_others(lossless, monkeypatch):
+    monkeypatch.setattr("hami_vision.delivery._CLOSE_TIMEOUT", 0.2)
+    hold, seen = threading.Event(), []
+
+    def good(frame, result):
+        seen.append(result)
+
+    sinks = {"stuck": lambda *_: hold.wait(WAIT), "good": good}
+    delivery = Delivery(sinks, lossless=(*lossless, "good"), timeout=0.05)
+    for i in range(30):
+        delivery.send(frame(i), i)
+    delivery.close()
+    hold.set()
+    assert seen == list(range(30))
+    state = delivery.states()["stuck"]
+    assert state.dropped >= 30 - 1 - 8
+    assert state.reason == "still busy when it was closed"
+
+
+def test_a_lossless_sink_that_is_only_slow_gets_everything():
+    seen, slow = [], threading.Semaphore(0)
+
+    def sink(frame, result):
+        assert slow.acquire(timeout=WAIT)
+        seen.append(result)
+
+    with Delivery({"file": sink}, lossless=("file",), timeout=WAIT) as delivery:
+        for i in range(40):
+            slow.release()
+            delivery.send(frame(i), i)
+    assert seen == list(range(40))
+
+
+def test_a_sink_that_raises_is_counted_and_gets_the_next_result():
+    def sink(frame, result):
+        if result % 2:
+            raise OSError(28, "No space left on device")
+
+    class Unclosable:
+        def __call__(self, *_):
+            pass
+
+        def close(self):
+            raise SystemExit("never")
+
+    with Delivery({"disk": sink, "odd": Unclosable()}, lossless=("disk", "odd")) as delivery:
+        for i in range(10):
+            delivery.send(frame(i), i)
+    states = delivery.states()
+    assert (states["disk"].taken, states["disk"].failed) == (5, 5)
+    assert states["disk"].reason == "OSError: [Errno 28] No space left on device"
+    assert (states["odd"].failed, states["odd"].reason) == (1, "SystemExit: never")
+
+
+@pytest.fixture
+def receiver():
+    """A server that keeps what is posted, and answers 503 to /broken and a redirect to /away."""
+    got = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            got.append((self.headers, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
+            self.send_response({"/broken": 503, "/away": 302}.get(self.path, 204))
+            self.send_header("Location", "/elsewhere")
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}", got
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_webhook_posts_json(receiver):
+    url, got = receiver
+    hook = Webhook(url + "/in", headers={"Authorization": "Bearer key"}, only_if=lambda frame, _: frame.index < 1)
+    hook(frame(), {"detections": FOUND, "objects": 1, "ratio": np.float32("nan")})
+    hook(frame(1), None)
+    ((headers, body),) = got
+    assert (headers["Content-Type"], headers["Authorization"]) == ("application/json", "Bearer key")
+    assert body["result"]["detections"][0]["box"] == [8, 8, 24, 24]
+    assert (body["source"], body["frame"], body["time"], body["result"]["ratio"]) == ("camera", 0, 0.0, None)
+
+
+@pytest.mark.parametrize(("path", "message"), [("/broken", "answered 503"), ("/away", "answered 302")])
+def test_a_webhook_that_refuses_fails_and_redirects_are_not_followed(receiver, path, message):
+    url, got = receiver
+    with pytest.raises(OSError, match=message):
+        Webhook(url + path)(frame(), FOUND)
+    assert len(got) == 1
+
+
+def test_a_webhook_without_an_answer_ends():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        hook = Webhook(f"http://127.0.0.1:{silent.getsockname()[1]}/", timeout=0.05)
+        with pytest.raises(OSError, match="timed out"):
+            hook(frame(), FOUND)
+    with pytest.raises(ValueError, match="an address of http or https, got file:///etc"):
+        Webhook("file:///etc/passwd")
+
+
+def get(address: str, **headers):
+    return urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=WAIT)
+
+
+def test_the_stream_sends_the_head_of_the_next_picture_with_each_one():
+    with LivePage(0) as page:
+        page(frame(), FOUND)
+        with get(page.address + "frames?source=camera") as stream:
+            assert stream.headers["Content-Type"] == "multipart/x-mixed-replace; boundary=frame"
+            head = b"--frame\r\nContent-Type: image/jpeg\r\n\r\n"
+            assert stream.read(len(head)) == head
+            for i in range(3):
+                received = b""
+                while not received.endswith(b"\r\n" + head):  # with no further picture
+                    received += stream.read1(1 << 16)
+                assert cv2.imdecode(np.frombuffer(received, np.uint8), cv2.IMREAD_COLOR).shape == (64, 64, 3)
+                page(frame(i + 1), FOUND)
+
+
+def test_results_are_server_sent_events():
+    with LivePage(0) as page:
+        page(frame(), FOUND)
+        with get(page.address + "results?source=camera") as stream:
+            line = stream.readline()
+    assert json.loads(line.removeprefix(b"data: "))["result"][0]["score"] == 0.5
+
+
+def test_other_names_of_hosts_and_sources_are_refused():
+    with LivePage(0) as page:
+        for path, headers, status in (
+            ("", {"Host": "evil.example:80"}, 403),
+            ("frames?source=none", {}, 404),
+            ("etc/passwd", {}, 404),
+        ):
+            with pytest.raises(urllib.error.HTTPError) as raised:
+                get(page.address + path, **headers)
+            raised.value.close()
+            assert raised.value.code == status
+
+
+def test_a_page_whose_port_is_taken_says_so():
+    with LivePage(0) as page, pytest.raises(OSError, match="in use"):
+        LivePage(int(page.address.rstrip("/").rpartition(":")[2]))
+
+
+@pytest.fixture(scope="module")
+def browser():
+    api = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if program is None:
+        pytest.skip("Chromium is not installed (Debian: apt install chromium)")
+    with api.sync_playwright() as running:
+        browser = running.chromium.launch(executable_path=program, args=["--no-sandbox"])  # its sandbox refuses root
+        yield browser
+        browser.close()
+
+
+def test_a_browser_shows_the_frames_and_a_keyboard_chooses_the_source(browser):
+    with LivePage(0) as live:
+        tab = browser.new_page()
+        asked, problems = [], []
+        tab.on("request", lambda request: asked.append(request.url))
+        tab.on("console", lambda message: problems.append(message.text))
+        tab.goto(live.address)
+        assert "Waiting for the first frame" in tab.content()
+        strange = '"><script>alert(1)</script>'
+        live(frame(source=strange), FOUND)
+        live(frame(source="yard"), FOUND)
+        tab.wait_for_selector("img", timeout=WAIT * 1000)  # visible only with a picture
+        assert tab.locator("img").evaluate("element => element.naturalWidth") == 64
+        assert tab.locator("a").all_text_contents() == [strange, "yard"]
+        tab.keyboard.press("Tab")
+        tab.keyboard.press("Tab")
+        tab.keyboard.press("Enter")
+        tab.wait_for_url("**/?source=yard", timeout=WAIT * 1000, wait_until="commit")
+        tab.wait_for_selector('img[alt="yard, live"]', timeout=WAIT * 1000)
+        assert tab.locator("[aria-current]").all_text_contents() == ["yard"]
+        assert all(url.startswith(live.address) for url in asked)
+        assert [text for text in problems if "favicon" not in text and "404" not in text] == []
+        tab.close()
