@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import hami
 import pytest
+from hami._plugins import checked_files
 from hami._plugins.recorded_files import check_library
 
 
@@ -103,3 +107,56 @@ def test_a_file_that_is_replaced_meanwhile_is_read_again(folder: Path) -> None:
     library.write_bytes(b"LIBRARY")
     os.utime(library, ns=(0, 1))
     assert "its content is not what was installed" in check(folder)
+
+
+# ---- every file, before a plugin is imported ----
+
+
+@pytest.fixture
+def plugin(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Return the module of an installed plugin, whose files are checked."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("HAMI_CHECK_FILES", "1")
+    module = b"import hami, pluggy\nclass AcmeOne(hami.Backend):\n    def forward(self, batch): pass\n"
+    module += b"@pluggy.HookimplMarker('hami')\ndef hami_register(registry): registry.add(AcmeOne)\n"
+    entries = b"[hami]\none = acme.one\n[hami.backends]\nAcmeOne = acme.one\n"
+    (folder / "acme" / "one.py").write_bytes(module)
+    install(folder, line("acme/one.py", module), line("acme_cv-1.0.dist-info/entry_points.txt", entries))
+    (folder / "acme_cv-1.0.dist-info" / "entry_points.txt").write_bytes(entries)
+    return folder / "acme" / "one.py"
+
+
+def test_a_file_that_was_compared_is_not_read_again(plugin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checked_files.require_whole("acme-cv")
+    monkeypatch.setattr(checked_files, "digest", lambda *_: pytest.fail("a file was read again"))
+    checked_files.require_whole("Acme_CV")
+
+
+@pytest.mark.parametrize("damage", ["changed", "changed with its time", "missing"])
+def test_a_plugin_with_a_damaged_file_is_not_imported(plugin: Path, damage: str) -> None:
+    checked_files.require_whole("acme-cv")
+    status = plugin.stat()
+    if damage == "missing":
+        plugin.unlink()
+    else:
+        plugin.write_bytes(b"raise SystemExit" + plugin.read_bytes()[16:])
+    if damage == "changed with its time":
+        os.utime(plugin, ns=(status.st_atime_ns, status.st_mtime_ns))
+    code = "import hami\nfor each in hami.plugins(load=True): print(each.plugin, each.state, each.error)"
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(plugin.parents[1])},
+                          capture_output=True, text=True, check=True)  # fmt: skip
+    (shown,) = (row for row in done.stdout.splitlines() if row.startswith("one "))
+    problem = "it is missing" if damage == "missing" else "its content is not what was installed"
+    assert shown.startswith(f'one failed "{plugin}" is damaged: {problem}; reinstall it: pip install --upgrade')
+
+
+def test_a_damaged_memory_of_checks_is_written_again(plugin: Path, tmp_path: Path) -> None:
+    memory = tmp_path / "cache" / "hami" / "checked" / "acme-cv.json"
+    for content in ("{", "[]", '{"listed": 1}', '{"files": 3}'):
+        memory.parent.mkdir(parents=True, exist_ok=True)
+        memory.write_text(content)
+        checked_files.require_whole("acme-cv")
+        assert str(plugin) in json.loads(memory.read_text())["files"]
+    plugin.write_bytes(b"")
+    with pytest.raises(hami.PluginError, match=r"one\.py"):
+        checked_files.require_whole("acme-cv")

@@ -12,6 +12,8 @@ from hami._plugins.distributions import Distribution, installed_distributions, t
 from hami._plugins.plugin import Pipeline, Plugin, PluginFilter, normalised
 from hami._text import printable
 
+CHECK_FILES = "HAMI_CHECK_FILES"  # "1" asks for what the key check_files of the policy requires
+
 
 class Index:
     """The plugins of the environment at the time when the index was built."""
@@ -56,6 +58,7 @@ class Index:
             plugin.disable(reason)
         elif self.filter.disables(plugin.plugin):
             plugin.disable(f"HAMI_PLUGINS={self.filter.setting}")
+        plugin.checks_files = self._policy.check_files or os.environ.get(CHECK_FILES) == "1"
         self.plugins.append(plugin)
 
     def owners(self, name: str) -> list[Plugin]:

@@ -241,7 +241,7 @@ class Loader:
         with self._lock:
             search = self._searches.get(plugin.identity)
             if search is None:
-                search = self._searches[plugin.identity] = _Search(plugin.module)
+                search = self._searches[plugin.identity] = _Search(plugin)
                 search.start()
             return search
 
@@ -251,7 +251,7 @@ class Loader:
             return
         started = time.perf_counter()
         try:
-            loaded = None if plugin.library else import_object(plugin.module)
+            loaded = None if plugin.library else _imported_module(plugin)
             with self._lock:
                 if plugin.state == "not loaded":
                     registry = self._register(plugin, loaded)
@@ -336,15 +336,15 @@ class Loader:
 class _Search(threading.Thread):
     """Imports the module of a plugin that may have a name which its metadata do not declare."""
 
-    def __init__(self, module: str) -> None:
-        super().__init__(name=f"hami: import of {module}", daemon=True)
-        self._module = module
+    def __init__(self, plugin: Plugin) -> None:
+        super().__init__(name=f"hami: import of {plugin.module}", daemon=True)
+        self._plugin = plugin
         self._begun = monotonic()
         self.seconds = 0.0  # that the import took
 
     def run(self) -> None:
         with suppress(BaseException):  # loading the plugin raises it again
-            import_object(self._module)
+            _imported_module(self._plugin)
         self.seconds = monotonic() - self._begun
 
     def ends_within(self, timeout: float) -> bool:
@@ -359,6 +359,15 @@ def _not_registered(plugin: Plugin, loaded: Any, missing: list[str]) -> str:
     if hasattr(loaded, "hami_register") and not hasattr(loaded.hami_register, "hami_impl"):
         text += '; its hami_register lacks the decorator @pluggy.HookimplMarker("hami")'
     return text
+
+
+def _imported_module(plugin: Plugin) -> Any:
+    """Import the module of a plugin, after the check of its files if that is asked for."""
+    if plugin.checks_files:
+        from hami._plugins.checked_files import require_whole
+
+        require_whole(plugin.distribution)
+    return import_object(plugin.module)
 
 
 def import_object(place: str) -> Any:

@@ -48,6 +48,7 @@ class Plugin:
         self.exception: BaseException | None = None  # why the plugin as a whole cannot be used
         self._state = "not loaded"
         self.disabled_by = ""  # "HAMI_PLUGINS=…", or the policy
+        self.checks_files = False  # whether its files are compared with their hashes before it is imported
         self.identity = (distribution, version, plugin, module)
 
     @property

@@ -10,7 +10,7 @@ from hami._errors import PluginError
 from hami._plugins.plugin import CORE, normalised
 
 PATH = Path("/etc/hami/policy.toml")
-KEYS = ("allow", "block", "catalog", "catalog_key", "require_attestation", "require_grade")
+KEYS = ("allow", "block", "catalog", "catalog_key", "check_files", "require_attestation", "require_grade")
 ASK = "ask the administrator of this machine"
 GRADES = ("bronze", "silver", "gold")  # of hami-build check, the lowest first
 
@@ -30,6 +30,7 @@ class Policy(NamedTuple):
     catalog_key: str = ""  # the public key with which that catalogue must be signed
     # Repositories whose workflows may publish plugins. None: a plugin needs no attestation; empty: of any repository.
     require_attestation: frozenset[str] | None = None
+    check_files: bool = False  # whether the files of a plugin are compared with their hashes before it is imported
 
     def reason_against(self, distribution: str) -> str:
         """Return why a distribution may not be used; empty if it may."""
@@ -89,6 +90,8 @@ def _parse(text: bytes) -> Policy:
         raise ValueError(f'has no grade in require_grade: write "{GRADES[0]}", "{GRADES[1]}" or "{GRADES[2]}"')
     if grade and not catalog:
         raise ValueError("has require_grade without catalog: name the catalogue that has the grades")
+    if not isinstance(table.get("check_files", False), bool):
+        raise ValueError("has neither true nor false in check_files: write check_files = true")
     return Policy(
         allow=lists.get("allow"),
         block=lists.get("block", frozenset()),
@@ -96,6 +99,7 @@ def _parse(text: bytes) -> Policy:
         require_grade=grade,
         catalog_key=_key(table.get("catalog_key", ""), catalog),
         require_attestation=_repositories(table.get("require_attestation", False)),
+        check_files=table.get("check_files", False),
     )
 
 
@@ -145,6 +149,8 @@ def fact() -> dict[str, str]:
     texts |= {"catalog": found.catalog, "catalog_key": found.catalog_key, "require_grade": found.require_grade}
     if found.require_attestation is not None:
         texts["require_attestation"] = ", ".join(sorted(found.require_attestation)) or "true"
+    if found.check_files:
+        texts["check_files"] = "true"
     return {"policy": "; ".join([str(PATH), *(f"{key} {text}" for key, text in texts.items() if text)])}
 
 
