@@ -80,6 +80,7 @@ Input read_input(object given) {
   Input input;
   bool has_shape = false;
   bool has_data = false;
+  bool has_parameters = false;
   for (auto field : given) {
     const std::string_view key = field.unescaped_key();
     if (key == "name") {
@@ -96,6 +97,7 @@ Input read_input(object given) {
       require(input.type && has_shape && !std::exchange(has_data, true));
       input.value = tensor_of_json(field.value(), input);
     } else if (key == "parameters") {
+      require(!std::exchange(has_parameters, true));
       for (auto parameter : field.value().get_object()) {
         require(parameter.unescaped_key().value() == "binary_data_size" && !input.size);
         input.size = parameter.value().get_uint64();
@@ -110,12 +112,14 @@ Input read_input(object given) {
 
 WantedOutput read_output(object given) {
   WantedOutput output;
+  bool has_parameters = false;
   for (auto field : given) {
     const std::string_view key = field.unescaped_key();
     if (key == "name") {
       require(output.name.empty());
       output.name = std::string(field.value().get_string().value());
     } else if (key == "parameters") {
+      require(!std::exchange(has_parameters, true));
       for (auto parameter : field.value().get_object()) {
         require(parameter.unescaped_key().value() == "binary_data" && !output.binary);
         output.binary = parameter.value().get_bool();

@@ -76,6 +76,22 @@ def outputs(answer: tuple[int, dict]) -> dict[str, object]:
     return {each["name"]: each["data"] for each in content["outputs"]}
 
 
+# ---- text ----
+
+
+SPACES = {"mark": b"\xef\xbb\xbf", "mark and space": b"\xef\xbb\xbf \n", "space": b" \r\n" * 1000}
+
+
+@pytest.mark.parametrize("before", SPACES.values(), ids=SPACES)
+@pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "text/plain;charset=UTF-8", None])
+def test_json_may_begin_with_a_byte_order_mark_and_space(clients_server, before, kind):
+    headers = {"Content-Type": kind} if kind else {}
+    body = before + json.dumps({"inputs": [entry([[1], [2]], "INT8", [2, 1])]}).encode()
+    assert outputs(clients_server.post("/v2/models/any/infer", body, headers)) == {"result": [1, 2]}
+    if kind != "text/plain;charset=UTF-8":
+        assert clients_server.post("/any", before + b'{"a": 1}', headers) == (200, 1)
+
+
 # ---- numbers ----
 
 
@@ -130,6 +146,16 @@ def test_bytes_that_are_not_text_are_refused_as_json_output(clients_server):
     assert (status, "ask for it as binary data" in answer["error"]) == (400, True), answer
     status, _, answer = send(outputs=[{"name": "result", "parameters": {"binary_data": True}}])
     assert (status, answer[-2:]) == (200, b"\xff\xfe")
+
+
+@pytest.mark.parametrize("data", ["[1, -0, 2]", "[[1, -0, 2]]", "[1,-0,2]" + " " * 20_000])
+def test_the_sign_of_zero_stays_as_go_writes_it(clients_server, data):
+    body = '{"inputs":[{"name":"x","datatype":"%s","shape":[1,3],"data":%s}]}'
+    for datatype in ("FP16", "FP32", "FP64"):
+        status, _, content = clients_server.call("POST", "/v2/models/any/infer", (body % (datatype, data)).encode())
+        assert (status, repr(content["outputs"][0]["data"])) == (200, "[1.0, -0.0, 2.0]")
+    integers = (body % ("INT8", data)).encode()
+    assert outputs(clients_server.post("/v2/models/any/infer", integers)) == {"result": [1, 0, 2]}
 
 
 @pytest.mark.parametrize("text", [r'"\ud800"', r'"a\udfff"'])

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from hami_serve.errors import BadRequest, ModelFailed, short, text_of
-from hami_serve.json_steps import CONSTANTS, pause, release
+from hami_serve.json_steps import MINUS_ZERO, CONSTANTS, pause, release
 
 Array = np.ndarray[Any, Any]
 DATATYPES: dict[str, tuple[np.dtype[Any], int]] = {  # the type of the array, bytes of an element on the wire
@@ -210,6 +210,9 @@ def _strings(what: str, flat: list[Any]) -> Array:
 def _numbers(what: str, datatype: str, flat: list[Any]) -> Array:
     dtype = DATATYPES[datatype][0]
     kinds = set(map(type, flat))
+    if dtype.kind in "iu" and float in kinds:
+        flat = [0 if each is MINUS_ZERO else each for each in flat]
+        kinds = set(map(type, flat))
     if wrong := kinds - ELEMENTS[dtype.kind]:
         value = next(each for each in flat if type(each) in wrong)
         why = "; JSON has no NaN for integers" if value is None and dtype.kind in "iu" else ""

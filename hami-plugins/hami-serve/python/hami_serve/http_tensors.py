@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,8 @@ HEADER_LENGTH = "inference-header-content-length"
 REQUIRED = {"name", "datatype"}  # keys of an input
 LONG = 1 << 16  # characters of texts of an output: JSON of more is made on another thread
 MAX_DIGITS = 19  # of a number in a header
+# Programs of .NET and PowerShell begin UTF-8 with a byte order mark.
+BEGIN_OF_JSON = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*([\[{])")
 Parameters = Mapping[str, Any]
 
 
@@ -62,13 +65,14 @@ def parse_json(data: bytes | bytearray | memoryview, what: str) -> dict[str, Any
 
 
 def may_be_json(body: bytes | bytearray | memoryview) -> bool:
-    """Return whether a body begins as a list or an object of JSON does."""
-    return bytes(body[:64]).lstrip().startswith((b"{", b"["))
+    """Return whether a body begins as a list or an object of JSON does, maybe after a byte order mark."""
+    return BEGIN_OF_JSON.match(body) is not None
 
 
 def is_request(body: bytes | bytearray | memoryview) -> bool:
     """Return whether text is a request of the protocol: an object whose inputs have names and datatypes."""
-    if not bytes(body[:64]).lstrip().startswith(b"{"):
+    begin = BEGIN_OF_JSON.match(body)
+    if begin is None or begin[1] != b"{":
         return False
     try:
         inputs = parse_json(body, "the text").get("inputs")
