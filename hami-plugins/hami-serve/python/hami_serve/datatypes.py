@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from hami_serve.errors import BadRequest, ModelFailed, short, text_of
-from hami_serve.json_steps import MINUS_ZERO, CONSTANTS, pause, release
+from hami_serve.json_steps import CONSTANTS, MINUS_ZERO, pause, release
 
 Array = np.ndarray[Any, Any]
 DATATYPES: dict[str, tuple[np.dtype[Any], int]] = {  # the type of the array, bytes of an element on the wire
