@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import socket
 import threading
 import urllib.error
@@ -22,7 +21,6 @@ from hami_vision.sources import Frame
 from hami_vision.webhook import Webhook
 
 WAIT = 20  # seconds, until a test fails
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 FOUND = Detections([[8, 8, 24, 24]], [0.5], [0], names=["<b>red</b>"])
 
 
@@ -203,18 +201,6 @@ def test_other_names_of_hosts_and_sources_are_refused():
 def test_a_page_whose_port_is_taken_says_so():
     with LivePage(0) as page, pytest.raises(OSError, match="in use"):
         LivePage(int(page.address.rstrip("/").rpartition(":")[2]))
-
-
-@pytest.fixture(scope="module")
-def browser():
-    api = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
-    program = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if program is None:
-        pytest.skip("Chromium is not installed (Debian: apt install chromium)")
-    with api.sync_playwright() as running:
-        browser = running.chromium.launch(executable_path=program, args=["--no-sandbox"])  # its sandbox refuses root
-        yield browser
-        browser.close()
 
 
 def test_a_browser_shows_the_frames_and_a_keyboard_chooses_the_source(browser):

@@ -14,7 +14,7 @@ from hami_vision.heads import ALIASES, HEADS
 
 FOLDER = Path(__file__).resolve().parent.parent
 README = (FOLDER / "README.md").read_text()
-PAGE = FOLDER.parents[1] / "hami-core" / "docs" / "howto" / "detect-track-count.md"
+PAGES = FOLDER.parents[1] / "hami-core" / "docs" / "howto"
 
 
 def programs(text: str) -> list[str]:
@@ -50,10 +50,22 @@ def test_the_program_of_the_readme_runs(run):
     assert names["drawn"].shape == (640, 640, 3)
 
 
-@pytest.mark.skipif(not PAGE.exists(), reason="the documentation is not in the source distribution of this package")
-def test_the_programs_of_the_page_run(run, capsys):
-    first, second, third, fourth = programs(PAGE.read_text("utf-8"))
-    assert len([line for line in first.splitlines() if line]) <= 10
+@pytest.fixture
+def page():
+    """page(name): the programs of a page; the first one has at most ten lines."""
+
+    def of(name: str) -> list[str]:
+        if not PAGES.exists():
+            pytest.skip("the documentation is not in the source distribution of this package")
+        found = programs((PAGES / name).read_text("utf-8"))
+        assert len([line for line in found[0].splitlines() if line]) <= 10
+        return found
+
+    return of
+
+
+def test_the_programs_of_the_page_on_counting_run(page, run, capsys):
+    first, second, third = page("detect-track-count.md")
     run(first)
     assert capsys.readouterr().out.endswith("{'door': {'in': 1, 'out': 0}}\n")
     run(second)
@@ -62,9 +74,19 @@ def test_the_programs_of_the_page_run(run, capsys):
     cameras = third.replace("rtsp://camera1/live", "street.webm").replace("rtsp://camera2/live", "street.jpg")
     run(cameras.replace(', take="latest"', ""))
     assert {line.split()[0] for line in capsys.readouterr().out.splitlines()} == {"door", "yard"}
-    run(fourth)
+
+
+def test_the_programs_of_the_page_on_results_run(page, run, capsys):
+    first, second, third = page("save-results.md")
+    run(first)
+    assert {file.name for file in Path("found").iterdir()} == {"street.webm", "street.jsonl", "run.json"}
+    run(second)
     assert len(Path("labels.csv").read_text().splitlines()) > 10
     assert Path("found.webm").stat().st_size > 1000
+    run(third.replace("8088", "0").replace('"found"', '"more"'))
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 17
+    assert printed[-1] == "SinkState(taken=16, dropped=0, failed=0, reason='')"
 
 
 @pytest.mark.parametrize("backend", ["CountObjects", "DecodeDetections", "LetterBoxInput", "TrackObjects"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Annotated, Any
 
 import hami
@@ -54,7 +55,8 @@ class CountObjects(hami.Backend):
 
 def _named(parameter: str, texts: list[str], least: int, most: float) -> dict[str, list[Point]]:
     found: dict[str, list[Point]] = {}
-    for text in texts:
+    # A list that is given as one text, such as by --set, was cut at each comma. A name begins each entry.
+    for text in re.split(r",(?=[^,]*:)", ",".join(texts)) if texts else ():
         name, points = _points_of(text, parameter, least, most)
         if name in found:
             raise hami.ConfigError(f'CountObjects: {parameter} has the name "{name}" twice; give each its own')

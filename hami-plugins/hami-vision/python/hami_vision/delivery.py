@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import hami
@@ -60,7 +61,11 @@ class Delivery:
     def send(self, frame: Frame, result: Any) -> None:
         """Hand a result over. It returns at once, except for lossless sinks that are behind."""
         for lane in self._lanes.values():
-            lane.put(frame, result)
+            lane.put(partial(lane.take, frame, result))
+
+    def call(self, name: str, function: Callable[[], object]) -> None:
+        """Call a function on the thread of a sink, after the results that were sent before."""
+        self._lanes[name].put(function)
 
     def states(self) -> dict[str, SinkState]:
         """Return what each sink has done."""
@@ -87,13 +92,18 @@ class _Lane:
     def __init__(self, name: str, sink: Sink, timeout: float) -> None:
         self.state = SinkState()
         self._sink, self._timeout = sink, timeout
-        self._waiting: deque[tuple[Frame, Any]] = deque()
+        self._waiting: deque[Callable[[], object]] = deque()
         self._changed = threading.Condition()
         self._is_stuck = self._has_ended = False
         self._thread = threading.Thread(target=self._run, name=f"sink {name}", daemon=True)
         self._thread.start()
 
-    def put(self, frame: Frame, result: Any) -> None:
+    def take(self, frame: Frame, result: Any) -> None:
+        self._sink(frame, result)
+        with self._changed:
+            self.state = replace(self.state, taken=self.state.taken + 1)
+
+    def put(self, work: Callable[[], object]) -> None:
         with self._changed:
             if self._has_ended:
                 raise ValueError("the delivery is closed")
@@ -103,7 +113,7 @@ class _Lane:
                 self._waiting.popleft()
                 reason = f"took no result for {self._timeout:g} s" if self._timeout else self.state.reason
                 self.state = replace(self.state, dropped=self.state.dropped + 1, reason=reason)
-            self._waiting.append((frame, result))
+            self._waiting.append(work)
             self._changed.notify_all()
 
     def end(self) -> None:
@@ -118,28 +128,25 @@ class _Lane:
             self._note_failure("still busy when it was closed")
 
     def _run(self) -> None:
-        while (taken := self._next()) is not None:
-            try:
-                self._sink(*taken)
-            except BaseException as error:  # of any code of the user
-                self._note_failure(hami.observe.redact(f"{type(error).__name__}: {error}"))
-            else:
-                with self._changed:
-                    self.state = replace(self.state, taken=self.state.taken + 1)
+        while (work := self._next()) is not None:
+            self._try(work)
+        self._try(getattr(self._sink, "close", lambda: None))
+
+    def _try(self, work: Callable[[], object]) -> None:
         try:
-            getattr(self._sink, "close", lambda: None)()
-        except BaseException as error:
+            work()
+        except BaseException as error:  # of any code of the user
             self._note_failure(hami.observe.redact(f"{type(error).__name__}: {error}"))
 
-    def _next(self) -> tuple[Frame, Any] | None:
+    def _next(self) -> Callable[[], object] | None:
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._has_ended)
             if not self._waiting:
                 return None
             self._is_stuck = False
-            taken = self._waiting.popleft()
+            work = self._waiting.popleft()
             self._changed.notify_all()
-            return taken
+            return work
 
     def _note_failure(self, reason: str) -> None:
         with self._changed:

@@ -98,13 +98,7 @@ class LabelWriter:
 
     def _stem(self, found: Detections) -> str:
         """Return a name for the files of a picture: that of its source, and the number of the frame."""
-        source = found.source or "picture"
-        if source not in self._stems:
-            base = re.sub(r"[^\w.-]+", "_", Path(source).stem)[:_MAX_STEM]
-            taken = set(self._stems.values())
-            names = itertools.chain([base], (f"{base}_{number}" for number in itertools.count(2)))
-            self._stems[source] = next(name for name in names if name not in taken)
-        return f"{self._stems[source]}_{found.frame or 0:06}"
+        return f"{stem_of(found.source or 'picture', self._stems)}_{found.frame or 0:06}"
 
     def _add_to_coco(self, found: Detections, width: int, height: int) -> None:
         image = len(self._images) + 1
@@ -150,6 +144,16 @@ class LabelWriter:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def stem_of(source: str, taken: dict[str, str]) -> str:
+    """Return a name for the files of a source, and note it in `taken`, where no two sources have the same."""
+    if source not in taken:
+        base = re.sub(r"[^\w.-]+", "_", Path(source).stem)[:_MAX_STEM]
+        others = set(taken.values())
+        names = itertools.chain([base], (f"{base}_{number}" for number in itertools.count(2)))
+        taken[source] = next(name for name in names if name not in others)
+    return taken[source]
 
 
 class VideoWriter:

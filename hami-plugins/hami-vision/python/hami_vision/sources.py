@@ -54,7 +54,10 @@ class Frame:
 
 @dataclass(frozen=True)
 class SourceState:
-    """What a source does: its state and the reason of the last failure; frames read, dropped and refused; losses."""
+    """What a source does: its state and the reason of the last failure; frames read, dropped and refused; losses.
+
+    `waiting` is how many frames `next` has not returned yet.
+    """
 
     state: State = "connecting"
     reason: str = ""
@@ -62,6 +65,12 @@ class SourceState:
     dropped: int = 0
     refused: int = 0
     losses: int = 0
+    waiting: int = 0
+
+    @property
+    def is_done(self) -> bool:
+        """No further frame comes, but for those that wait."""
+        return self.state in ("ended", "failed", "closed")
 
 
 class Sources:
@@ -70,7 +79,8 @@ class Sources:
     Args:
         sources: Paths, patterns, folders, addresses (rtsp://, http://), numbers of devices, and iterables of arrays
             or of (seconds, array); a dict names them.
-        take: "every" frame, where a reader waits for a slow program; or the "latest" one, where older ones are dropped.
+        take: "every" frame, where a reader waits for a slow program; or the "latest" one, where older ones are dropped;
+            "auto": the latest of streams and devices, and every one of the others.
         max_rate: Most frames per second of each source, by its own times; others are not converted.
         retry: Seconds until a stream that is lost is opened again; doubled after each failure, up to 30.
         live_retries: How often in a row that happens without a frame before the source has failed; None: no limit.
@@ -87,17 +97,16 @@ class Sources:
         self,
         sources: Iterable[Any] | Mapping[str, Any],
         *,
-        take: Literal["every", "latest"] = "every",
+        take: Literal["every", "latest", "auto"] = "every",
         max_rate: float | None = None,
         retry: float = 0.5,
         live_retries: int | None = None,
     ) -> None:
-        if take not in ("every", "latest"):
-            raise ValueError(f'take must be "every" or "latest", got {take!r}')
+        if take not in ("every", "latest", "auto"):
+            raise ValueError(f'take must be "every", "latest" or "auto", got {take!r}')
         if not retry >= 0 or (max_rate is not None and not max_rate > 0):
             raise ValueError(f"max_rate must be above 0 and retry at least 0, got {max_rate} and {retry}")
-        self._capacity = 1 if take == "latest" else _EVERY_CAPACITY
-        self._drops = take == "latest"
+        self._take_mode = take
         self._period = 0.0 if max_rate is None else 1 / max_rate
         self._retry, self._live_retries = retry, live_retries
         self._lock = threading.Lock()  # of all that follows, and of the state and frames of each stream
@@ -128,6 +137,7 @@ class Sources:
                     f"a source {name!r} is there already" if not self._closed else "the sources are closed"
                 )
             stream = _Stream(name, self._lock)
+            stream.drops = self._take_mode == "latest" or (self._take_mode == "auto" and _is_live(source))
             reading = threading.Thread(target=self._read, args=(stream, source), name=f"source {name}", daemon=True)
             reading.start()  # with the lock: `close` waits for threads that have started
             stream.thread = reading
@@ -142,7 +152,8 @@ class Sources:
     def states(self) -> dict[str, SourceState]:
         """Return what each source does now."""
         with self._lock:
-            return {name: stream.state for name, stream in self._streams.items()}
+            streams = self._streams.items()
+            return {name: replace(stream.state, waiting=len(stream.frames)) for name, stream in streams}
 
     def __iter__(self) -> Iterator[Frame]:
         while (frame := self.next()) is not None:
@@ -244,8 +255,9 @@ class Sources:
             raise SourceError(f"frame {index} is not uint8, H x W x 3, but {image.dtype} {list(image.shape)}")
         frame = Frame(stream.name, index, image, at, reading.time)
         with self._lock:
-            while len(stream.frames) >= self._capacity and not stream.stopped.is_set():
-                if self._drops:
+            capacity = 1 if stream.drops else _EVERY_CAPACITY
+            while len(stream.frames) >= capacity and not stream.stopped.is_set():
+                if stream.drops:
                     stream.frames.popleft()
                     stream.state = replace(stream.state, dropped=stream.state.dropped + 1)
                 else:
@@ -293,13 +305,14 @@ class _Stream:
         self.frames: deque[Frame] = deque()
         self.state = SourceState()
         self.stopped = threading.Event()
+        self.drops = False  # older frames for newer ones
         self.thread: threading.Thread | None = None
         self.clock = _Clock()
         self.due = -math.inf  # the time of the next frame that `max_rate` lets through
 
     @property
     def is_done(self) -> bool:
-        return self.state.state in ("ended", "failed", "closed")
+        return self.state.is_done
 
     def stop(self) -> None:
         """Call it with the lock."""
@@ -314,7 +327,8 @@ def _name_of(index: int, source: Any) -> str:
 
 
 def _is_live(source: Any) -> bool:
-    return isinstance(source, int) or (isinstance(source, str) and "://" in source)
+    is_address = isinstance(source, int) or (isinstance(source, str) and "://" in source)
+    return is_address or getattr(source, "is_live", False) is True
 
 
 @atexit.register

@@ -1,0 +1,263 @@
+"""`hami run` for the pipelines of this package: on videos, cameras and pictures, with sinks."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from functools import partial
+from importlib.resources import files
+from typing import Any
+
+import hami
+from hami.cli import json_of, printable, report, traced
+from hami.config import read_source
+from hami.progress import Progress
+
+from hami_vision.delivery import Delivery, Sink
+from hami_vision.live_page import LivePage
+from hami_vision.readers import PICTURES
+from hami_vision.saving import SaveFolder
+from hami_vision.sources import Frame, Sources, SourceState
+from hami_vision.webhook import message_of
+
+OF_PICTURES = ("detect", "segment")  # their first node decodes a file
+_SAMPLE = {"model": "squares.onnx", "labels": "squares.txt"}
+_SAMPLE_LINES = "lines=door: 160,320, 160,0"
+_MOST_RUNNING = 32  # frames in the pipe: enough for batches, and few in memory
+_MOST_OPEN = 16  # sources that are read at a time; streams never end, so that all of them are
+_POLL = 0.1  # seconds without a frame after which it looks at the sources
+_RECENT = 32  # frames over which a rate is measured
+
+
+def run(arguments: argparse.Namespace, otherwise: Callable[[argparse.Namespace], int]) -> int:
+    """Run a pipeline on sources; return 1 if a request, a source or a sink failed, and 130 or 143 after a signal.
+
+    Args:
+        arguments: Those of `hami run`.
+        otherwise: Runs other pipelines, and inputs that `hami run` reads itself, such as arrays and text.
+    """
+    name = arguments.source.rpartition("::")[2]
+    shows = arguments.save or arguments.show or arguments.sample
+    if arguments.text or arguments.data or not _are_sources(name, arguments.inputs, bool(shows)):
+        return otherwise(arguments)
+    sample = files("hami_vision") / "sample"
+    settings = list(arguments.set)
+    if arguments.sample:
+        settings = [*(f"{key}={sample / file}" for key, file in _SAMPLE.items()), *settings]
+        settings += [_SAMPLE_LINES] if name == "count-people" else []
+    inputs = [*arguments.inputs, *([str(sample / "walk.webm")] if arguments.sample else [])]
+    config, problems = read_source(arguments.source, settings, arguments.imports)
+    if problems:
+        raise problems[0]
+    sinks: dict[str, Sink] = {}
+    if arguments.show:
+        page = LivePage(arguments.port)
+        print(f"live: {page.address}", file=sys.stderr)
+        sinks["page"] = page
+    save = SaveFolder(arguments.save, {"pipeline": name, "set": settings}) if arguments.save else None
+    if save is not None:
+        sinks["files"] = save
+    with (
+        hami.pipe(config) as pipe,
+        traced(pipe, arguments),
+        Delivery(sinks, lossless=("files",) if save else ()) as delivery,
+        Progress(max(1, len(inputs))) as progress,
+        _Signals() as signals,
+    ):
+        work = _Work(pipe, {"node_name": name} if name in OF_PICTURES else {}, delivery, save, arguments.json)
+        work.run(inputs, progress, signals)
+    return work.report(delivery) or (128 + signals.received if signals.received else 0)
+
+
+def _are_sources(name: str, inputs: list[str], shows: bool) -> bool:
+    """Return whether inputs are videos and the like; `hami run` itself reads arrays, and prints objects of pictures."""
+    if not inputs or name not in ("detect", "segment", "track", "count-people"):
+        return shows and not inputs
+    if any(each == "-" or each.endswith((".npy", ".npz")) for each in inputs):
+        return False
+    return shows or name not in OF_PICTURES or not all(each.lower().endswith(PICTURES) for each in inputs)
+
+
+class _Signals:
+    """The first Ctrl-C or SIGTERM only sets `received`, so that files are completed; the next one works as usual."""
+
+    def __init__(self) -> None:
+        self.received = 0
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> _Signals:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._restore()
+
+    def _note(self, number: int, _: object) -> None:
+        self.received = number
+        self._restore()
+
+    def _restore(self) -> None:
+        while self._before:
+            signal.signal(*self._before.popitem())
+
+
+class _Source:
+    """Counts of one source."""
+
+    def __init__(self) -> None:
+        self.frames = self.failed = self.running = self.objects = 0
+        self.ids: set[int] = set()
+        self.counts: dict[str, Any] = {}
+        self.state = SourceState()
+        self._ends: deque[float] = deque(maxlen=_RECENT)
+
+    def take(self, result: Any) -> None:
+        self.frames += 1
+        self._ends.append(time.monotonic())
+        if isinstance(result, dict):
+            self.counts = result
+        found = self.counts.get("detections", result)
+        self.objects += len(found)
+        if getattr(found, "ids", None) is not None:
+            self.ids.update(each for each in found.ids.tolist() if each >= 0)
+
+    @property
+    def rate(self) -> float:
+        """Frames per second of the last frames."""
+        passed = self._ends[-1] - self._ends[0] if len(self._ends) > 1 else 0.0
+        return (len(self._ends) - 1) / passed if passed else 0.0
+
+    def lines(self) -> list[str]:
+        failed = f", {self.failed} failed" * bool(self.failed)
+        dropped = f", {self.state.dropped} dropped" * bool(self.state.dropped)
+        reason = f": {self.state.reason}" * bool(self.state.state == "failed")
+        lines = [f"{self.frames} frames, {self.rate:.1f}/s{dropped}{failed}; {self.state.state}{reason}"]
+        for name, each in self.counts.get("lines", {}).items():
+            lines.append(f"{name}: in {each['in']}, out {each['out']}")
+        for name, each in self.counts.get("zones", {}).items():
+            lines.append(f"{name}: {each['inside']} inside, {each['entered']} entered")
+        if self.counts:
+            return [*lines, f"objects: {self.counts['objects']}"]
+        return [*lines, f"objects: {len(self.ids)}" if self.ids else f"objects in all frames: {self.objects}"]
+
+
+class _Work:
+    """Frames of all sources through the pipe to the sinks."""
+
+    def __init__(
+        self, pipe: hami.Pipe, keys: dict[str, str], delivery: Delivery, save: SaveFolder | None, prints: bool
+    ) -> None:
+        self._pipe, self._keys, self._delivery, self._save, self._prints = pipe, keys, delivery, save, prints
+        self._running: deque[tuple[Frame, Any]] = deque()
+        self._sources: dict[str, _Source] = {}
+        self._skipped: list[str] = []
+        self._ended = 0
+
+    def run(self, inputs: list[str], progress: Progress, signals: _Signals) -> None:
+        """Return when every source has ended, or after a signal, when what runs is delivered."""
+        waiting = deque(dict.fromkeys(inputs))
+        with Sources({}, take="auto") as sources:
+            while not signals.received:
+                while waiting and ("://" in waiting[0] or len(sources.states()) < _MOST_OPEN):
+                    self._add(sources, waiting.popleft())
+                frame = sources.next(_POLL)
+                if frame is not None:
+                    self._start(frame)
+                self._finish(_MOST_RUNNING if frame is not None else 0)
+                self._end_sources(sources)
+                if not waiting and not sources.states():
+                    return
+                rates = (f"{printable(name)} {each.rate:.1f}/s" for name, each in self._sources.items())
+                progress.update(self._ended, "  ".join(rates))
+            for name, state in sources.states().items():
+                self._sources[name].state = state
+        self._finish(0)
+
+    def _add(self, sources: Sources, place: str) -> None:
+        name = hami.observe.redact(place)
+        if self._save is not None and self._save.is_complete(name):
+            self._skipped.append(name)
+            self._ended += 1
+            return
+        self._sources[name] = _Source()
+        sources.add(name, int(place) if place.isdecimal() else place)
+
+    def _start(self, frame: Frame) -> None:
+        source = self._sources[frame.source]
+        try:
+            future = self._pipe.submit({**frame.request(), **self._keys})
+        except Exception as error:
+            self._fail(frame, error)
+            return
+        source.running += 1
+        self._running.append((frame, future))
+
+    def _finish(self, most: int) -> None:
+        """Deliver the oldest frames until at most so many are in the pipe."""
+        while len(self._running) > most:
+            frame, future = self._running.popleft()
+            source = self._sources[frame.source]
+            source.running -= 1
+            try:
+                result = future.result()["result"]
+            except Exception as error:
+                self._fail(frame, error)
+                continue
+            source.take(result)
+            if self._prints:
+                print(json_of(message_of(frame, result)), flush=True)
+            self._delivery.send(frame, result)
+
+    def _fail(self, frame: Frame, error: Exception) -> None:
+        self._sources[frame.source].failed += 1
+        report(error, f"{frame.source}, frame {frame.index}")
+
+    def _end_sources(self, sources: Sources) -> None:
+        for name, state in sources.states().items():
+            source = self._sources[name]
+            source.state = state
+            if not state.is_done or state.waiting or source.running:
+                continue
+            sources.remove(name)
+            self._ended += 1
+            if self._save is not None and state.state == "ended" and not source.failed:
+                self._delivery.call("files", partial(self._complete, name))
+
+    def _complete(self, name: str) -> None:
+        state = self._delivery.states()["files"]
+        if self._save is not None and not state.dropped and not state.failed:
+            self._save.complete(name)
+
+    def report(self, delivery: Delivery) -> int:
+        """Print what each source gave and what failed; return the exit status."""
+        for name, source in self._sources.items():
+            if self._prints:
+                print(
+                    json_of(
+                        {
+                            "source": name,
+                            "state": source.state.state,
+                            "reason": source.state.reason,
+                            "frames": source.frames,
+                            "failed": source.failed,
+                        }
+                    )
+                )
+            else:
+                print("\n".join([f"{printable(name)}:", *(f"  {line}" for line in source.lines())]))
+        for name in self._skipped:
+            print(f"{printable(name)}: complete since an earlier run", file=sys.stderr)
+        bad = Counter(source.state.state for source in self._sources.values())["failed"]
+        for name, state in delivery.states().items():
+            if state.failed or (name == "files" and state.dropped):
+                print(
+                    f"error: {name}: {state.failed} results failed, {state.dropped} dropped: {state.reason}",
+                    file=sys.stderr,
+                )
+                bad += 1
+        return 1 if bad or any(source.failed for source in self._sources.values()) else 0

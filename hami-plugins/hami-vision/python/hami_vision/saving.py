@@ -1,0 +1,169 @@
+"""SaveFolder: results of many sources in one folder, as annotated videos or pictures and as labels; a rerun goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import cv2
+import hami
+
+from hami_vision.detections import Detections
+from hami_vision.drawing import annotate
+from hami_vision.sinks import LabelWriter, VideoWriter, stem_of
+from hami_vision.sources import Frame
+
+_RUN = "run.json"  # the settings, and the sources whose results are complete
+_DEFAULT_RATE = 25.0  # frames per second of a video whose frames have no times
+_RATES = (1.0, 120.0)  # frames per second that are believed
+
+
+class SaveFolder:
+    """Write the results of each source, named after it: `NAME.jsonl`, and `NAME.webm` or pictures `NAME_000000.png`.
+
+    A result has objects for the labels if it is Detections, or the dict of CountObjects. Frames with a time of their
+    own make a video, others pictures. Until a source is complete, its files are called `NAME.part.…`, so that a run
+    that was interrupted is seen: its files are closed and can be opened, and the next run makes them again.
+
+    Args:
+        path: The folder; made if it is missing.
+        settings: What the results depend on, such as the pipeline and its model. A folder with other ones is refused.
+
+    Raises:
+        ValueError: The folder has results of other settings.
+        OSError: It cannot be written.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], settings: Mapping[str, Any] | None = None) -> None:
+        self._path, self._settings = Path(path), hami.to_json(dict(settings or {}))
+        self._path.mkdir(parents=True, exist_ok=True)
+        self._lock = threading.Lock()
+        self._open: dict[str, _Results] = {}
+        self._complete: dict[str, Any] = {}
+        self._stems: dict[str, str] = {}
+        file = self._path / _RUN
+        if file.exists():
+            before = json.loads(file.read_text("utf-8"))
+            if before["settings"] != self._settings:
+                raise ValueError(
+                    f"{self._path} has results of other settings, {json.dumps(before['settings'])}; use another folder"
+                )
+            self._complete = before["complete"]
+            self._stems = {source: each["name"] for source, each in self._complete.items()}
+
+    def is_complete(self, source: str) -> bool:
+        """Return whether a run before has completed a file that has not changed since."""
+        found = self._complete.get(source)
+        return found is not None and found["file"] is not None and found["file"] == _stamp(source)
+
+    def __call__(self, frame: Frame, result: Any) -> None:
+        """Write one result."""
+        with self._lock:
+            if frame.source not in self._open:
+                self._open[frame.source] = _Results(self._path, stem_of(frame.source, self._stems))
+            results = self._open[frame.source]
+        results.write(frame, result)
+
+    def complete(self, source: str) -> None:
+        """Close the files of a source that has ended, and give them their names.
+
+        Raises:
+            OSError: The files do not have all results, as on a full disk.
+        """
+        with self._lock:
+            results = self._open.pop(source, None)
+        if results is None:
+            return
+        results.close()
+        results.rename()
+        with self._lock:
+            self._complete[source] = {"name": self._stems[source], "file": _stamp(source)}
+            content = {"settings": self._settings, "complete": self._complete}
+            new = self._path / f"{_RUN}.part"
+            new.write_text(json.dumps(content, indent=1), "utf-8")
+            new.replace(self._path / _RUN)
+
+    def close(self) -> None:
+        """Close the files of sources that are not complete; each is a valid file.
+
+        Raises:
+            OSError: As `complete` does.
+        """
+        with self._lock:
+            unfinished = list(self._open.values())
+            self._open.clear()
+        for results in unfinished:
+            results.close()
+
+    def __enter__(self) -> SaveFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Results:
+    """The files of one source."""
+
+    def __init__(self, folder: Path, stem: str) -> None:
+        self._folder, self._stem = folder, stem
+        for old in (folder / f"{stem}.part.jsonl", folder / f"{stem}.part.webm"):
+            old.unlink(missing_ok=True)
+        self._labels = LabelWriter(folder / f"{stem}.part.jsonl", "jsonl")
+        self._video: VideoWriter | None = None
+        self._first: tuple[Frame, Any] | None = None  # until the second one says the rate
+
+    def write(self, frame: Frame, result: Any) -> None:
+        height, width = frame.image.shape[:2]
+        found = result.get("detections") if isinstance(result, dict) else result
+        if isinstance(found, Detections):
+            self._labels.write(found, width=width, height=height)
+        self._show(frame, result)
+
+    def _show(self, frame: Frame, result: Any) -> None:
+        if frame.raw_time is None:
+            file = self._folder / f"{self._stem}_{frame.index:06}.png"
+            if not cv2.imwrite(str(file), annotate(result, frame.image)):
+                raise OSError(f"{file} cannot be written")
+        elif self._video is not None:
+            self._video.write(annotate(result, frame.image))
+        elif self._first is None:
+            self._first = frame, result
+        else:
+            self._begin_video(frame.time - self._first[0].time)
+            self._show(frame, result)
+
+    def _begin_video(self, step: float) -> None:
+        assert self._first is not None
+        rate = 1 / step if step > 0 and _RATES[0] <= 1 / step <= _RATES[1] else _DEFAULT_RATE
+        self._video = VideoWriter(self._folder / f"{self._stem}.part.webm", rate)
+        first, result = self._first
+        self._video.write(annotate(result, first.image))
+
+    def close(self) -> None:
+        if self._first is not None and self._video is None:
+            self._begin_video(0)
+        try:
+            self._labels.close()
+        finally:
+            if self._video is not None:
+                self._video.close()
+
+    def rename(self) -> None:
+        for suffix in ("webm", "jsonl"):
+            part = self._folder / f"{self._stem}.part.{suffix}"
+            if part.exists():
+                part.replace(self._folder / f"{self._stem}.{suffix}")
+
+
+def _stamp(source: str) -> list[int] | None:
+    """Return the size and time of a file; None for what has none, such as a stream, which is never the same again."""
+    try:
+        found = os.stat(source)
+    except OSError:
+        return None
+    return [found.st_size, found.st_mtime_ns]

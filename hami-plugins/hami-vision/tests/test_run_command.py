@@ -1,0 +1,163 @@
+"""`hami run` on sources: the count of the sample, files that open, Ctrl-C and the next run, and sources that fail."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from hami.cli import main
+from make_sample import FRAMES, IN, OUT, SCALE, frame
+from small_models import SIZE, picture
+
+import hami_vision
+from hami_vision import run_command
+from hami_vision.live_page import LivePage
+from hami_vision.saving import SaveFolder
+from hami_vision.sinks import VideoWriter
+
+WALK = Path(hami_vision.__file__).parent / "sample" / "walk.webm"
+MODEL = ["--set", f"model={WALK.with_name('squares.onnx')}", "--set", f"labels={WALK.with_name('squares.txt')}"]
+
+
+@pytest.fixture
+def walks(tmp_path) -> list[str]:
+    """Two short videos of a square."""
+    files = [str(tmp_path / f"{name}.webm") for name in ("a", "b")]
+    for file in files:
+        with VideoWriter(file, 10) as video:
+            for i in range(12):
+                video.write(picture(("red", 4 * i, 24)))
+    return files
+
+
+def shown(file) -> list[np.ndarray]:
+    video = cv2.VideoCapture(str(file))
+    frames = [image for ok, image in iter(video.read, (False, None)) if ok]
+    video.release()
+    return frames
+
+
+def test_the_sample_is_the_video_that_is_described():
+    for i, image in enumerate(shown(WALK)):
+        assert np.abs(image.astype(int) - frame(i)).mean() < 6
+    assert i == FRAMES - 1
+
+
+def test_counting_the_sample_prints_the_true_count_and_its_video_opens_in_a_browser(tmp_path, capsys, browser):
+    assert main(["run", "count-people", "--sample", "--save", str(tmp_path)]) == 0
+    first, door, objects = capsys.readouterr().out.splitlines()[1:]
+    assert first.split(",")[0].strip() == f"{FRAMES} frames"
+    assert (door, objects) == (f"  door: in {IN}, out {OUT}", f"  objects: {IN + OUT}")
+    lines = (tmp_path / "walk.jsonl").read_text().splitlines()
+    assert [json.loads(line)["frame"] for line in lines] == list(range(FRAMES))
+    tab = browser.new_page()
+    tab.goto(f"file://{tmp_path}/walk.webm")
+    tab.wait_for_function("document.querySelector('video').readyState >= 2")
+    assert tab.evaluate("document.querySelector('video').videoWidth") == SIZE * SCALE
+    assert tab.evaluate("document.querySelector('video').duration") == pytest.approx(FRAMES / 25, abs=0.2)
+    tab.close()
+
+
+def test_videos_pictures_and_a_file_that_is_none_are_mixed(walks, tmp_path, capsys):
+    image, broken = tmp_path / "one.png", tmp_path / "broken.webm"
+    cv2.imwrite(str(image), picture(("red", 8, 8), ("blue", 40, 40)))
+    broken.write_bytes(b"not a video")
+    out = tmp_path / "out"
+    given = [*walks, str(image), str(broken), "--save", str(out)]
+    assert main(["run", "detect", *MODEL, *given]) == 1
+    printed = capsys.readouterr()
+    assert f"{broken}:\n  0 frames, 0.0/s; failed: {broken} cannot be opened as a video" in printed.out
+    assert f"{image}:\n  1 frames, 0.0/s; ended\n  objects in all frames: 2" in printed.out
+    files = {"a.jsonl", "a.webm", "b.jsonl", "b.webm", "one.jsonl", "one_000000.png", "run.json"}
+    assert {file.name for file in out.iterdir()} == files
+    assert len(shown(out / "a.webm")) == 12
+    assert main(["run", "detect", *MODEL, *given]) == 1  # again: only the broken one is tried
+    assert capsys.readouterr().err.count("complete since an earlier run") == 3
+
+
+def test_json_has_a_line_for_each_frame(walks, capsys):
+    assert main(["run", "track", *MODEL, walks[0], "--json"]) == 0
+    *frames, end = map(json.loads, capsys.readouterr().out.splitlines())
+    assert [each["result"][0]["id"] for each in frames] == [0] * 12
+    assert end == {"source": walks[0], "state": "ended", "reason": "", "frames": 12, "failed": 0}
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_closes_the_files_and_the_next_run_goes_on(walks, tmp_path, capsys, monkeypatch, number, status):
+    out = tmp_path / "out"
+    take = run_command._Source.take
+    monkeypatch.setattr(run_command, "_MOST_OPEN", 1)  # one after the other
+    monkeypatch.setattr(run_command, "_MOST_RUNNING", 1)
+
+    def take_and_interrupt(self, result):
+        take(self, result)
+        if run_command._Source.interrupts_after is not None:
+            run_command._Source.interrupts_after -= 1
+            if run_command._Source.interrupts_after == 0:
+                signal.raise_signal(number)
+
+    monkeypatch.setattr(run_command._Source, "interrupts_after", 15, raising=False)  # in the second source
+    monkeypatch.setattr(run_command._Source, "take", take_and_interrupt)
+    assert main(["run", "track", *MODEL, *walks, "--save", str(out)]) == status
+    assert {file.name for file in out.iterdir()} == {"a.jsonl", "a.webm", "b.part.jsonl", "b.part.webm", "run.json"}
+    assert 3 <= len(shown(out / "b.part.webm")) < 12
+    run_command._Source.interrupts_after = None
+    assert main(["run", "track", *MODEL, *walks, "--save", str(out)]) == 0
+    assert {file.name for file in out.iterdir()} == {"a.jsonl", "a.webm", "b.jsonl", "b.webm", "run.json"}
+    assert len((out / "b.jsonl").read_text().splitlines()) == 12
+    assert f"{walks[0]}: complete since an earlier run" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_file_that_has_changed_is_read_again_and_other_settings_are_refused(walks, tmp_path):
+    out = tmp_path / "out"
+    with SaveFolder(out, {"pipeline": "track"}) as save:
+        save.complete("none")
+        assert not save.is_complete(walks[0])
+    (out / "run.json").write_text(
+        json.dumps({"settings": {"pipeline": "track"}, "complete": {walks[0]: {"name": "a", "file": [1, 2]}}})
+    )
+    assert not SaveFolder(out, {"pipeline": "track"}).is_complete(walks[0])
+    with pytest.raises(ValueError, match=r"results of other settings, .*use another folder"):
+        SaveFolder(out, {"pipeline": "detect"})
+
+
+def test_a_full_disk_is_an_error_of_the_files_and_the_frames_are_still_counted(walks, capsys, tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("hami_vision.saving.LabelWriter.write", full)
+    assert main(["run", "track", *MODEL, walks[0], "--save", str(tmp_path / "out")]) == 1
+    printed = capsys.readouterr()
+    assert "12 frames" in printed.out
+    assert "error: files: 12 results failed, 0 dropped: OSError: [Errno 28] No space left" in printed.err
+    assert not (tmp_path / "out" / "a.webm").exists()
+
+
+def test_show_serves_the_frames_while_it_runs(walks, capsys, monkeypatch):
+    names = []
+    close = LivePage.close
+    monkeypatch.setattr(LivePage, "close", lambda self: (names.extend(self.names()), close(self)))
+    assert main(["run", "track", *MODEL, walks[0], "--show", "--port", "0"]) == 0
+    assert names == [walks[0]]
+    assert capsys.readouterr().err.startswith("live: http://127.0.0.1:")
+
+
+def test_pictures_without_a_sink_are_printed_as_before(tmp_path, capsys):
+    image = tmp_path / "one.png"
+    cv2.imwrite(str(image), picture(("red", 8, 8)))
+    assert main(["run", "detect", *MODEL, str(image)]) == 0
+    assert capsys.readouterr().out.splitlines()[0].split() == ["box", "score", "class", "name"]
+    assert main(["run", "Identity", "--text", "detect"]) == 0
+    assert capsys.readouterr().out == "detect\n"
+
+
+def test_requests_that_fail_are_reported_with_their_frames(walks, capsys):
+    assert main(["run", "track", *MODEL, "--set", "head=detr", walks[0]]) == 1
+    printed = capsys.readouterr()
+    assert "12 failed; ended" in printed.out
+    assert printed.err.count("the head detr needs boxes, logits") == 12
