@@ -21,10 +21,11 @@ TENSOR = {"name": "x", "datatype": "INT32", "shape": [2000], "data": [1] * 2000}
         ("x-gzip", gzip.compress),
         ("GZip ,, identity", gzip.compress),
         ("deflate", zlib.compress),
+        ("deflate", lambda body: zlib.compress(body)[2:-4]),
         ("identity", bytes),
         ("", bytes),
     ],
-    ids=["members", "many members", "x-gzip", "a list", "deflate", "identity", "empty"],
+    ids=["members", "many members", "x-gzip", "a list", "deflate", "deflate without zlib", "identity", "empty"],
 )
 def test_bodies_in_each_valid_content_coding_are_read(start, encoding, encode):
     """A file of gzip is a series of members (RFC 1952, 2.2)."""
@@ -44,6 +45,14 @@ def test_bodies_in_each_valid_content_coding_are_read(start, encoding, encode):
         ("gzip", lambda body: gzip.compress(b"") * 70_000, 400, "the body has more than 65536 members of gzip"),
         ("gzip", lambda body: body, 400, "the body is not valid gzip"),
         ("deflate", lambda body: zlib.compress(body) + b"x", 400, "the body has bytes after the end of its deflate"),
+        (
+            "deflate",
+            lambda body: zlib.compress(body)[2:-4] + b"x",
+            400,
+            "the body has bytes after the end of its deflate",
+        ),
+        ("deflate", lambda body: zlib.compress(body)[2:-6], 400, "the body is truncated deflate"),
+        ("deflate", lambda body: body, 400, "the body is not valid deflate"),
         ("deflate", lambda body: zlib.compress(body) * 2, 400, "the body has bytes after the end of its deflate"),
         ("br", bytes, 415, "the Content-Encoding is br; this server accepts one of gzip and deflate"),
         ("gzip, gzip", lambda body: gzip.compress(gzip.compress(body)), 415, "the Content-Encoding is gzip, gzip;"),

@@ -110,7 +110,7 @@ def _listed(scope: Scope, name: bytes) -> list[str]:
 
 def expand(body: bytes | bytearray | memoryview, encoding: str, limit: int, lease: Lease) -> bytearray:
     """Decompress in pieces, and stop as soon as the result exceeds the limit, or what the server has for it."""
-    expander = _expander(encoding)
+    expander = _expander(encoding, body)
     expanded = bytearray()
     members = 1
     for start in range(0, len(body), READ):
@@ -121,7 +121,7 @@ def expand(body: bytes | bytearray | memoryview, encoding: str, limit: int, leas
                     raise BadRequest(f"the body has bytes after the end of its {encoding}")
                 if members == MAX_MEMBERS:
                     raise BadRequest(f"the body has more than {MAX_MEMBERS} members of gzip")
-                expander, members = _expander(encoding), members + 1
+                expander, members = _expander(encoding, body), members + 1
             try:
                 piece = expander.decompress(rest, EXPANDED)
             except zlib.error as error:
@@ -137,8 +137,12 @@ def expand(body: bytes | bytearray | memoryview, encoding: str, limit: int, leas
     return expanded
 
 
-def _expander(encoding: str) -> zlib._Decompress:
-    return zlib.decompressobj(wbits=zlib.MAX_WBITS | 16 if encoding == "gzip" else zlib.MAX_WBITS)
+def _expander(encoding: str, body: bytes | bytearray | memoryview) -> zlib._Decompress:
+    """Return what decompresses a body. Some clients send deflate without the wrapper of zlib (RFC 9110, 8.4.1.2)."""
+    if encoding == "gzip":
+        return zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    is_wrapped = len(body) < 2 or (body[0] & 0xF == zlib.DEFLATED and (body[0] << 8 | body[1]) % 31 == 0)
+    return zlib.decompressobj(wbits=zlib.MAX_WBITS if is_wrapped else -zlib.MAX_WBITS)
 
 
 class UntilClientLeaves:
