@@ -101,6 +101,7 @@ class OnnxSession final : public hami::Backend {
                       params.get<std::vector<std::string>>("plugin_providers"),
                       params.get<bool>("cpu_fallback"),
                       params.get<std::string>("memory"),
+                      params.get<std::vector<std::string>>("freed"),
                       params.get<std::string>("version")};
     session_ = Session::open(plan_.settings);
     plan_.input_axes.assign(session_->inputs().size(), kShared);
@@ -206,6 +207,7 @@ HAMI_REGISTER(
     "plugin_providers: list = '' 'libraries of execution providers, as OnnxModel finds them';"
     "cpu_fallback: bool = true 'whether the CPU runs operators that no provider takes';"
     "memory: str = 'arena' {arena,shrink,none} 'memory that a run has used: keep it, give it back, or no arena';"
+    "freed: list = '' 'offsets in the file, as OnnxModel finds them: lengths of 1 that are left free';"
     "onnxruntime: library? 'path of libonnxruntime.so; default: that of the installed onnxruntime package';"
     "version: str = '' 'differs after a file of the model was replaced'",
     "Run a model on each request as it is, on the CPU; the other backends open models with it.");

@@ -31,6 +31,8 @@ struct OrtValue;
   F(3, OrtStatus*, CreateEnv, (int severity, const char* name, OrtEnv**))                                           \
   F(6, OrtStatus*, DisableTelemetryEvents, (const OrtEnv*))                                                         \
   F(7, OrtStatus*, CreateSession, (const OrtEnv*, const char* path, const OrtSessionOptions*, OrtSession**))        \
+  F(8, OrtStatus*, CreateSessionFromArray,                                                                          \
+    (const OrtEnv*, const void* model, size_t bytes, const OrtSessionOptions*, OrtSession**))                       \
   F(9, OrtStatus*, Run,                                                                                             \
     (OrtSession*, const OrtRunOptions*, const char* const* input_names, const OrtValue* const* inputs, size_t n_in, \
      const char* const* output_names, size_t n_out, OrtValue** outputs))                                            \

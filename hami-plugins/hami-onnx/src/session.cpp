@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 
+#include "model_in_memory.hpp"
 #include "plugin_providers.hpp"
 
 #include <hami/elements.hpp>
@@ -40,6 +41,7 @@ std::string key_of(const Settings& settings) {
   std::string key = settings.library + '\n' + settings.model + '\n' + std::to_string(settings.threads) + '\n' +
                     settings.version + '\n' + settings.memory;
   for (const std::string& library : settings.custom_operators) key += '\n' + library;
+  for (const std::string& at : settings.freed) key += "\n\t" + at;
   for (const std::string& provider : settings.providers) key += "\n\n" + provider;
   if (!settings.cpu_fallback) key += "\n\n";
   return key;
@@ -176,7 +178,10 @@ Session::Session(const Settings& settings)
       fail(HAMI_FAILED_PRECONDITION, "\"custom_operators\" names \"" + library +
                                          "\", which is not a library of operators for onnxruntime " +
                                          library_.version() + ": " + why);
-  library_.check(api.CreateSession(library_.env(), settings.model.c_str(), options.get(), handle_.out()));
+  if (settings.freed.empty())
+    library_.check(api.CreateSession(library_.env(), settings.model.c_str(), options.get(), handle_.out()));
+  else
+    create_with_free_axes(settings, options.get());
   inputs_ = read_ports(library_, handle_.get(), api.SessionGetInputCount, api.SessionGetInputName,
                        api.SessionGetInputTypeInfo);
   optional_ = read_ports(library_, handle_.get(), api.SessionGetOverridableInitializerCount,
@@ -185,6 +190,15 @@ Session::Session(const Settings& settings)
                         api.SessionGetOutputTypeInfo);
   if (asks) assigned_ = read_assigned(library_, handle_.get());
   for (const Port& port : outputs_) output_names_.push_back(port.name.c_str());
+}
+
+void Session::create_with_free_axes(const Settings& settings, OrtSessionOptions* options) {
+  const Api& api = library_.api();
+  const ModelInMemory model(settings.model, settings.freed);
+  const std::string folder = settings.model.substr(0, settings.model.rfind('/') + 1);
+  library_.check(
+      api.AddSessionConfigEntry(options, "session.model_external_initializers_file_folder_path", folder.c_str()));
+  library_.check(api.CreateSessionFromArray(library_.env(), model.data(), model.size(), options, handle_.out()));
 }
 
 std::vector<Owned<OrtValue>> Session::run(const std::vector<Input>& inputs, const Callers& callers) const {

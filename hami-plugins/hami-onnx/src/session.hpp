@@ -35,6 +35,7 @@ struct Settings {
   std::vector<std::string> providers;  // in the order of preference, as use_provider takes them; the CPU is the last
   bool cpu_fallback = true;            // false: an operator that no provider takes is an error
   std::string memory = "arena";        // what runs do with memory that they have used: arena, shrink or none
+  std::vector<std::string> freed;      // offsets in the file: lengths of 1 that the session leaves free
   std::string version;                 // differs after a file of the model was replaced
 };
 
@@ -69,6 +70,7 @@ class Session {
 
  private:
   explicit Session(const Settings& settings);
+  void create_with_free_axes(const Settings& settings, OrtSessionOptions* options);
 
   const Library& library_;
   mutable RunPool runs_;

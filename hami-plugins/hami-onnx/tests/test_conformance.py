@@ -114,7 +114,9 @@ def outcome(case: Any, path: Path, instances: int) -> str:
     with hami.pipe({"backend": "OnnxTensor", "model": str(path), "instance_num": instances}) as pipe:
         alone = pipe({"data": feeds})["result"]
         values = list(alone.values()) if len(expected) > 1 else [alone]
-        if not (same(expected, values) or (expected is wanted and close(expected, values))):
+        # A model that fixes one row may run with a free axis, whose shapes are not folded: other roundings.
+        rounds = expected is wanted or any(port.shape[:1] == [1] for port in session.get_inputs())
+        if not (same(expected, values) or (rounds and close(expected, values))):
             return "differs from onnxruntime"
         others = {name: other_values(value) for name, value in feeds.items()}
         try:

@@ -403,12 +403,12 @@ def test_an_integer_model_returns_integers(pipe, models):
     assert result.dtype == "int64"
 
 
-@pytest.mark.parametrize(("rows", "batches"), [("n", 1), (1, 8)])
-def test_a_node_without_max_runs_the_requests_of_a_call_together_if_the_batch_axis_is_free(
-    models, rows: object, batches: int
+@pytest.mark.parametrize(("batched", "batches"), [(True, 1), (False, 8)])
+def test_a_node_without_max_runs_the_requests_of_a_call_together_if_they_are_joined(
+    models, batched: bool, batches: int
 ) -> None:
     requests = [{"data": np.float32([[number, 1]])} for number in range(8)]
-    with hami.pipe({"backend": "OnnxTensor", "model": str(models.double(rows=rows, width=2))}) as pipe:
+    with hami.pipe({"backend": "OnnxTensor", "model": str(models.double(width=2)), "batched": batched}) as pipe:
         results = [request["result"].tolist() for request in pipe(requests)]
         assert pipe.stats()["default"].batches == batches
     assert results == [[[2.0 * number, 2.0]] for number in range(8)]

@@ -100,6 +100,9 @@ def test_every_function_of_the_list_is_at_its_index(model):
     none = (ctypes.c_void_p * 1)()
     nowhere = ctypes.cast(none, ctypes.c_void_p)
     assert "none.onnx" in api.message("CreateSession", env, ctypes.c_char_p(b"/none.onnx"), options, nowhere)
+    content = model.read_bytes()
+    in_memory = api.get("CreateSessionFromArray", env, ctypes.c_char_p(content), size(len(content)), options)
+    api.free("ReleaseSession", in_memory)
     session = api.get("CreateSession", env, ctypes.c_char_p(str(model).encode()), options)
     api.free("ReleaseSessionOptions", options)
 
@@ -181,6 +184,9 @@ def test_every_function_for_providers_is_at_its_index(api, model):
     no_texts = texts()
     one = ctypes.cast((ctypes.c_void_p * 1)(device.value), ctypes.c_void_p)
     api.do("SessionOptionsAppendExecutionProvider_V2", options, env, one, size(1), no_texts, no_texts, size(0))
+    content = model.read_bytes()
+    in_memory = api.get("CreateSessionFromArray", env, ctypes.c_char_p(content), size(len(content)), options)
+    api.free("ReleaseSession", in_memory)
     session = api.get("CreateSession", env, ctypes.c_char_p(str(model).encode()), options)
     expected = set(PROVIDER_FUNCTIONS)
     if api.minor >= int(ASSIGNMENT_API_VERSION):

@@ -45,6 +45,7 @@ class Joining:
         largest: the largest relative difference that the test saw between a row alone and in a batch; None: untested.
         tested: whether a test was tried.
         quantized: whether rows influence each other by a scale that is computed from all rows.
+        freed: whether the file fixes the number of rows at 1, and the session takes any number.
         cure: what to change if inputs take exactly one row, so that nothing can run together; "": nothing.
     """
 
@@ -60,15 +61,17 @@ class Joining:
     largest: float | None = None
     tested: bool = False
     quantized: bool = False
+    freed: bool = False
     cure: str = ""
 
     @property
     def reason(self) -> str:
         """One sentence that says why requests are not joined, or how it is known that they may be."""
+        freed = "; the file fixes one row, and the session takes any number" if self.freed else ""
         if self.joins and self.source == "proven":
-            return f"the graph proves that rows are independent ({self.axes})"
+            return f"the graph proves that rows are independent ({self.axes}){freed}"
         if self.joins and self.source == "measured":
-            return f"rows alone and together were equal when the model opened ({self.axes})"
+            return f"rows alone and together were equal when the model opened ({self.axes}){freed}"
         found = self._found()
         if self.source == "declared":
             return f"the configuration says so{f'; found in the model: {found}' if found else ''}"

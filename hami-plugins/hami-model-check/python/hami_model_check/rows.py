@@ -15,6 +15,7 @@ from hami_model_check._rows.guess import guesses, input_values
 from hami_model_check._rows.model import Model, load
 from hami_model_check._rows.value import Batch, Known, Lost, Unknown, Value
 from hami_model_check._rows.walk import TooManyNodes, Walk
+from hami_model_check.free_axis import FREE
 from hami_model_check.onnx import read_onnx
 
 _FIELDS_PER_NODE = 256  # with attributes; read_onnx has limited the number of nodes
@@ -81,6 +82,7 @@ def prove_rows(
     backend: str,
     engine: str = "onnx",
     batch_axes: Mapping[str, int | None] | None = None,
+    freed: Sequence[int] = (),
     max_nodes: int = 100_000,
     max_graph_depth: int = 10,
     max_call_depth: int = 64,
@@ -97,6 +99,7 @@ def prove_rows(
         engine: "onnx" for the specification, "openvino" for what OpenVINO computes.
         batch_axes: the batch axis of inputs and outputs by name, as far as it is known. For other inputs, axis 0 is
             tried first, then other axes.
+        freed: offsets of `find_fixed_ones`, where the proof sees a free axis.
         max_nodes, max_graph_depth, max_call_depth: limits of `read_onnx`.
 
     Raises:
@@ -107,14 +110,20 @@ def prove_rows(
     status = os.stat(path)
     given = None if batch_axes is None else tuple(sorted(batch_axes.items()))
     try:
-        return _prove(os.path.realpath(path), (status.st_mtime_ns, status.st_size, status.st_ino), engine, given, nodes)
+        stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+        return _prove(os.path.realpath(path), stamp, engine, given, nodes, tuple(freed))
     except ValueError as error:
         raise hami.ConfigError(f'{backend}: "{os.fspath(path)}" is not a valid ONNX model: {error}') from None
 
 
 @functools.lru_cache
-def _prove(path: str, stamp: tuple[int, ...], engine: str, axes: Axes | None, nodes: int) -> RowProof:
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+def _prove(
+    path: str, stamp: tuple[int, ...], engine: str, axes: Axes | None, nodes: int, freed: tuple[int, ...]
+) -> RowProof:
+    access = mmap.ACCESS_COPY if freed else mmap.ACCESS_READ  # the file is not written
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=access) as data:
+        for at in freed:
+            data[at : at + len(FREE)] = FREE
         model = load(data, nodes * _FIELDS_PER_NODE + _MORE_FIELDS)
     steps = _STEPS_PER_NODE * nodes + _MORE_STEPS
     first: RowProof | None = None

@@ -8,7 +8,7 @@ from dataclasses import replace
 import hami
 from hami_model_check.findings import stamp_of_package
 from hami_model_check.joining import Axes, Joining, Measurement, decide_joining
-from hami_model_check.row_test import RowInput, compare_rows
+from hami_model_check.row_test import RowInput, Run, compare_rows
 from hami_model_check.row_watch import shared_watch
 
 from hami_onnx._model import Model
@@ -143,17 +143,18 @@ def _measure(model: Model, named: Axes, nodes: int) -> Measurement:
             why = f"a test cannot try all values of {', '.join(shared)}, which the rows share"
             found = Measurement("unknown", {}, {}, why, None) if found.verdict == "unknown" else found
         elif len(shared) < len(axes):
-            measured = _measure_along(axes, model, named, nodes)
+            measured = measure_along(axes, model, named, nodes)
             if measured.verdict == "independent":
                 return measured
             found = measured if found.verdict == "unknown" else found
     return found
 
 
-def _measure_along(axes: Axes, model: Model, named: Axes, nodes: int) -> Measurement:
+def measure_along(axes: Axes, model: Model, named: Axes, nodes: int, run: Run | None = None) -> Measurement:
+    """Run rows alone and together along these axes of the inputs, with `run` in place of that of the model."""
     output_axes = {spec.name: named.get(spec.name) for spec in model.outputs} if named else None
     test = compare_rows(
-        model.run,
+        run or model.run,
         [row_input(spec, axes[spec.name]) for spec in model.inputs],
         [spec.name for spec in model.outputs],
         nodes=nodes,

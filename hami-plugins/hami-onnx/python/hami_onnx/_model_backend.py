@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,12 +12,11 @@ from hami_model_check.onnx import OnnxLimits
 from hami_tensor.model_keys import ModelKeys
 from hami_tensor.values import checked_cast
 
+from hami_onnx._free_axis import open_joined
 from hami_onnx._invariance import keep_bits
-from hami_onnx._joining import join_rows, prove_ahead
 from hami_onnx._model import Model
 from hami_onnx._native import NativeSession
 from hami_onnx._providers import CPU, proof_rules
-from hami_onnx.session import open_native, open_session
 
 
 class OnnxModelBackend(OnnxLimits):
@@ -80,17 +78,16 @@ class OnnxModelBackend(OnnxLimits):
             "isolate_load": self.isolate_load,
             "init_event": options.get("init_event"),
             "backend": backend,
-            "meanwhile": prove_ahead(
-                path=path,
-                batched=self.batched,
-                batch_axes=self.batch_axes,
-                rules=proof_rules(self.provider),
-                settings=settings,
-                limits=self.onnx_limits(),
-                backend=backend,
-            ),
         }
-        model = model_of(self.model, self.onnxruntime, arguments)
+        model = open_joined(
+            self.model,
+            self.onnxruntime,
+            arguments,
+            batched=self.batched,
+            batch_axes=self.batch_axes,
+            rules=proof_rules(self.provider),
+            settings=settings,
+        )
         self._report_operators(model, backend)
         model.cast = checked_cast(self.cast, backend)
         model.keys = ModelKeys(
@@ -98,16 +95,6 @@ class OnnxModelBackend(OnnxLimits):
             [spec.name for spec in model.inputs],
             [spec.name for spec in model.optional],
             self.inputs,
-        )
-        join_rows(
-            model,
-            path,
-            batched=self.batched,
-            batch_axes=self.batch_axes,
-            rules=proof_rules(self.provider),
-            settings=settings,
-            limits=self.onnx_limits(),
-            backend=backend,
         )
         if self.batch_invariant:
             keep_bits(model, path, settings=settings, limits=self.onnx_limits(), remark=self.remark, backend=backend)
@@ -131,20 +118,3 @@ class OnnxModelBackend(OnnxLimits):
         if on_cpu:
             total = sum(map(len, assigned.values()))
             self.remark(f"{backend}: the CPU runs {len(on_cpu)} of {total} operators, not taken by {shown}: {names}")
-
-
-def model_of(
-    path: str | os.PathLike[str], library: str | os.PathLike[str] | None, arguments: Mapping[str, Any]
-) -> Model:
-    """Return a model whose joining is not decided; `arguments` are those of open_session."""
-    native = open_native(path, library=library, **arguments)
-    if native is not None and native.specs is not None:
-        return Model(native, native.specs, native.run)
-    if native is not None and native.settings.plugin_providers:
-        raise hami.ConfigError(
-            f"{arguments['backend']}: only the CPU takes strings, sequences, maps and small floats, as inputs or "
-            f'outputs of "{path}"; write provider = "cpu"'
-        )
-    from hami_onnx._python_session import python_model
-
-    return python_model(open_session(path, **arguments), arguments["backend"], arguments.get("memory", "arena"))

@@ -22,6 +22,7 @@ class NativeSettings(NamedTuple):
     plugin_providers: list[str]  # that are packages of their own
     cpu_fallback: bool
     memory: str  # arena, shrink or none
+    freed: list[str]  # offsets in the file: lengths of 1 that the session leaves free
     version: str  # of the files of the model
 
     def plan(self) -> dict[str, Any]:
@@ -49,6 +50,7 @@ class NativeSession:
             "plugin_providers": settings.plugin_providers,
             "cpu_fallback": settings.cpu_fallback,
             "memory": settings.memory,
+            "freed": settings.freed,
             "version": settings.version,
         }
         if settings.library != str(find_library()):

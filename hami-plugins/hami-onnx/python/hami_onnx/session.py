@@ -114,6 +114,7 @@ def open_native(
     threads: int = 0,
     custom_operators: Sequence[str | os.PathLike[str]] = (),
     memory: str = "arena",
+    freed: Sequence[int] = (),
     limits: Mapping[str, int] | None = None,
     isolate_load: bool = False,
     init_event: hami.Event | None = None,
@@ -124,6 +125,7 @@ def open_native(
 
     Args:
         library: ONNX Runtime's library, which must be an allowed file; None: that of the package onnxruntime.
+        freed: offsets of find_fixed_ones, where the session has a free axis.
         model, provider, …: as for `open_session`.
 
     Raises:
@@ -143,6 +145,7 @@ def open_native(
         list(chosen.plugins),
         cpu_fallback,
         memory,
+        [str(at) for at in freed],
         repr(opening.stamps),
     )
 
@@ -162,7 +165,7 @@ def open_native(
                 raise
             raise hami.PluginError(f"{backend}: {reason}; {_USE_CPU}") from error
 
-    return _open(("native", path), opening, create, isolate_load, init_event, backend, meanwhile)
+    return _open(("native", path, *settings.freed), opening, create, isolate_load, init_event, backend, meanwhile)
 
 
 class _Opening(NamedTuple):

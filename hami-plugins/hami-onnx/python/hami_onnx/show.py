@@ -12,9 +12,9 @@ from hami_model_check.joining import Joining, decide_joining
 from hami_model_check.row_test import BATCHES, RowTest, compare_rows, tolerance
 from hami_model_check.signature import describe_onnx
 
-from hami_onnx._joining import engine_name, join_rows, row_input
+from hami_onnx._free_axis import freed_joining, open_joined
+from hami_onnx._joining import engine_name, row_input
 from hami_onnx._model import Model
-from hami_onnx._model_backend import model_of
 from hami_onnx._native import NativeSession
 from hami_onnx._plugin_providers import installed_providers
 from hami_onnx._providers import available_providers, proof_rules
@@ -30,10 +30,8 @@ def show_model(path: str) -> dict[str, Any]:
     Raises:
         hami.ConfigError: the model cannot be opened.
     """
-    model = model_of(path, None, {"backend": _BACKEND})
-    join_rows(
-        model, path, batched=None, batch_axes=[], rules="onnx", settings=["cpu", [], []], limits={}, backend=_BACKEND
-    )
+    arguments = {"backend": _BACKEND, "limits": {}}
+    model = open_joined(path, None, arguments, batched=None, batch_axes=[], rules="onnx", settings=["cpu", [], []])
     joining = model.joining
     facts: dict[str, Any] = {
         "engine": f"onnxruntime {version()}",
@@ -100,20 +98,18 @@ def findings_of(params: dict[str, Any]) -> list[str]:
     opened, stamps = find_files(os.path.abspath(path), {}, _BACKEND)
     provider = params.get("provider") or ["cpu"]
     rules = proof_rules(provider)
-    joining: Joining = decide_joining(
-        opened,
-        backend=_BACKEND,
-        engine=engine_name(),
-        rules=rules,
-        files=[stamp.path for stamp in stamps],
-        settings=[
-            provider if isinstance(provider, str) else ",".join(provider),
-            params.get("provider_options") or [],
-            params.get("custom_operators") or [],
-        ],
-    )
+    settings = [
+        provider if isinstance(provider, str) else ",".join(provider),
+        params.get("provider_options") or [],
+        params.get("custom_operators") or [],
+    ]
+    name = os.path.basename(path)
+    ways: dict[str, Any] = {"rules": rules, "settings": settings, "limits": {}, "backend": _BACKEND}
+    if not params.get("batch_axes") and (freed := freed_joining(os.path.abspath(path), **ways)):
+        return [freed.finding(name)]
+    joining: Joining = decide_joining(opened, engine=engine_name(), files=[stamp.path for stamp in stamps], **ways)
     if rules is None and not joining.tested:
-        return [f"{os.path.basename(path)}: a test decides whether requests are joined when {provider} has opened it"]
+        return [f"{name}: a test decides whether requests are joined when {provider} has opened it"]
     if joining.verdict == "unknown" and not joining.tested and params.get("batched") is None:
-        return [f'"{os.path.basename(path)}": a test decides when the model is opened, because {joining.reason}']
-    return [joining.finding(os.path.basename(path))]
+        return [f'"{name}": a test decides when the model is opened, because {joining.reason}']
+    return [joining.finding(name)]
