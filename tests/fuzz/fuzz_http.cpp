@@ -109,7 +109,7 @@ hami_serve::Door& door() {
     hami_serve::Limits limits;
     limits.max_body = kMaxLength;
     limits.max_open = 1 << 24;
-    limits.times = {minute, minute, minute, minute, minute, minute, minute};
+    limits.times = {minute, minute, minute, minute, minute, minute, minute, minute};
     auto* const opened = new hami_serve::Door(limits, 1, &python_open);  // its thread ends with the process
     const std::string caller = std::to_string(reinterpret_cast<std::uintptr_t>(hami::fuzz::identity()));
     opened->publish(R"({"ready": true, "reserved": ["priority", "result"], "models": [{"key": 1, "name": "any",

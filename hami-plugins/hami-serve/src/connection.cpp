@@ -283,7 +283,7 @@ void Connection::check_deadline(std::int64_t now) {
     if (counted > 0 && static_cast<double>(body_size_) * kSecond < static_cast<double>(counted) * kMinRate)
       return reject("the body came with less than 16384 bytes per second");
   }
-  if (now < deadline_) return;
+  if (now < deadline_) return loop_.look_at(deadline_);
   switch (stage_) {
     case Stage::kIdle: return end();
     case Stage::kBody: return reject("the request did not continue for " + seconds(times.body) + " s");

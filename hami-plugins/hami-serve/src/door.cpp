@@ -65,7 +65,7 @@ Limits read_limits(std::string_view json) {
   const simdjson::dom::element times = given["times"];
   const auto time = [&](const char* name) { return static_cast<std::int64_t>(1e9 * double(times[name])); };
   limits.times = {time("idle"),        time("body"),         time("rate_after"), time("write"),
-                  time("half_closed"), time("last_request"), time("linger")};
+                  time("half_closed"), time("last_request"), time("linger"),     time("idle_calls")};
   return limits;
 }
 
@@ -160,11 +160,14 @@ void Door::publish(std::string_view json) {
 }
 
 std::string Door::statistics() {
-  std::shared_ptr<const Table> table = this->table();
   std::vector<ModelPtr> models;
   {
     const std::lock_guard lock(mutex_);
     models = models_;
+    for (std::size_t i = models_.size(); i-- > 0;) {
+      // Nothing but the list and its copy has it: it is not served any more, and no request needs it for its answer.
+      if (models_[i].use_count() == 2) models_.erase(models_.begin() + static_cast<std::ptrdiff_t>(i));
+    }
   }
   std::string json = "{\"answers\":";
   add_integer(json, answers_.exchange(0));
@@ -193,12 +196,6 @@ std::string Door::statistics() {
       add_integer(json, latency);
     }
     json += "]}";
-  }
-  const std::lock_guard lock(mutex_);
-  for (std::size_t i = models_.size(); i-- > 0;) {  // those that are not served any more, and have no requests
-    bool is_served = models_[i]->in_flight() > 0;
-    for (const auto& [path, model] : table->by_path) is_served = is_served || model == models_[i];
-    if (!is_served) models_.erase(models_.begin() + static_cast<std::ptrdiff_t>(i));
   }
   return json += "]}";
 }

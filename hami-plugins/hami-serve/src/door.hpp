@@ -78,6 +78,7 @@ struct Times {
   std::int64_t half_closed = 0;   // for an answer to begin after the end of a client
   std::int64_t last_request = 0;  // for the next request when the server stops
   std::int64_t linger = 0;        // for the end of a client whose connection is closing
+  std::int64_t idle_calls = 0;    // for the next call of a connection of gRPC
 };
 
 struct Limits {

@@ -17,7 +17,8 @@ constexpr std::size_t kMaxEvents = 1 << 12;  // that Python has not taken, with 
 
 }  // namespace
 
-Grpc::Grpc(Door& door, GrpcTexts texts) : door_(door), texts_(std::move(texts)), event_(made_event()) {}
+Grpc::Grpc(Door& door, GrpcTexts texts, std::size_t max_answer)
+    : door_(door), texts_(std::move(texts)), max_answer_(max_answer), event_(made_event()) {}
 
 Grpc::~Grpc() { ::close(event_); }
 

@@ -60,7 +60,7 @@ struct GrpcTexts {
 class Grpc {
  public:
   // Throws std::exception.
-  Grpc(Door& door, GrpcTexts texts);
+  Grpc(Door& door, GrpcTexts texts, std::size_t max_answer);
   ~Grpc();  // after the door has ended
   Grpc(const Grpc&) = delete;
   Grpc& operator=(const Grpc&) = delete;
@@ -80,6 +80,7 @@ class Grpc {
   // ---- for connections and calls, on the threads of their loops
   Door& door() const noexcept { return door_; }
   const GrpcTexts& texts() const noexcept { return texts_; }
+  std::size_t max_answer() const noexcept { return max_answer_; }  // bytes
   std::int64_t wait() const noexcept { return wait_; }  // nanoseconds, for memory
   std::int64_t leave_to_python(Loop& loop, Call& call);
   void forget(std::int64_t number);  // the call has ended
@@ -98,6 +99,7 @@ class Grpc {
 
   Door& door_;
   const GrpcTexts texts_;
+  const std::size_t max_answer_;
   const int event_;
   std::atomic<std::int64_t> wait_{1'000'000'000};
   std::atomic<std::uint64_t> answers_{0};

@@ -20,8 +20,7 @@ constexpr std::size_t kMaxMetadata = 1 << 14;                 // bytes, as HTTP/
 constexpr std::size_t kMaxRead = 4 * kMaxMetadata;            // bytes of metadata and trailers, of one call
 constexpr std::size_t kHeaderCost = 32;                       // bytes of a header beside its texts
 constexpr std::int64_t kRetry = 20'000'000;                   // ns between tries to get memory
-constexpr std::int64_t kAnswerTime = 60'000'000'000;          // ns for a client to take kMinTaken
-constexpr std::size_t kMinTaken = 1 << 16;                    // bytes
+constexpr std::size_t kMinTaken = 1 << 16;                    // bytes of answers, within the time for that
 constexpr std::size_t kMaxCopied = 1 << 12;                   // bytes of a message that is copied behind its prefix
 constexpr std::size_t kMaxTimeout = 8;                        // digits
 constexpr std::int64_t kMaxWait = 4'000'000'000'000'000'000;  // ns
@@ -317,6 +316,7 @@ void Call::ask() {
 
 void Call::write(std::string message) {
   if (is_finished_) return;
+  if (message.size() > connection_.grpc().max_answer()) return end_as_too_large(message.size());
   Answer answer;
   answer.head.assign(5, '\0');
   put_prefix(answer.head.data(), message.size());
@@ -338,8 +338,7 @@ void Call::finish(std::int32_t status, std::string text) {
   status_text_ = std::move(text);
   discharge_message();
   connection_.consume(*this, std::exchange(held_, {}).size());
-  answer_until_ = now_ns() + kAnswerTime;
-  connection_.look_at(answer_until_);
+  expect_to_be_taken();
   if (has_begun_)
     connection_.go_on_with(*this);
   else
@@ -354,9 +353,18 @@ void Call::completed(std::shared_ptr<Request> request, bool failed) {
     number_ = connection_.grpc().leave_to_python(connection_.loop(), *this);
     return connection_.grpc().complete(number_, std::move(request));
   }
+  std::size_t size = answer->head.size() - sizeof prefix_;
+  for (const std::string_view each : answer->tail) size += each.size();
+  if (size > connection_.grpc().max_answer()) return end_as_too_large(size);
   connection_.grpc().count_answer();
   add_answer(std::move(*answer));
   finish(kOk, {});
+}
+
+// The length before a message has four bytes.
+void Call::end_as_too_large(std::size_t size) {
+  reject(kResourceExhausted, "the answer has " + std::to_string(size) + " bytes; a message of gRPC has at most " +
+                                 std::to_string(connection_.grpc().max_answer()) + ", ask for fewer outputs or rows");
 }
 
 // ---- answers
@@ -368,15 +376,24 @@ void Call::add_answer(Answer answer) {
   answer_charge_ += static_cast<std::int64_t>(size);
   connection_.grpc().door().discharge(-static_cast<std::int64_t>(size));
   answers_.push_back({std::move(answer), 0, 0});
+  if (answer_until_ == INT64_MAX) expect_to_be_taken();
   if (std::exchange(has_begun_, true))
     connection_.go_on_with(*this);
   else
     connection_.begin_answer(*this);
 }
 
+// From now on, the client must take answers.
+void Call::expect_to_be_taken() {
+  taken_ = 0;
+  answer_until_ = now_ns() + connection_.grpc().door().limits().times.write;
+  connection_.look_at(answer_until_);
+}
+
 void Call::send(std::string& out, std::size_t size) {
   unsent_ -= size;
   taken_ += size;
+  if (unsent_ == 0 && !is_finished_) answer_until_ = INT64_MAX;  // the next answer does not come from the client
   answer_charge_ -= static_cast<std::int64_t>(size);
   connection_.grpc().door().discharge(static_cast<std::int64_t>(size));
   while (size > 0) {
@@ -409,8 +426,7 @@ void Call::check_time(std::int64_t now) {
   }
   if (now < answer_until_) return;
   if (taken_ < kMinTaken) return connection_.reset(*this, NGHTTP2_CANCEL);
-  taken_ = 0;
-  answer_until_ = now + kAnswerTime;
+  expect_to_be_taken();
 }
 
 // Rejects a message that does not come: others wait for its memory.
@@ -430,7 +446,10 @@ void Call::check_message(std::int64_t now) {
 }
 
 std::int64_t Call::next_look() const noexcept {
-  if (is_finished_) return answer_until_;
+  return is_finished_ ? answer_until_ : std::min(answer_until_, next_look_at_message());
+}
+
+std::int64_t Call::next_look_at_message() const noexcept {
   if (stage_ == Stage::kMessage) {
     const std::int64_t now = now_ns();
     const std::int64_t rate_from = message_begun_ + connection_.grpc().door().limits().times.rate_after;

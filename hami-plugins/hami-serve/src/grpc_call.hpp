@@ -71,6 +71,9 @@ class Call final : private Asker {
   void leave();
   void end_if_no_more();
   void add_answer(Answer answer);
+  void end_as_too_large(std::size_t size);
+  void expect_to_be_taken();
+  std::int64_t next_look_at_message() const noexcept;
   void read_held();
   void check_message(std::int64_t now);
   void discharge_message() noexcept;

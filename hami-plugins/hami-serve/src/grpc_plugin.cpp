@@ -13,7 +13,7 @@ namespace {
 // In the order of `_Functions` in native_grpc.py.
 struct GrpcFunctions {
   std::uint64_t size;
-  Grpc* (*open)(Door* door, const char* no_token, const char* no_message, const char* stopping);
+  Grpc* (*open)(Door* door, const char* no_token, const char* no_message, const char* stopping, std::size_t max_answer);
   void (*close)(Grpc* grpc);  // after the door is closed
   std::int32_t (*event)(Grpc* grpc);
   void (*add)(Grpc* grpc, std::int32_t fd);
@@ -30,9 +30,9 @@ struct GrpcFunctions {
 
 constexpr GrpcFunctions kFunctions = {
     sizeof(GrpcFunctions),
-    [](Door* door, const char* no_token, const char* no_message, const char* stopping) -> Grpc* {
+    [](Door* door, const char* no_token, const char* no_message, const char* stopping, std::size_t max_answer) -> Grpc* {
   try {
-    return new Grpc(*door, {no_token, no_message, stopping});
+    return new Grpc(*door, {no_token, no_message, stopping}, max_answer);
   } catch (const std::exception&) {
     return nullptr;
   }

@@ -18,8 +18,7 @@ namespace {
 constexpr std::int64_t kBeginTime = 20 * kSecond;  // for a client to say that it speaks HTTP/2
 constexpr std::int64_t kDrainTime = 1 * kSecond;   // for a client to see that the server stops
 constexpr std::int64_t kEndTime = 1 * kSecond;     // for a client to close a connection that has ended
-constexpr std::int64_t kWriteTime = 60 * kSecond;  // for a client to take kMinTaken
-constexpr std::size_t kMinTaken = 1 << 16;         // bytes
+constexpr std::size_t kMinTaken = 1 << 16;       // bytes, within the time for a part of an answer
 constexpr std::size_t kMaxOut = 1 << 18;         // bytes that wait for the client; more are not made, and none are read
 constexpr std::size_t kMaxWritten = 1 << 20;     // bytes, before other connections come
 constexpr std::size_t kKeptOut = 1 << 16;        // bytes of memory that an idle connection keeps
@@ -97,7 +96,7 @@ struct Http2Callbacks {
     Http2Connection& connection = of(user);
     if (connection.stage_ == Http2Connection::Stage::kBeginning) {
       connection.stage_ = Http2Connection::Stage::kOpen;
-      connection.deadline_ = INT64_MAX;
+      connection.expect_call();
     }
     if (frame->hd.type == NGHTTP2_PING && (frame->hd.flags & NGHTTP2_FLAG_ACK)) {
       if (std::memcmp(frame->ping.opaque_data, kDrainPing, sizeof kDrainPing) == 0) connection.is_drained_ = true;
@@ -125,6 +124,7 @@ struct Http2Callbacks {
     if (found == of(user).calls_.end()) return 0;
     nghttp2_session_consume_connection(session, found->second->held());
     of(user).calls_.erase(found);
+    if (of(user).calls_.empty()) of(user).expect_call();
     return 0;
   }
 
@@ -334,7 +334,8 @@ void Http2Connection::flush() {
     else if (has_ended || is_broken)
       return end();
   } else if (write_until_ == INT64_MAX) {
-    write_until_ = now_ns() + kWriteTime;
+    write_until_ = now_ns() + loop_.door().limits().times.write;
+    loop_.look_at(write_until_);
     taken_ = 0;
   }
   const std::size_t left = out_.size() - sent_;
@@ -344,23 +345,39 @@ void Http2Connection::flush() {
 
 void Http2Connection::check_deadline(std::int64_t now) {
   if (now >= deadline_) {
-    if (stage_ != Stage::kDraining) return close();
-    say_last();
-    if (stage_ == Stage::kGone) return;
+    switch (stage_) {
+      case Stage::kOpen:
+        if (calls_.empty())
+          end_if_idle();
+        else
+          deadline_ = INT64_MAX;  // again from the end of the last call
+        break;
+      case Stage::kDraining:
+        say_last();
+        if (stage_ == Stage::kGone) return;
+        break;
+      default: return close();
+    }
   }
   if (now >= write_until_) {
     if (taken_ < kMinTaken) return close();
     taken_ = 0;
-    write_until_ = now + kWriteTime;
+    write_until_ = now + loop_.door().limits().times.write;
   }
-  if (now < calls_look_) return;
-  calls_look_ = INT64_MAX;
-  for (const auto& [stream, call] : calls_) call->check_time(now);
-  for (const auto& [stream, call] : calls_) calls_look_ = std::min(calls_look_, call->next_look());
-  loop_.look_at(calls_look_);
+  if (now >= calls_look_) {
+    calls_look_ = INT64_MAX;
+    for (const auto& [stream, call] : calls_) call->check_time(now);
+    for (const auto& [stream, call] : calls_) calls_look_ = std::min(calls_look_, call->next_look());
+  }
+  loop_.look_at(std::min({deadline_, write_until_, calls_look_}));  // also if another connection was looked at
 }
 
 // ---- the end
+
+// A connection without a call ends in a while, as if the server stopped: gRPC connects again for the next call.
+void Http2Connection::expect_call() {
+  if (stage_ == Stage::kOpen) deadline_ = now_ns() + loop_.door().limits().times.idle_calls;
+}
 
 // A client may have sent calls before it sees that the server stops. They are accepted until it has answered a ping.
 void Http2Connection::end_if_idle() {

@@ -26,7 +26,7 @@ class Http2Connection final : public Peer {
   void handle(std::uint32_t events) override;
   void go_on() override;  // writes what there is
   void check_deadline(std::int64_t now) override;
-  void end_if_idle() override;  // says that the server stops
+  void end_if_idle() override;  // says that the connection ends
   void cancel() noexcept override;
   void close() noexcept override;
 
@@ -51,6 +51,7 @@ class Http2Connection final : public Peer {
   void write_soon();
   bool fill();
   void flush();
+  void expect_call();
   void say_last();
   void end();
   Call* call_of(std::int32_t stream) const;

@@ -21,6 +21,7 @@ from server_process import free_port, running
 
 from hami_serve.commands import add_serve
 from hami_serve.http_times import Times
+from hami_serve.native_door import NativeDoor
 
 
 def tensor(datatype: str, shape: list[int], **rest: object) -> dict[str, object]:
@@ -41,7 +42,7 @@ MODELS = {
 
 @pytest.fixture(scope="module")
 def doors() -> Iterator[tuple[Running, Running]]:
-    both = Running(MODELS), Running(MODELS, door="native")
+    both = Running(MODELS, door="python"), Running(MODELS, door="native")
     yield both
     for each in both:
         each.close()
@@ -59,6 +60,10 @@ def of_json(*inputs: object, **rest: object) -> bytes:
 def of_bytes(data: bytes, *inputs: object, **rest: object) -> bytes:
     head = of_json(*inputs, **rest)
     return request(head + data, "/v2/models/any/infer", f"Inference-Header-Content-Length: {len(head)}")
+
+
+# Its answer is so long that Python renders it.
+LONG = request(of_json(tensor("INT32", [1 << 15], data=[1] * (1 << 15))))
 
 
 def exchange(port: int, *sent: bytes, answers: int = 0) -> bytes:
@@ -192,6 +197,26 @@ def test_a_model_that_is_replaced_answers_from_then_on(start):
     assert exchange(server.port, REQUESTS["floats"]).startswith(b"HTTP/1.1 500")
     server.serving.rounder.submit("any", "Identity")
     assert exchange(server.port, REQUESTS["floats"]) == first
+
+
+def test_a_model_that_is_removed_while_python_renders_its_answer_is_still_known(start, monkeypatch):
+    server = start({"any": "Identity", "other": "Identity"}, door="native")
+    rendered = NativeDoor._rendered
+
+    async def late(door: NativeDoor, given: dict[str, object]) -> bytes:
+        await asyncio.to_thread(server.serving.rounder.remove, "any")
+        for _ in range(3):
+            door.count()
+        return await rendered(door, given)
+
+    monkeypatch.setattr(NativeDoor, "_rendered", late)
+    assert exchange(server.port, LONG).startswith(b"HTTP/1.1 200")
+
+
+def test_an_answer_that_cannot_be_made_is_a_fault_and_keeps_no_client_waiting(start, monkeypatch):
+    server = start({"any": "Identity"}, door="native")
+    monkeypatch.setattr(NativeDoor, "_bytes_of", lambda *_: 1 / 0)
+    assert exchange(server.port, LONG).startswith(b"HTTP/1.1 500")
 
 
 def test_an_idle_connection_ends_when_the_server_stops(start):

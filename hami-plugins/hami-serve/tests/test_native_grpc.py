@@ -16,7 +16,7 @@ grpc = pytest.importorskip("grpc", reason="needs hami-serve[grpc]")
 pytest.importorskip("grpc_health", reason="needs hami-serve[grpc]")
 pytest.importorskip("grpc_reflection", reason="needs hami-serve[grpc]")
 
-from conftest import GATES, Gate, RunningGrpc  # noqa: E402
+from conftest import GATES, Gate, RunningGrpc, say  # noqa: E402
 from http2_frames import END_HEADERS, END_STREAM, INITIAL_WINDOW, Kind, call, frame, headers, preface, reset  # noqa: E402
 
 from hami_serve.grpc_messages import SERVICE, message  # noqa: E402
@@ -341,6 +341,89 @@ def test_a_message_that_does_not_come_holds_no_memory(limit):
             flags, _, _ = client.next(Kind.HEADERS)
             assert flags & (1 | END_HEADERS) == 1 | END_HEADERS
             assert door.left_open()[1:] == [0, 0]
+    finally:
+        door.close()
+
+
+def test_a_message_that_does_not_come_to_grpcio_holds_no_memory(monkeypatch):
+    monkeypatch.setattr("hami_serve.grpc_server.MESSAGE_S", 0.01)
+    monkeypatch.setattr("hami_serve.grpc_server.MESSAGE_RATE", 1 << 40)
+    door = RunningGrpc(MODELS, door="python")
+    try:
+        with RawClient(door) as client:
+            client.socket.sendall(call("ModelInfer", b"", 1)[:-14])
+            flags, _, _ = client.next(Kind.HEADERS)
+            assert flags & (1 | END_HEADERS) == 1 | END_HEADERS  # its status is all that comes
+            while door.serving.budget.used:
+                assert answer(door, b"", f"/{SERVICE}/ServerLive")[0] == "OK"
+    finally:
+        door.close()
+
+
+def test_an_idle_connection_ends_and_the_next_call_connects_again():
+    door = RunningGrpc(MODELS, door="native", times=Times(idle_calls=0.01))
+    data = REQUESTS["raw"].SerializeToString()
+    try:
+        with RawClient(door) as idle, grpc.insecure_channel(door.url) as channel:
+            client = channel.unary_unary(INFER)
+            assert client(data, timeout=60) == client(data, timeout=60)
+            ping = next(data for flags, _, data in iter(lambda: idle.next(Kind.PING), None) if not flags & 1)
+            idle.socket.sendall(frame(Kind.PING, 1, 0, ping))
+            idle.end()  # the end, and not a reset
+            assert client(data, timeout=60)
+    finally:
+        door.close()
+
+
+def test_a_client_that_takes_no_answers_of_a_stream_loses_its_call():
+    """Else its model would wait for it without end."""
+    door = RunningGrpc(MODELS, door="native", times=Times(write=0.01))
+    message = raw("INT8", [1], b"a").SerializeToString()
+    frames = bytearray(call("ModelStreamInfer", message, 1))
+    frames[-len(message) - 5 - 5] &= ~END_STREAM  # it goes on
+    try:
+        with RawClient(door, window=0) as client:
+            client.socket.sendall(frames)
+            assert client.next(Kind.RST_STREAM)[1:] == (1, struct.pack(">I", 8))  # CANCEL
+    finally:
+        door.close()
+
+
+@pytest.mark.parametrize("model", ["any", "say"])
+def test_an_answer_larger_than_messages_can_be_is_an_error(model, monkeypatch):
+    """The limit of gRPC is 4 GiB; the length of a larger message would mean a smaller one."""
+    monkeypatch.setattr("hami_serve.native_grpc.MAX_ANSWER", 1000)
+    door = RunningGrpc({"any": "Identity", "say": say("hello" * 200)}, door="native")
+    try:
+        status, text = answer(door, raw("INT8", [1000], bytes(1000), model_name=model).SerializeToString())
+        assert status == "RESOURCE_EXHAUSTED"
+        assert "a message of gRPC has at most 1000, ask for fewer outputs or rows" in text
+        assert answer(door, raw("INT8", [10], bytes(10)).SerializeToString())[0] == "OK"
+        while door.left_open():
+            assert answer(door, b"", f"/{SERVICE}/ServerLive")[0] == "OK"
+    finally:
+        door.close()
+
+
+def test_an_event_that_cannot_be_handled_fails_its_call_alone(monkeypatch):
+    """Those behind it are not announced again."""
+    door = RunningGrpc(MODELS, door="native")
+    handle, failed = door._server._handle, []
+
+    def fails_once(*event: object) -> None:
+        if not failed:
+            failed.append(event)
+            raise RuntimeError("this event")
+        handle(*event)
+
+    monkeypatch.setattr(door._server, "_handle", fails_once)
+    try:
+        with grpc.insecure_channel(door.url) as channel:
+            live = channel.unary_unary(f"/{SERVICE}/ServerLive")
+            calls = [live.future(b"", timeout=60) for _ in range(20)]
+            codes = [each.code() for each in calls]
+        assert codes.count(grpc.StatusCode.INTERNAL) == 1
+        assert codes.count(grpc.StatusCode.OK) == 19
     finally:
         door.close()
 

@@ -56,6 +56,8 @@ GRPC_LOG = "grpc._cython.cygrpc"  # the logger of its asyncio servers
 INFER = f"/{SERVICE}/ModelInfer"
 TYPED_COST = 16  # bytes for a byte of typed contents while they are converted: a small int64 has 8 in two places
 WAIT_S = 1.0  # for the memory of a call, before it is rejected
+MESSAGE_S = 60.0  # for a message to come, of which gRPC shows nothing before all of it has come,
+MESSAGE_RATE = 1 << 20  # and a second more for each of so many bytes that it may have
 PROBES = {"ServerLive", "ServerReady", "ModelReady", "ServerMetadata"}  # answered also while models load
 STREAM_STOPPING = "the server is stopping; open the stream again, at another server"
 MAX_RUNNING = 256  # requests of decoupled models of one stream
@@ -435,8 +437,15 @@ def _is_not_of_a_client_that_left(record: logging.LogRecord) -> bool:
 
 
 async def _message_of(context: Any, method: str, max_body: int) -> Any:
-    """Return the message of a call that has one; without it, end the call."""
-    request = await context.read()
+    """Return the message of a call that has one; without it, end the call: others wait for its memory."""
+    limit = MESSAGE_S + max_body / MESSAGE_RATE
+    try:
+        request = await asyncio.wait_for(context.read(), limit)
+    except asyncio.TimeoutError:
+        why = f"the message did not come within {limit:g} s"
+        log_rejected("gRPC", short(method), 408, why)
+        answers.count("gRPC", "DEADLINE_EXCEEDED")
+        await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, why)
     if request is not grpc.aio.EOF:  # pyright: ignore[reportAttributeAccessIssue]
         return request
     why = f"it has no message, or one of more than {max_body} bytes, or its client has left"

@@ -1,4 +1,4 @@
-"""How long a connection over HTTP/1.1 waits for its client. Both doors have the same times."""
+"""How long a connection waits for its client. Both doors have the same times over HTTP/1.1."""
 
 from __future__ import annotations
 
@@ -18,3 +18,4 @@ class Times:
     last_request: float = 0.5  # for the next request of an idle connection when the server stops
     linger: float = 5.0  # for the end of a client whose connection is closing
     half_closed: float = 1.0  # for an answer to begin after the end of a client, which may have left
+    idle_calls: float = 600.0  # for the next call of a connection of gRPC

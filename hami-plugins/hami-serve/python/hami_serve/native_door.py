@@ -29,7 +29,7 @@ from hami_serve.access_log import REQUEST_ID
 from hami_serve.building import RESERVED
 from hami_serve.datatypes import DATATYPES
 from hami_serve.errors import STOPPING
-from hami_serve.failures import of_model
+from hami_serve.failures import of_model, report
 from hami_serve.http_app import answer_of_error
 from hami_serve.http_body import off_loop
 from hami_serve.http_exchange import STATUS_LINES
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 MAX_HOPS = 16  # of a connection to Python, after which it stays there
 ERROR_SIZE = 256  # bytes of a message
 MANY_CORES = 8  # from which two threads serve connections
+FAULT = b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n"  # if no other answer can be made
 _P, _I32, _I64, _SIZE = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_size_t
 _I64_P, _TEXT = ctypes.POINTER(_I64), ctypes.c_char_p
 
@@ -255,8 +256,10 @@ class NativeDoor:
             self._native.take, self._door, ctypes.byref(hops), ctypes.byref(data), ctypes.byref(size)
         )
         while (descriptor := take()) >= 0:
-            received = ctypes.string_at(data.value, size.value) if data.value else b""
-            self._native.release(data)
+            try:
+                received = ctypes.string_at(data.value, size.value) if data.value else b""
+            finally:
+                self._native.release(data)
             self._start(self._adopt(socket.socket(fileno=descriptor), received, hops.value))
         while described := self._text(self._native.take_unanswered(self._door)):
             self._start(self._answer(json.loads(described)))
@@ -275,8 +278,18 @@ class NativeDoor:
         task.add_done_callback(self._tasks.discard)
 
     async def _answer(self, given: dict[str, Any]) -> None:
-        """Render the answer to a request that has run in the native door."""
-        model, _ = self._models[given["model"]]
+        """Answer a request that has run in the native door."""
+        data = FAULT
+        try:
+            data = await self._rendered(given)
+        except BaseException as error:  # a request without an answer would keep its client waiting
+            report(error, "HTTP", "the answer to a request", given["id"])
+        finally:
+            if self._door is not None:
+                self._native.answer(self._door, given["number"], data, len(data))
+
+    async def _rendered(self, given: dict[str, Any]) -> bytes:
+        model = self.model(given["model"])
         inference = HttpInference(
             inputs={},
             outputs=tuple(name for name, _ in given["outputs"]),
@@ -299,9 +312,7 @@ class NativeDoor:
         except BaseException as error:
             response = answer_of_error(error, scope)
         answers.count("HTTP", getattr(response, "status_code", 200))
-        data = await self._bytes_of(response, scope)
-        if self._door is not None:
-            self._native.answer(self._door, given["number"], data, len(data))
+        return await self._bytes_of(response, scope)
 
     async def _bytes_of(self, response: Any, scope: dict[str, Any]) -> bytes:
         """Return the answer of an application of ASGI as HTTP/1.1."""

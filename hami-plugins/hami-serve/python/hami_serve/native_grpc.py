@@ -46,6 +46,7 @@ from hami_serve.native_door import NativeDoor
 from hami_serve.serving import Serving
 
 AT_ONCE = 64  # events, before others have the loop
+MAX_ANSWER = (1 << 32) - 1  # bytes of a message: its length has four
 HTTP_STATUS = {  # in the log, of calls that the native door rejects
     grpc.StatusCode.UNAUTHENTICATED: 401,
     grpc.StatusCode.DEADLINE_EXCEEDED: 408,
@@ -63,7 +64,7 @@ class _Functions(ctypes.Structure):
 
     _fields_ = [
         ("size", ctypes.c_uint64),
-        ("open", ctypes.CFUNCTYPE(_P, _P, _TEXT, _TEXT, _TEXT)),
+        ("open", ctypes.CFUNCTYPE(_P, _P, _TEXT, _TEXT, _TEXT, _SIZE)),
         ("close", ctypes.CFUNCTYPE(None, _P)),
         ("event", ctypes.CFUNCTYPE(_I32, _P)),
         ("add", ctypes.CFUNCTYPE(None, _P, _I32)),
@@ -130,7 +131,7 @@ class NativeGrpc:
         self._health = Health()
         add_services(self, self._health.servicer)
         texts = (MISSING.encode(), NO_MESSAGE.encode(), STOPPING.encode())
-        self._grpc: int | None = self._native.open(native.address, *texts)
+        self._grpc: int | None = self._native.open(native.address, *texts, MAX_ANSWER)
         if self._grpc is None:
             raise OSError("gRPC cannot be opened at the native door")
         self.wait_for_memory(WAIT_S)
@@ -233,13 +234,28 @@ class NativeGrpc:
         for _ in range(AT_ONCE):
             if self._grpc is None or not (kind := self._native.take(self._grpc, *given)):
                 return
-            content = ctypes.string_at(data.value, size.value) if data.value and size.value else b""
             call = self._calls.get(number.value)
-            if call is not None and kind in (_Event.MESSAGE, _Event.COMPRESSED) and call.method == INFER:
-                call.lease.take_over(len(content))
-            self._native.release(self._grpc, event)
-            self._handle(kind, number.value, content, call)
+            try:
+                try:
+                    content = ctypes.string_at(data.value, size.value) if data.value and size.value else b""
+                    if call is not None and kind in (_Event.MESSAGE, _Event.COMPRESSED) and call.method == INFER:
+                        call.lease.take_over(len(content))
+                finally:
+                    self._native.release(self._grpc, event)
+                self._handle(kind, number.value, content, call)
+            except Exception as error:  # those behind it must be taken: their wake-up has passed
+                self._end(number.value, call, error)
         self._loop.call_soon(self._take_events)
+
+    def _end(self, number: int, call: GrpcCall | None, error: Exception) -> None:
+        """End a call of which an event could not be handled."""
+        failure = report(error, "gRPC", "a call" if call is None else short(call.method))
+        code = getattr(grpc.StatusCode, failure.status.grpc)
+        if call is None:
+            self.finish(number, code.value[0], failure.text)
+        else:
+            call.finish(code, failure.text)
+            call.gone()
 
     def _handle(self, kind: int, number: int, content: bytes, call: GrpcCall | None) -> None:
         if kind == _Event.REJECTED:
