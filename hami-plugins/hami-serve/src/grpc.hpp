@@ -81,7 +81,7 @@ class Grpc {
   Door& door() const noexcept { return door_; }
   const GrpcTexts& texts() const noexcept { return texts_; }
   std::size_t max_answer() const noexcept { return max_answer_; }  // bytes
-  std::int64_t wait() const noexcept { return wait_; }  // nanoseconds, for memory
+  std::int64_t wait() const noexcept { return wait_; }             // nanoseconds, for memory
   std::int64_t leave_to_python(Loop& loop, Call& call);
   void forget(std::int64_t number);  // the call has ended
   void push(GrpcEvent event);

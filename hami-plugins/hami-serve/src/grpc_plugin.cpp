@@ -30,7 +30,8 @@ struct GrpcFunctions {
 
 constexpr GrpcFunctions kFunctions = {
     sizeof(GrpcFunctions),
-    [](Door* door, const char* no_token, const char* no_message, const char* stopping, std::size_t max_answer) -> Grpc* {
+    [](Door* door, const char* no_token, const char* no_message, const char* stopping,
+       std::size_t max_answer) -> Grpc* {
   try {
     return new Grpc(*door, {no_token, no_message, stopping}, max_answer);
   } catch (const std::exception&) {

@@ -18,7 +18,7 @@ namespace {
 constexpr std::int64_t kBeginTime = 20 * kSecond;  // for a client to say that it speaks HTTP/2
 constexpr std::int64_t kDrainTime = 1 * kSecond;   // for a client to see that the server stops
 constexpr std::int64_t kEndTime = 1 * kSecond;     // for a client to close a connection that has ended
-constexpr std::size_t kMinTaken = 1 << 16;       // bytes, within the time for a part of an answer
+constexpr std::size_t kMinTaken = 1 << 16;         // bytes, within the time for a part of an answer
 constexpr std::size_t kMaxOut = 1 << 18;         // bytes that wait for the client; more are not made, and none are read
 constexpr std::size_t kMaxWritten = 1 << 20;     // bytes, before other connections come
 constexpr std::size_t kKeptOut = 1 << 16;        // bytes of memory that an idle connection keeps
