@@ -31,6 +31,7 @@ def test_every_first_party_plugin_is_in_the_snapshot() -> None:
         "entities": ["hami-text"],
         "ocr": ["hami-ocr"],
         "rerank": ["hami-text"],
+        "segment": ["hami-vision"],
         "track": ["hami-vision"],
     }
     assert ours.devices() == {"cuda": ["hami-cuda"]}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hami
 import numpy as np
 import pytest
+from hami.cli import main
 
-from hami_vision.heads import HEADS
+from hami_vision.heads import HEADS, heads_of
 from hami_vision.letter_box_input import LetterBox
 
 F32 = np.float32
@@ -72,7 +73,7 @@ def decode(data, box: LetterBox = BOX, **params):
         return pipe({"data": data, "letter_box": box})["result"]
 
 
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("head", [name for name in HEADS if name != "classification"])
 def test_every_head_finds_the_same_object(head):
     found = decode(outputs_of(head), head=head)
     assert len(found) == 1
@@ -87,7 +88,9 @@ def labels_file(tmp_path, count: int):
     return str(file)
 
 
-@pytest.mark.parametrize("head", [name for name in HEADS if name not in ("boxes-scores-labels", "ssd")])
+@pytest.mark.parametrize(
+    "head", [name for name in HEADS if name not in ("boxes-scores-labels", "ssd", "classification")]
+)
 def test_the_labels_make_the_head_unambiguous(head, tmp_path):
     found = decode(outputs_of(head), labels=labels_file(tmp_path, 1 if head == "yolov8-pose" else LABELS))
     np.testing.assert_allclose(found.boxes[0], IN_PICTURE, atol=1e-4)
@@ -110,7 +113,7 @@ def test_a_table_of_six_columns_is_told_by_its_rows():
         (np.zeros((1, 56, CELLS), F32), {}, "yolov8-obb, yolov8-pose fit"),
         ({"logits": np.zeros((1, 9, 5)), "pred_boxes": np.zeros((1, 9, 4))}, {}, "detr, rt-detr fit"),
         (np.zeros((1, 84, 85), F32), {}, r"no head fits table \[84, 85\] of an input of 128 x 128 pixels; set head"),
-        (np.zeros((1, 10), F32), {}, r"the outputs fit no head: 0 \[1, 10\]"),
+        (np.zeros((1, 10, 2, 2), F32), {}, r"the outputs fit no head: 0 \[1, 10, 2, 2\]"),
         (np.zeros((2, 84, CELLS), F32), {}, "outputs for one picture"),
         (np.zeros((1, 300, 7), F32), {"head": "yolov10"}, "has 6 columns"),
         (np.zeros((1, 84, CELLS), F32), {"head": "detr"}, "the head detr needs boxes, logits, got table"),
@@ -170,3 +173,47 @@ def test_the_letter_box_maps_back_what_it_made():
         np.testing.assert_allclose(box.to_image(corner), [[0, 0], [width, height]], atol=1e-3)
         assert box.left + box.inner[0] <= 64
         assert box.top + box.inner[1] <= 48
+
+
+@pytest.mark.parametrize("shape", [(1, 4), (1, 4, 1, 1)])
+@pytest.mark.parametrize("name", ["logits", "scores", "prob"])
+def test_a_classifier_gives_its_best_classes_for_the_whole_picture(shape, name):
+    logits = np.log(np.array([0.1, 0.5, 0.25, 0.15], F32)) + 3
+    found = decode({name: logits.reshape(shape)}, score_threshold=0.12, max_objects=2)
+    np.testing.assert_allclose(found.scores, [0.5, 0.25], rtol=1e-5)
+    assert (found.classes.tolist(), found.boxes.tolist()) == ([1, 2], [[0, 0, 256, 128]] * 2)
+    same = decode(np.array([[0.1, 0.5, 0.25, 0.15]], F32))  # probabilities already
+    np.testing.assert_allclose(same.scores, [0.5], rtol=1e-5)
+
+
+def test_a_classifier_of_another_number_of_labels_fits_no_head(tmp_path):
+    with pytest.raises(hami.ConfigError, match=r"no head fits classes \[4\] .* and 3 labels"):
+        decode(np.zeros((1, 4), F32), labels=labels_file(tmp_path, 3))
+
+
+def test_a_classifier_with_nan_gives_nothing():
+    assert len(decode(np.full((1, 4), np.nan, F32))) == 0
+
+
+def signature_of(data) -> dict:
+    data = data if isinstance(data, (dict, list)) else [data]
+    named = data.items() if isinstance(data, dict) else enumerate(data)
+    outputs = [{"name": str(name), "shape": [-1, *array.shape[1:]]} for name, array in named]
+    return {"inputs": [{"name": "x", "shape": [-1, 3, SIZE, SIZE]}], "outputs": outputs}
+
+
+@pytest.mark.parametrize("head", [name for name in HEADS if name != "classification"])
+def test_the_declared_shapes_say_which_heads_fit(head):
+    assert head in heads_of(signature_of(outputs_of(head)))
+
+
+def test_declared_shapes_without_a_picture_or_sizes_say_nothing():
+    found = signature_of(outputs_of("yolov8"))
+    assert heads_of({**found, "inputs": [{"name": "x", "shape": [-1, 3, -1, -1]}]}) == []
+    assert heads_of({**found, "inputs": [{"name": "x", "shape": [-1, 128]}]}) == []
+    assert heads_of({**found, "outputs": [{"name": "y", "shape": [-1, 84, -1]}]}) == []
+
+
+def test_show_names_the_head_of_a_model(detector, capsys):
+    assert main(["show", str(detector)]) == 0
+    assert "looks like yolov8, yolov8-obb; `labels`, the file with the names" in capsys.readouterr().out

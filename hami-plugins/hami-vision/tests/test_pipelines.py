@@ -9,7 +9,9 @@ import sys
 import cv2
 import hami
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 from small_models import SIZE, SQUARE, picture
 
 
@@ -34,6 +36,48 @@ def test_detect_finds_the_squares_of_a_picture(settings):
     np.testing.assert_allclose(blue, np.array([48, 24, 48 + SQUARE, 24 + SQUARE]) * 2, atol=4)
     assert found.source == "a.png"
     assert request["image"].shape == image.shape
+
+
+def test_segment_wants_masks(settings):
+    """The small detector has none: the pipeline says which head it expects."""
+    with (
+        pytest.raises(hami.ConfigError, match="the head yolov8-seg needs prototypes, table, got table"),
+        hami.pipe({"extends": "segment", "global": settings}) as pipe,
+    ):
+        pipe({"data": png(picture())})
+
+
+def test_segment_gives_masks(tmp_path):
+    """A model that answers with one object, whose mask is the right half of its box, for any picture."""
+    table = np.zeros((1, 4 + 1 + 32, 84), np.float32)
+    table[0, :6, 3] = 32, 32, 32, 32, 0.75, 1.0
+    prototypes = np.full((1, 32, 16, 16), -1, np.float32)
+    prototypes[0, 0, :, 8:] = 1
+    nodes = [
+        helper.make_node("ReduceMean", ["x"], ["mean"], keepdims=0),
+        helper.make_node("Mul", ["mean", "0"], ["no"]),
+    ]
+    nodes += [helper.make_node("Add", [name, "no"], [f"{name}_out"]) for name in ("table", "prototypes")]
+    values = {"table": table, "prototypes": prototypes, "0": np.float32(0)}
+    outputs = [
+        helper.make_tensor_value_info(f"{name}_out", TensorProto.FLOAT, values[name].shape)
+        for name in ("table", "prototypes")
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "segments",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, SIZE, SIZE])],
+        outputs,
+        [numpy_helper.from_array(value, name) for name, value in values.items()],
+    )
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), tmp_path / "segments.onnx")
+    with hami.pipe({"extends": "segment", "global": {"model": str(tmp_path / "segments.onnx")}}) as pipe:
+        found = pipe({"data": png(picture())})["result"]
+    assert found.boxes.tolist() == [[16, 16, 48, 48]]
+    assert found.masks[0, 20:44, 36:48].all()
+    assert not found.masks[0, :, :28].any()
+    assert not found.masks[0, :16].any()
 
 
 def test_the_command_prints_the_objects(settings, tmp_path):

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 STRIDES = ((8, 16, 32), (8, 16, 32, 64))  # pixels of the input for each cell of a level
 MASK_COEFFICIENTS = 32
+_ROUNDING = 1e-2  # of a sum of probabilities, in float16
 _NAMED = {  # spellings of outputs
     "boxes": ("boxes", "pred_boxes", "detection_boxes"),
     "scores": ("scores", "detection_scores"),
@@ -65,6 +66,7 @@ HEADS: Mapping[str, Head] = {
     "rt-detr": Head(_QUERIES, relative=True, activation="sigmoid", suppress=False),
     "boxes-scores-labels": Head(_FINISHED, box="xyxy", suppress=False),
     "ssd": Head(_FINISHED, box="yxyx", relative=True, suppress=False, first_class=1),
+    "classification": Head(frozenset({"classes"}), box="xyxy", activation="softmax", suppress=False),
 }
 ALIASES = {
     **dict.fromkeys(("yolov9", "yolo11", "yolov11", "yolo12", "yolov12"), "yolov8"),
@@ -105,6 +107,8 @@ class Outputs:
         parts: dict[str, Array] = {}
         for name, array in arrays.items():
             kind = next((kind for kind, names in _NAMED.items() if name in names), None)
+            if len(arrays) == 1 and array.ndim >= 2 and array.size == array.shape[1]:
+                kind, array = "classes", array.reshape(1, -1)
             if array.ndim and array.shape[0] != 1:
                 raise hami.RequestError(f"DecodeDetections takes the outputs for one picture, got {_shown(arrays)}")
             if kind:
@@ -118,6 +122,26 @@ class Outputs:
                 f"DecodeDetections: the outputs fit no head: {_shown(arrays)}; the heads are {', '.join(HEADS)}"
             )
         return cls(parts)
+
+
+def heads_of(signature: Mapping[str, Any]) -> list[str]:
+    """Return the heads that fit the inputs and outputs that a model declares; none where sizes are not declared.
+
+    Args:
+        signature: `inputs` and `outputs`, lists of dicts with name and shape, in which -1 is any length.
+    """
+    shapes = [each["shape"] for each in signature["inputs"]]
+    outputs = {each["name"]: [1, *each["shape"][1:]] for each in signature["outputs"]}
+    if len(shapes) != 1 or len(shapes[0]) != 4 or shapes[0][1] != 3 or any(-1 in shape for shape in outputs.values()):
+        return []
+    height, width = shapes[0][2:]
+    try:
+        found = Outputs.read({name: np.broadcast_to(np.float32(0), shape) for name, shape in outputs.items()})
+    except hami.RequestError:
+        return []
+    if "table" in found.parts and min(height, width) < 1:
+        return []
+    return [name for name, head in HEADS.items() if fits(head, found, (width, height), None)]
 
 
 def find_head(outputs: Outputs, size: tuple[int, int], labels: int | None) -> str:
@@ -152,6 +176,8 @@ def fits(head: Head, outputs: Outputs, size: tuple[int, int], labels: int | None
     if "logits" in head.outputs:  # softmax has one class more: no object
         found = outputs.parts["logits"].shape[1]
         return labels is None or found == labels + (head.activation == "softmax")
+    if "classes" in head.outputs:
+        return labels in (None, len(outputs.parts["classes"]))
     if "table" not in head.outputs:
         return True
     table = outputs.parts["table"]
@@ -190,6 +216,11 @@ def candidates_of(
         found = _from_table(name, head, outputs.parts["table"], labels, score_threshold)
     elif "logits" in head.outputs:
         found = _from_queries(head, outputs.parts, score_threshold)
+    elif "classes" in head.outputs:
+        scores = _probabilities(outputs.parts["classes"].astype(np.float32))
+        kept = np.flatnonzero(scores > score_threshold)
+        whole = np.tile(np.array([0, 0, *size], np.float32), (len(kept), 1))  # clipped to the picture later
+        found = Candidates(whole, scores[kept], kept, {})
     else:
         scores = outputs.parts["scores"].reshape(-1).astype(np.float32)
         kept = np.flatnonzero(scores > score_threshold)
@@ -235,6 +266,15 @@ def _from_queries(head: Head, parts: dict[str, Array], score_threshold: float) -
     best = scores.max(-1)
     kept = np.flatnonzero(best > score_threshold)
     return Candidates(parts["boxes"][kept].astype(np.float32), best[kept], scores[kept].argmax(-1), {})
+
+
+def _probabilities(scores: Array) -> Array:
+    """Return the softmax of scores; probabilities, which add up to 1, stay as they are."""
+    if (scores >= 0).all() and abs(float(scores.sum()) - 1) < _ROUNDING:
+        return scores
+    powers = np.exp(scores - scores.max(initial=-np.inf))
+    shares: Array = powers / powers.sum()
+    return shares
 
 
 def _as_corners(boxes: Array, kind: str) -> Array:

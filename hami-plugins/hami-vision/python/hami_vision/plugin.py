@@ -18,6 +18,15 @@ def hami_register(registry: Any) -> None:
 
 
 @hookimpl
+def hami_show_file(path: str) -> dict[str, str] | None:
+    if not path.endswith(".onnx"):
+        return None
+    from hami_vision.show import head_of_model
+
+    return head_of_model(path)
+
+
+@hookimpl
 def hami_run_options(parser: Any) -> None:
     """Add options for sources and sinks; what they need is imported when they are used."""
     parser.add_argument("--save", metavar="DIR", help="write annotated videos or pictures, and labels, to this folder")

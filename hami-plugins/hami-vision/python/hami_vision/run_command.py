@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace, otherwise: Callable[[argparse.Namespace],
 
 def _are_sources(name: str, inputs: list[str], shows: bool) -> bool:
     """Return whether inputs are videos and the like; `hami run` itself reads arrays, and prints objects of pictures."""
-    if not inputs or name not in ("detect", "segment", "track", "count-people"):
+    if not inputs or name not in (*OF_PICTURES, "track", "count-people"):
         return shows and not inputs
     if any(each == "-" or each.endswith((".npy", ".npz")) for each in inputs):
         return False
