@@ -169,3 +169,11 @@ def test_fail_request_drops_the_traceback() -> None:
         fail_request(request, error)  # type: ignore[arg-type]
     assert str(request.error) == "not good"
     assert request.error.__traceback__ is None
+
+
+def test_fail_request_ends_if_the_causes_are_a_cycle() -> None:
+    first, second = hami.RequestError("first"), ValueError("second")
+    first.__cause__, second.__context__ = second, first
+    request = Recorded()
+    fail_request(request, first)  # type: ignore[arg-type]
+    assert request.error is first

@@ -82,9 +82,11 @@ def fail_request(request: Request, error: Error) -> None:
     and tensors of the whole batch in memory.
     """
     each: BaseException | None = error
-    while each is not None:
+    seen: set[int] = set()  # a cycle of causes ends
+    while each is not None and id(each) not in seen:
+        seen.add(id(each))
         each.__traceback__ = None
-        each = each.__cause__ or each.__context__
+        each = each.__context__ if each.__cause__ is None else each.__cause__
     request.fail(error)
 
 

@@ -79,6 +79,25 @@ class TextsInterrupt(hami.RequestError):
         self.__notes__ = Notes([Interrupting("a note")])
 
 
+class Untested(Exception):
+    """Its truth, its length and whether it equals another one cannot be asked."""
+
+    def __bool__(self) -> bool:
+        raise KeyboardInterrupt
+
+    __len__ = __hash__ = __bool__
+
+    def __eq__(self, other: object) -> bool:
+        raise KeyboardInterrupt
+
+
+class Empty(Exception):
+    """As an exception that is a list of errors, and has none: it is false."""
+
+    def __len__(self) -> int:
+        return 0
+
+
 class ClassInterrupts(Exception):
     @property
     def __class__(self):
@@ -109,6 +128,8 @@ RAISED = {
     "StrIsHuge": StrIsHuge,
     "Hostile": Hostile,
     "Frozen": Frozen,
+    "Untested": Untested,
+    "Empty": Empty,
     "TextsInterrupt": TextsInterrupt,
     "ClassInterrupts": ClassInterrupts,
     "Long name": type("Long\n" * 20_000, (Exception,), {}),
@@ -246,6 +267,16 @@ class Converted:
         return fail(self.raised)
 
 
+class Attributes:
+    """Has no attribute: it raises something else than AttributeError."""
+
+    def __init__(self, raised: str) -> None:
+        self.raised = raised
+
+    def __getattr__(self, name: str) -> object:
+        return fail(self.raised)
+
+
 class ConvertedDict(dict):
     def __iter__(self):
         fail(self["raised"])
@@ -257,6 +288,8 @@ def converted(data: str) -> object:
         return np.array([Converted(place, raised)] * 3, object)
     if place == "__str__ of many":
         return np.array([Converted(place, raised)] * 5000, object)
+    if place == "__getattr__":
+        return Attributes(raised)
     if place == "__iter__":
         return ConvertedDict(raised=raised)
     return Converted(place, raised) if raised else data

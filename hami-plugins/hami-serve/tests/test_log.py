@@ -48,6 +48,26 @@ def test_a_log_without_a_reader_does_not_stop_the_server(tmp_path):
         assert process.stderr.readline() == f"hami serve: {'y' * 1000}\n"
 
 
+class Unprintable(Exception):
+    def __str__(self):
+        raise KeyboardInterrupt
+
+    __repr__ = __bool__ = __str__
+
+
+def test_a_message_that_cannot_be_formatted_is_a_line():
+    reads, writes = os.pipe()
+    handler = Lines(writes)
+    error = Unprintable()
+    handler.handle(logging.LogRecord("x", logging.ERROR, "", 0, "too %s", (error,), None))
+    handler.handle(logging.LogRecord("x", logging.ERROR, "", 0, "traceback", (), (Unprintable, error, None)))
+    handler.close()
+    os.close(writes)
+    with os.fdopen(reads) as stream:
+        lines = ["a message of x cannot be formatted: KeyboardInterrupt", "'traceback' ()"]
+        assert stream.read().splitlines() == [f"hami serve: {each}" for each in lines]
+
+
 def test_messages_that_are_dropped_are_counted():
     reads, writes = os.pipe()
     count = MAX_LINES + 1000

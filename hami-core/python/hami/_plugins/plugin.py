@@ -81,7 +81,7 @@ class Plugin:
         """Why the plugin cannot be used, in one line; None if it can."""
         if self._state == "disabled":
             return f"disabled by {self.disabled_by}"
-        if self.exception:
+        if self.exception is not None:
             return describe_exception(self.exception)
         names_by_reason: dict[str, list[str]] = {}  # classes often fail for the same reason, such as a missing engine
         for name, error in self.failures.items():

@@ -56,7 +56,8 @@ def report(error: BaseException, protocol: str, request: str, id: object = "") -
         id: The id that the client has given to the request.
     """
     status = status_of(error)
-    raised = error.__cause__ if issubclass(type(error), (ModelFailed, LoadFailed)) and error.__cause__ else error
+    cause = error.__cause__ if issubclass(type(error), (ModelFailed, LoadFailed)) else None
+    raised = error if cause is None else cause  # without `or`, as an exception of a backend may be false
     named = f', request "{short(id)}"' if id not in ("", None) else ""
     line = f"{request}{named} over {protocol}: {status.http} {line_of(raised)}"
     fields = {"protocol": protocol, "request": request, "request_id": short(id) if named else "", "status": status.http}
@@ -67,6 +68,12 @@ def report(error: BaseException, protocol: str, request: str, id: object = "") -
     level = logging.ERROR if status.http == 500 else logging.WARNING
     log.log(level, "%s", line, extra={"fields": fields})
     return Failure(status, text_for_clients(error))
+
+
+def log_fault(what: str, error: BaseException) -> None:
+    """Log a fault of this server, or of a model at an unexpected place, with its traceback."""
+    line, trace = f"{what}: {line_of(error)}", _traceback(error)
+    log.error("%s", f"{line}\n{trace}", extra={"fields": {"message": line, "traceback": trace}})
 
 
 def line_of(error: BaseException) -> str:

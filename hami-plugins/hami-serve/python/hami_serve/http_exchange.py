@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from hami_serve.failures import log, log_fault
 from hami_serve.http_body import EXTENSION, Scope
 
 if TYPE_CHECKING:
@@ -51,8 +51,10 @@ class Exchange:
             reason = error
         if self.complete or self.disconnected:
             return
-        raised = reason if isinstance(reason, BaseException) else None
-        logging.getLogger("hami.serve").error("a request failed: %s", reason, exc_info=raised)
+        if isinstance(reason, str):
+            log.error("a request failed: %s", reason)
+        else:
+            log_fault("a request failed", reason)
         if self.started:
             self._connection.abort()
             return

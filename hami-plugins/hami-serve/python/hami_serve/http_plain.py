@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import Scope
 
+from hami_serve.failures import of_result
 from hami_serve.http_body import SHORT, UntilClientLeaves, off_loop
 from hami_serve.inference import Bound, apply_parameters, run_bound
 from hami_serve.json_steps import is_long
@@ -76,8 +77,10 @@ class Plain:
         async with UntilClientLeaves(request.receive):
             model, keys = await run_bound(self._serving.rounder, name, version, timeout, bound)
         accept = request.headers.get("accept", "")
-        value = result_of(model, keys)
-        answer = await off_loop(render, value, accept) if is_long(value) else render(value, accept)
+        with of_result():
+            value = result_of(model, keys)
+            to_convert = is_long(value)
+        answer = await off_loop(render, value, accept) if to_convert else render(value, accept)
         return Response(answer.body, media_type=answer.kind, headers={"Vary": "Accept"})
 
 

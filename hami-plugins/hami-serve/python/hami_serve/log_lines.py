@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from datetime import datetime, timezone
 from typing import Any
 
+from hami_serve.errors import kind_of
+
 MAX_LINES = 1000  # that wait to be written; more of them are dropped and counted
 LAST_LINES_S = 1.0  # for the lines that wait when the server ends
 FORMAT = "hami serve: %(message)s"
@@ -36,6 +38,13 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, default=str)
 
 
+def _as_given(record: logging.LogRecord) -> str:
+    try:
+        return f"{record.msg!r} {record.args!r}"
+    except BaseException as error:
+        return f"a message of {record.name} cannot be formatted: {kind_of(error)}"
+
+
 class Lines(logging.Handler):
     """Writes lines to a file descriptor. It never waits, and says later how many lines it has dropped."""
 
@@ -50,10 +59,12 @@ class Lines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            line = self.format(record).encode("utf-8", "backslashreplace") + b"\n"
-        except Exception:  # the arguments do not fit the message
-            record.msg, record.args = f"{record.msg!r} {record.args!r}", ()
-            line = self.format(record).encode("utf-8", "backslashreplace") + b"\n"
+            text = self.format(record)
+        except BaseException:  # the arguments do not fit the message, or are objects of a backend
+            record.msg, record.args = _as_given(record), ()
+            record.exc_info = record.exc_text = None
+            text = self.format(record)
+        line = text.encode("utf-8", "backslashreplace") + b"\n"
         try:
             self._waiting.put_nowait(line)
         except queue.Full:

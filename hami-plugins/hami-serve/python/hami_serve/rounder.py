@@ -297,7 +297,7 @@ class AllRounder:
         try:
             if not model.loaded.done():
                 raise hami.DeadlineExceeded(f'the request timed out while the model "{model.handle}" was loaded')
-            if error := model.loaded.exception():
+            if (error := model.loaded.exception()) is not None:
                 raise unavailable(model) from error
             ready = model.loaded.result()
         finally:

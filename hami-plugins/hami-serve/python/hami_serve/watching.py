@@ -82,7 +82,7 @@ class Watcher:
             for name in ended:
                 del self._running[name]
         for name, change in ended.items():
-            if error := change.exception():
+            if (error := change.exception()) is not None:
                 log.error("%s is not reloaded: %s", name, text_of(error))
 
 
