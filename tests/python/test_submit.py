@@ -40,6 +40,43 @@ def test_a_future_raises_the_exception_of_the_backend() -> None:
         assert "result" not in request
 
 
+class NoErrors(Exception):
+    """As an exception that is a list of errors, and has none: it is false."""
+
+    def __len__(self) -> int:
+        return 0
+
+
+class Untested(Exception):
+    def __bool__(self) -> bool:
+        raise LookupError
+
+
+@pytest.mark.parametrize("kind", [NoErrors, Untested])
+def test_an_exception_that_is_false_or_cannot_be_tested_is_raised(kind: type[Exception]) -> None:
+    def fail(data: int) -> None:
+        raise kind
+
+    async def gathered() -> list[Any]:
+        return [part async for part in pipe.astream({"data": 0})]
+
+    each(fail, "TestFails")
+    with hami.pipe("TestFails") as pipe:
+        with pytest.raises(hami.BatchError) as raised:
+            pipe([{"data": 0}, {"data": 1}])
+        assert [type(error) for _, error in raised.value.errors] == [kind, kind]
+        for run in (
+            lambda: pipe({"data": 0}),
+            lambda: pipe.submit({"data": 0}).result(TIMEOUT),
+            lambda: list(pipe.map([{"data": 0}, {"data": 1}])),
+            lambda: list(pipe.stream({"data": 0})),
+            lambda: asyncio.run(pipe.acall({"data": 0})),
+            lambda: asyncio.run(gathered()),
+        ):
+            with pytest.raises(kind):
+                run()
+
+
 def test_wait_and_as_completed_work_on_the_futures() -> None:
     each(lambda number: number + 1, "TestAddOne")
     with hami.pipe({"backend": "TestAddOne", "max": 8}) as pipe:

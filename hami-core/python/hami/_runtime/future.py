@@ -21,7 +21,8 @@ class RequestFuture(Future[dict[str, Any]]):
     # The core's handle of the request. None once there is an outcome: the handle refers to the outcome, and the garbage
     # collector cannot see that reference.
     _call: Any = None
-    _done_callbacks: list[Callable[[Future[dict[str, Any]]], object]]  # of the base class
+    _result: dict[str, Any]  # of the base class, as is the next one
+    _done_callbacks: list[Callable[[Future[dict[str, Any]]], object]]
 
     def cancel(self) -> bool:
         """Cancel the request unless it has an outcome; what a backend still does for it is discarded."""
@@ -32,7 +33,13 @@ class RequestFuture(Future[dict[str, Any]]):
     def result(self, timeout: float | None = None) -> dict[str, Any]:
         """Wait at most `timeout` seconds, and return the completed request or raise its error."""
         self._wait_if_nested(timeout)
-        return super().result(timeout)
+        error = super().exception(timeout)
+        if error is None:
+            return self._result
+        try:
+            raise error  # the base class of some Pythons, such as 3.12, returns None if the exception is false
+        finally:
+            del error, self  # the frames of its traceback refer to it
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait at most `timeout` seconds, and return the error of the request, if any."""

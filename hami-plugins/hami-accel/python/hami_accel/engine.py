@@ -59,7 +59,7 @@ class Engine(abc.ABC):
     def cancel(self, task: Task, error: BaseException | None = None) -> bool:
         """End a task now, or at the next border if it runs. Return False if it has ended or will end otherwise."""
         with self._lock:
-            accepted = self._cancel(task, error or CancelledError())
+            accepted = self._cancel(task, CancelledError() if error is None else error)
             ended = self._take_ended()
         notify(ended)
         return accepted
