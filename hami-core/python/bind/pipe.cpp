@@ -419,6 +419,10 @@ void register_pipe(py::module_& module) {
   make_result_key();
   register_awaitable(module);
   register_submitted(module);
+  module.def("status", [] {
+    const ReleaseGil released;  // another thread may hold the lock and need the GIL
+    return status_json();
+  }, "Return the JSON that `hami top` reads.");
   const auto make = [](const py::object& config, const std::map<std::string, Ref<Queue>>& queues) {
     return std::make_unique<PyPipe>(config_of(config), queues);
   };

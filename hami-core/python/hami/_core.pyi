@@ -913,6 +913,9 @@ def trace_start(path: str, last: float | None = None, slow: float | None = None)
 def trace_stop() -> dict[str, Any]:
     """End the trace, and return `events`, `lost`, `written` and `error`. Without a trace it does nothing."""
 
+def status() -> str:
+    """Return the JSON that `hami top` reads: the statistics of all open pipes, and the threads in their backends."""
+
 def trace_active() -> bool:
     """Return whether a trace is recorded."""
 

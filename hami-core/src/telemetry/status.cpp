@@ -191,6 +191,8 @@ void write_pipe(JsonWriter& json, const PublishedPipe& pipe, Nanoseconds moment)
   json.object([&] {
     json.key("label");
     json.value(std::string_view(pipe.label));
+    json.key("opened_ns");
+    json.value(static_cast<std::uint64_t>(pipe.opened_at));
     json.key("uptime_s");
     json.value(uptime);
     json.key("description");

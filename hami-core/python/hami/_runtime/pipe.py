@@ -69,12 +69,16 @@ class Pipe(Observed):
             close_at_exit()
             raise
         close_at_exit(self)
-        if config.accept:
-            try:
+        try:
+            if os.environ.get("HAMI_WATCHDOG"):
+                from hami._runtime.watchdog import start_from_environment as start_watchdog
+
+                start_watchdog()
+            if config.accept:
                 config.accept(self)
-            except BaseException:
-                self.close()
-                raise
+        except BaseException:
+            self.close()
+            raise
 
     if TYPE_CHECKING:
 
