@@ -26,8 +26,14 @@ from .runners import Totals, doctest, pytest
 Work = Callable[[Totals, Sequence[str]], None]  # the totals, and arguments for pytest
 SERVING_S = 600  # limit for a test that starts another server
 OUTSIDE_S = 7200  # limit for a test that waits for downloads, or for another system that is made and compiles
-# They compare C++ with a grammar, and pictures with text: on the newest CPython only.
-OF_NO_PYTHON = ("test_parser_differential.py", "test_pictures.py")
+# Grammar, limits of configurations, pictures and pages do not depend on the CPython version: on the newest one only.
+OF_NO_PYTHON = (
+    "test_config_limits.py",
+    "test_docs.py",
+    "test_parser_differential.py",
+    "test_pictures.py",
+    "test_versions_property.py",
+)
 EDGES = {"hami-ocr": "rapidocr", "hami-openvino": "openvino"}  # plugins that use internals of a library
 ALWAYS, WITHOUT_ALL, WITH_ALL, ON_REQUEST = "*", "-", "+", " "
 
@@ -130,8 +136,8 @@ def build_preset(name: str, target: str) -> Path:
     # Tests that run at the same time get the processors first.
     build = ["nice", "-n", "5", "cmake", "--build", folder, "--target", target]
     with step(f"compiling by preset {name}"):
-        # No debugger runs here, and with less for it files compile faster.
-        settings = ["-DCMAKE_CXX_FLAGS_DEBUG=-g1", *launcher_settings()]
+        # No debugger runs here, and nothing compiles twice: less for a debugger and fewer, larger files compile faster.
+        settings = ["-DCMAKE_CXX_FLAGS_DEBUG=-g1", "-DCMAKE_UNITY_BUILD=ON", *launcher_settings()]
         run(["cmake", "--preset", name, "-B", folder, *settings], log=f"{name}-configure", env=env, cwd=ROOT)
         run(build, log=f"{name}-build", env=env)
     return folder

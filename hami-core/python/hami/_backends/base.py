@@ -189,10 +189,9 @@ class Backend:
         ...         self.remark("the model takes one image at a time")
         ...     def forward(self, batch):
         ...         batch[0]["result"] = 1
-        >>> hami.pipe({"backend": "OneByOne", "max": 8})
-        Traceback (most recent call last):
-        hami.ConfigError: max is 8; the backend of node "default" takes at most 1
-        the model takes one image at a time
+        >>> with hami.pipe("OneByOne") as pipe:
+        ...     pipe.remarks()
+        ['default: the model takes one image at a time']
 
         Args:
             text: The sentence. A node keeps each sentence once, and at most 32.
