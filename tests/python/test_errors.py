@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+from typing import Any
 
 import pytest
 from hami import _errors as errors
@@ -106,3 +107,17 @@ def test_batch_error_keeps_index_and_exception() -> None:
         (3, errors.NoResult, "y"),
     ]
     assert str(errors.BatchError([(0, ValueError("x"))])) == "1 request failed at index 0: ValueError: x"
+
+
+class Meta(type):
+    def __getattribute__(cls, name: str) -> Any:
+        raise LookupError(name)
+
+
+class Nameless(Exception, metaclass=Meta):
+    def __str__(self) -> str:
+        raise LookupError
+
+
+def test_the_summary_of_a_batch_asks_no_code_of_its_errors() -> None:
+    assert str(errors.BatchError([(2, Nameless())])) == "1 request failed at index 2: Nameless"

@@ -202,6 +202,24 @@ def test_every_way_to_call_has_spans_of_nodes(spans: Any) -> None:
         assert [each.attributes["hami.node"] for each in spans.nodes_of(span)] == ["default"]
 
 
+class Untested(Exception):
+    def __bool__(self) -> bool:
+        raise LookupError
+
+    __str__ = __bool__  # type: ignore[assignment]
+
+
+def test_a_span_ends_if_its_error_cannot_be_shown(spans: Any) -> None:
+    def fail(data: Any) -> None:
+        raise Untested
+
+    running.each(fail, "MetricsUntested")
+    with hami.pipe("MetricsUntested") as pipe, pytest.raises(Untested):
+        spans.of(pipe)({"data": 0})
+    (span,) = spans.take(1)
+    assert (span.status.status_code.name, span.status.description) == ("ERROR", "Untested: ")
+
+
 def test_the_span_of_the_node_at_which_a_request_fails_has_an_error(spans: Any) -> None:
     with hami.pipe({"first": {"backend": "Identity", "next": "share"}, "share": {"backend": "MetricsShare"}}) as pipe:
         with pytest.raises(ZeroDivisionError):

@@ -191,6 +191,11 @@ def test_a_failing_hook_does_not_hide_the_missing_name(site: Site, end: str) -> 
         site.plugins().find("Qwertyuiop")
 
 
+class Textless(Exception):
+    def __str__(self) -> str:
+        raise LookupError
+
+
 @pytest.mark.parametrize(
     ("error", "text"),
     [
@@ -200,6 +205,7 @@ def test_a_failing_hook_does_not_hide_the_missing_name(site: Site, end: str) -> 
         (SystemExit(3), "it called sys.exit(3)"),
         (hami.PluginError("said by hami"), "said by hami"),
         (RuntimeError("x" * 1_000_000), "RuntimeError: " + "x" * 300),
+        (Textless(), "Textless"),
     ],
 )
 def test_exceptions_of_plugins_are_described_in_one_line(error: BaseException, text: str) -> None:

@@ -320,13 +320,24 @@ def _summary(errors: Sequence[tuple[int, BaseException]]) -> str:
         return ""
     index, first = errors[0]
     count = "1 request failed" if len(errors) == 1 else f"{len(errors)} requests failed, the first"
+    text = text_of(first)
+    return f"{count} at index {index}: {name_of(first)}{'' if text is None else f': {text}'}"
+
+
+def name_of(error: BaseException) -> str:
+    """Return the name of the class of any exception; its metaclass is not asked."""
+    name: str = type.__dict__["__name__"].__get__(type(error))
+    return name
+
+
+def text_of(error: BaseException) -> str | None:
+    """Return the message of any exception; None if its class has none, as its `__str__` raises."""
     try:
-        text = f": {first}"
+        return str(error)
     except KeyboardInterrupt:
         raise
-    except BaseException:  # from __str__ of its class; the errors themselves matter more
-        text = ""
-    return f"{count} at index {index}: {type(first).__name__}{text}"
+    except BaseException:  # the error itself matters more
+        return None
 
 
 def _extra_state(error: Error, *constructed: str) -> dict[str, object]:

@@ -22,6 +22,37 @@ class TextlessError(Exception):
         raise RuntimeError("there is none")
 
 
+class Meta(type):
+    def __getattribute__(cls, name: str) -> object:
+        if name in ("__module__", "__qualname__", "__name__"):
+            raise LookupError(name)
+        return super().__getattribute__(name)
+
+
+class NamelessError(Exception, metaclass=Meta):
+    pass
+
+
+class UntestedError(Exception):
+    def __bool__(self) -> bool:
+        raise LookupError
+
+    __str__ = __reduce__ = __bool__
+
+
+class FrozenError(Exception):
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(name)
+
+
+class EmptyError(Exception):
+    def __len__(self) -> int:
+        return 0
+
+
+HOSTILE = {"nameless": NamelessError, "untested": UntestedError, "frozen": FrozenError, "empty": EmptyError}
+
+
 class Point:
     def __init__(self, x: int) -> None:
         self.x = x
@@ -92,6 +123,10 @@ class Act(hami.Backend):
         if kind == "item":
             item.fail(KeyError("only this one"))
             return None
+        if kind in HOSTILE:
+            raise HOSTILE[kind]("bad")
+        if kind == "huge":
+            raise ValueError("x" * (64 << 20))
         raise ValueError("bad value")
 
     def unsendable(self, item):

@@ -79,6 +79,28 @@ def test_one_bad_request_does_not_fail_its_batch(shared):
     assert [request.get("result") for request in requests] == [1, None, None, 4]
 
 
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("nameless", "RequestError"),
+        ("untested", "RequestError"),
+        ("frozen", "FrozenError"),
+        ("empty", "EmptyError"),
+        ("huge", "RequestError"),
+    ],
+)
+def test_what_an_exception_does_ends_neither_the_child_nor_its_batch(shared, kind, expected):
+    pid = shared({"data": ("describe",)})["result"]["pid"]
+    requests = [{"data": ("echo", 1)}, {"data": ("fail", kind)}, {"data": ("echo", 4)}]
+    with pytest.raises(hami.BatchError) as raised:
+        shared(requests)
+    [(index, error)] = raised.value.errors
+    assert (index, type.__dict__["__name__"].__get__(type(error))) == (1, expected)
+    assert isinstance(error.__cause__, ChildTraceback)
+    assert [request.get("result") for request in requests] == [1, None, 4]
+    assert shared({"data": ("describe",)})["result"]["pid"] == pid
+
+
 def test_a_backend_without_a_result_leaves_the_request_to_the_next():
     with hami.pipe("S[Process[LeavesNothing],(or)Add(result=2)]") as pipe:
         assert "result" in pipe({"data": 1})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hami._errors import BackendNotFound, PluginError
+from hami._errors import BackendNotFound, PluginError, name_of, text_of
 from hami._suggestions import did_you_mean
 from hami._text import printable
 
@@ -15,13 +15,13 @@ IMPORT_FIRST = "to use a class of your own, import its module first; on the comm
 
 def describe_exception(error: BaseException) -> str:
     """Return an exception that code of a plugin raised as one line of at most 300 characters."""
-    lines = str(error).strip().splitlines()
+    lines = (text_of(error) or "").strip().splitlines()
     text = printable(lines[0][:MAX_LINE]) if lines else ""
     if isinstance(error, SystemExit):
         return f"it called sys.exit({text})"
-    if isinstance(error, ImportError) or type(error).__module__.startswith("hami."):
-        return text or type(error).__name__
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    if isinstance(error, ImportError) or type.__getattribute__(type(error), "__module__").startswith("hami."):
+        return text or name_of(error)
+    return f"{name_of(error)}: {text}" if text else name_of(error)
 
 
 def _join(names: Sequence[str], word: str) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from hami import _core
-from hami._errors import BatchError, ConfigError
+from hami._errors import BatchError, ConfigError, name_of, text_of
 from hami._runtime.pipe import Pipe
 
 try:
@@ -80,8 +80,9 @@ class _RequestSpan:
         if self._request.pop(_VISITS, None) is not None:
             self._add_nodes()
         if error is not None:
-            self._span.record_exception(error)
-            self._span.set_status(trace.StatusCode.ERROR, f"{type(error).__name__}: {error}")
+            with suppress(Exception):  # the traceback asks the exception, whose class may raise
+                self._span.record_exception(error)
+            self._span.set_status(trace.StatusCode.ERROR, f"{name_of(error)}: {text_of(error) or ''}")
         self._span.end()
 
     def _add_nodes(self) -> None:

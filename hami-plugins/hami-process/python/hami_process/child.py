@@ -267,7 +267,7 @@ class Child:
         with self._sending:
             encoder = Encoder(self._sender, self._setup.pickles)
             for index, request in requests.items():
-                failed = unsent.get(index) or errors.get(index)
+                failed = unsent[index] if index in unsent else errors.get(index)
                 outcomes[index] = self._outcome(encoder, request, originals[index], failed)
             requests.clear()
             originals.clear()

@@ -10,18 +10,27 @@ import hami
 from hami_process.errors import ChildTraceback
 
 Encoded = tuple[bytes, str, str]
+MOST_PICKLED = 1 << 20  # bytes of an exception, so that one does not take the space of the answers of its batch
+MOST_TEXT = 1 << 16  # characters of its text, and of its traceback
 
 
 def encode_error(error: BaseException) -> Encoded:
-    """Return the pickled exception, which may be empty; its text; and its traceback."""
-    text = "".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip()
-    shown = f"{type(error).__module__}.{type(error).__qualname__}"
+    """Return the pickled exception, which may be empty; its text; and its traceback.
+
+    It never raises: another request of the batch does not depend on what the exception of a backend does.
+    """
+    kind = type(error)
+    shown = ".".join(str(type.__getattribute__(kind, name)) for name in ("__module__", "__qualname__"))
     try:
-        shown = f"{shown}: {error}"
+        text = "".join(traceback.format_exception(kind, error, error.__traceback__)).rstrip()[-MOST_TEXT:]
+    except BaseException as raised:
+        text = f"{shown} (no traceback: {type(raised).__name__})"
+    try:
+        shown = f"{shown}: {error}"[:MOST_TEXT]
         data = pickle.dumps(error)
-        if type(pickle.loads(data)) is not type(error):
+        if len(data) > MOST_PICKLED or type(pickle.loads(data)) is not kind:
             data = b""
-    except Exception:  # it has no text, objects that cannot be pickled, or another constructor than it keeps arguments
+    except BaseException:  # it has no text, objects that cannot be pickled, or other arguments than its constructor
         data = b""
     return data, shown, text
 
@@ -36,5 +45,5 @@ def decode_error(encoded: Encoded) -> BaseException:
             error = None
     if not isinstance(error, BaseException):
         error = hami.RequestError(shown)
-    error.__cause__ = ChildTraceback(text)
+    BaseException.__dict__["__cause__"].__set__(error, ChildTraceback(text))  # its class may allow no attribute
     return error
