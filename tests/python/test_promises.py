@@ -13,7 +13,7 @@ from running import TIMEOUT
 FOLDER = Path(__file__).parents[1] / "reliability"
 
 
-@pytest.mark.parametrize("name", ["memory", "forks", "clocks"])
+@pytest.mark.parametrize("name", ["memory", "forks", "clocks", "code_from_data"])
 def test_a_promise_holds(name: str) -> None:
     program = [sys.executable, str(FOLDER / f"{name}.py"), "--seconds", "0"]
     done = subprocess.run(program, capture_output=True, text=True, timeout=2 * TIMEOUT, check=False)
