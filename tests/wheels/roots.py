@@ -103,7 +103,7 @@ def _build_python(root: Path) -> None:
 
 def foreign_python() -> list[str | Path]:
     """Return the start of a command that runs Debian's Python for aarch64."""
-    require("mmdebstrap", "qemu-aarch64-static")
+    require("mmdebstrap", "bwrap", "qemu-aarch64-static")
 
     def make(root: Path) -> None:
         packages = f"python{PYTHON}-minimal,libpython{PYTHON}-stdlib"

@@ -14,7 +14,7 @@ import tiny_wheels
 from _lib import environments, wheel_env
 from _lib.other_systems import PYTHON
 from _lib.paths import DIST
-from conftest import INTERPRETERS, Serve
+from conftest import INTERPRETERS, MakeMachine, Serve, core_wheel, plugin_wheel
 
 Run = Callable[..., str]
 TAG = f"cp{PYTHON.replace('.', '')}"
@@ -70,6 +70,27 @@ def test_core_and_plugin_run(install: Callable[[Path], Run], tmp_path: Path) -> 
     assert run("-m", "hami", "run", "S[Identity,Identity]", "--text", "hello") == "hello\n"
     assert run("-m", "hami", "run", "AcmeOne", "--text", "x") == "acme-one 1.0.0\n"
     assert run("-m", "hami", "doctor").endswith("\nno problems found\n")
+
+
+def test_a_bundle_made_here_runs_without_a_network(
+    core: Path, python: list[str | Path], serve: Serve, make_machine: MakeMachine, tmp_path: Path
+) -> None:
+    here, tools = core_wheel(INTERPRETERS[0]), plugin_wheel("hami-tools")
+    assert here
+    needed = wheel_env.download(INTERPRETERS[0], wheel_env.third_party([here, tools]))
+    machine = make_machine(serve("aarch64-bundle", [core, here, tools, *needed]))
+    machine.run("python3 -m venv env && env/bin/pip install 'hami-core[tools]'")
+    kind = f"--platform aarch64 --python-version {PYTHON}"
+    machine.run(f'env/bin/hami bundle "S[Identity,Identity]" -o app.hami --text hello {kind}')
+    # Isolated from the beginning: the kernel does not start the emulated Python a second time.
+    start = ["bwrap", "--dev-bind", "/", "/", "--unshare-net", *python, "-I", "-S", machine.home / "app.hami"]
+    env = {"HAMI_BUNDLE_DIR": str(tmp_path / "unpacked"), "LC_ALL": "C.UTF-8"}
+
+    def run(*arguments: str) -> str:
+        return subprocess.run([*start, *arguments], env=env, capture_output=True, text=True, check=True).stdout
+
+    assert run("run", "--text", "hi") == "hi\n"
+    assert run("verify").endswith("\n1 answers as expected\n")
 
 
 @pytest.mark.parametrize("built_for", [name for name in author.PLATFORMS if name.endswith("_aarch64")])
