@@ -34,6 +34,17 @@ class AddOne(hami.Backend):
             item["result"] = item["data"] + 1.0 + (self.extra if item["data"] % 2 else 0.0)
 
 
+@hami.register
+class Together(hami.Backend):
+    """Answers with the size of the batch."""
+
+    min = max = 4
+
+    def forward(self, batch: list[Any]) -> None:
+        for item in batch:
+            item["result"] = len(batch)
+
+
 def shadowed(b: dict[str, Any], **keys: Any) -> dict[str, Any]:
     return {
         "a": {"backend": "Shadow(b=candidate)[AddOne]", "AddOne.extra": 0.0, "share": 1.0, **keys},
@@ -72,6 +83,14 @@ def test_a_part_of_the_requests_is_compared() -> None:
         for number in range(40):
             pipe({"data": number}, timeout=TIMEOUT)
         assert counters_when(pipe, compared=10)["compared"] == 10
+
+
+def test_a_batch_stays_one_batch() -> None:
+    config = {**shadowed({"backend": "AddOne"}), "a": {"backend": "Shadow(b=candidate)[Together]"}}
+    config["a"]["batching_timeout"] = f"{TIMEOUT:g}s"
+    with hami.pipe(config) as pipe:
+        sizes = [future.result(TIMEOUT)["result"] for future in [pipe.submit({"data": None}) for _ in range(4)]]
+    assert sizes == [4, 4, 4, 4]
 
 
 def test_b_that_fails_is_counted_and_a_that_fails_is_not_compared() -> None:

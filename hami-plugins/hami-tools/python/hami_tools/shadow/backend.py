@@ -59,6 +59,14 @@ class Shadow(hami.Backend):
         self._closed = threading.Event()
         threading.Thread(target=self._run, name="hami-shadow", daemon=True).start()
 
+    @property
+    def min(self) -> Any:
+        return self._a.min
+
+    @property
+    def max(self) -> Any:
+        return self._a.max
+
     def forward(self, batch: list[Any]) -> None:
         self._owed += self.share * len(batch)
         if self._owed < 1:
