@@ -40,10 +40,10 @@ enum SequenceFlag : unsigned { kCleared = 1, kNeedsInterned = 2 };
 enum Annotation : std::uint64_t { kRequestId = 1, kBatchId, kNode, kItems, kStarted, kOutcome };
 constexpr const char* kAnnotationKeys[] = {"request", "batch", "node", "items", "started", "outcome"};
 
-// Packets of one sequence share interned texts; the file has only this one.
-constexpr std::uint64_t kOnlySequence = 1;
-constexpr std::uint64_t kProcessTrack = 1;
-constexpr std::uint64_t kFirstThreadTrack = 2;
+// Tracks and flows have the number of their process above these bits, which at most 22 bits take, so that the files of several
+// processes can be joined.
+constexpr unsigned kBitsInProcess = 38;
+constexpr std::uint64_t kFirstThreadTrack = 1;  // of a process, whose own track is 0
 constexpr std::uint64_t kRequestTracks = std::uint64_t{1} << 62;
 constexpr std::uint64_t kApartTracks = std::uint64_t{1} << 63;
 constexpr unsigned kMonotonicClock = 3, kRealtimeClock = 1, kBoottimeClock = 6;
@@ -127,9 +127,10 @@ bool insert(std::vector<bool>& known, std::size_t number) {
 
 }  // namespace
 
-TraceWriter::TraceWriter() {
+TraceWriter::TraceWriter()
+    : process_(static_cast<std::uint64_t>(getpid())), process_track_(process_ << kBitsInProcess) {
   put_message(out_, kPacketOfTrace, [&] {
-    put(out_, kSequence, kOnlySequence);
+    put(out_, kSequence, process_);
     put(out_, kSequenceFlags, kCleared);
     put_message(out_, kClockSnapshot, [&] {
       for (const auto& clock : {std::pair(kMonotonicClock, CLOCK_MONOTONIC), std::pair(kBoottimeClock, CLOCK_BOOTTIME),
@@ -152,11 +153,11 @@ TraceWriter::TraceWriter() {
 
 void TraceWriter::describe_process() {
   put_message(out_, kPacketOfTrace, [&] {
-    put(out_, kSequence, kOnlySequence);
+    put(out_, kSequence, process_);
     put_message(out_, kTrackDescriptor, [&] {
-      put(out_, 1, kProcessTrack);
+      put(out_, 1, process_track_);
       put_message(out_, 3, [&] {
-        put(out_, 1, static_cast<std::uint64_t>(getpid()));
+        put(out_, 1, process_);
         put(out_, 6, name_of_process());
       });
     });
@@ -165,12 +166,12 @@ void TraceWriter::describe_process() {
 
 void TraceWriter::describe_thread(std::size_t index, const Thread& thread) {
   put_message(out_, kPacketOfTrace, [&] {
-    put(out_, kSequence, kOnlySequence);
+    put(out_, kSequence, process_);
     put_message(out_, kTrackDescriptor, [&] {
-      put(out_, 1, kFirstThreadTrack + index);
-      put(out_, 5, kProcessTrack);
+      put(out_, 1, process_track_ + kFirstThreadTrack + index);
+      put(out_, 5, process_track_);
       put_message(out_, 4, [&] {
-        put(out_, 1, static_cast<std::uint64_t>(getpid()));
+        put(out_, 1, process_);
         put(out_, 2, static_cast<std::uint64_t>(thread.id));
         put(out_, 5, thread.name);
       });
@@ -180,11 +181,11 @@ void TraceWriter::describe_thread(std::size_t index, const Thread& thread) {
 
 void TraceWriter::describe_track(std::uint64_t track, const char* name) {
   put_message(out_, kPacketOfTrace, [&] {
-    put(out_, kSequence, kOnlySequence);
+    put(out_, kSequence, process_);
     put_message(out_, kTrackDescriptor, [&] {
       put(out_, 1, track);
       put(out_, 2, std::string_view(name));
-      put(out_, 5, kProcessTrack);
+      put(out_, 5, process_track_);
     });
   });
 }
@@ -203,7 +204,7 @@ template <class Fill>
 void TraceWriter::add_event(Nanoseconds time, int type, std::uint64_t track, const Fill& fill) {
   put_message(out_, kPacketOfTrace, [&] {
     put(out_, kTimestamp, static_cast<std::uint64_t>(time));
-    put(out_, kSequence, kOnlySequence);
+    put(out_, kSequence, process_);
     put(out_, kSequenceFlags, kNeedsInterned);
     put_message(out_, kTrackEvent, [&] {
       put(out_, kType, static_cast<std::uint64_t>(type));
@@ -217,7 +218,7 @@ void TraceWriter::add_event(Nanoseconds time, int type, std::uint64_t track, con
 }
 
 void TraceWriter::add_mark(const char* name, Nanoseconds time, const char* key, std::uint64_t value) {
-  add_event(time, kInstantType, kProcessTrack, [&] {
+  add_event(time, kInstantType, process_track_, [&] {
     put(out_, kEventName, std::string_view(name));
     put_message(out_, kAnnotation, [&] {
       put(out_, 10, std::string_view(key));
@@ -227,19 +228,19 @@ void TraceWriter::add_mark(const char* name, Nanoseconds time, const char* key, 
 }
 
 void TraceWriter::add_slice_of_thread(const Event& event, int type, std::size_t index) {
-  add_event(event.time, type, kFirstThreadTrack + index, [&] {
+  add_event(event.time, type, process_track_ + kFirstThreadTrack + index, [&] {
     put(out_, kNameIid, event_name(event.name));
     put(out_, kCategoryIid, static_cast<std::uint64_t>(event.category) + 1);
     if (type == kSliceBegin && event.batch) {
       for (const Event& member : members_[index])
-        if (member.batch == event.batch) put_fixed(out_, kFlow, member.request);
+        if (member.batch == event.batch) put_fixed(out_, kFlow, process_track_ + member.request);
     }
     add_details(event);
   });
 }
 
 void TraceWriter::add_details(const Event& event) {
-  if (event.request) put_fixed(out_, kFlow, event.request);
+  if (event.request) put_fixed(out_, kFlow, process_track_ + event.request);
   if (event.request) annotate(out_, kRequestId, event.request);
   if (event.batch) annotate(out_, kBatchId, event.batch);
   if (event.node) annotate_text(out_, kNode, annotation_text(event.node));
@@ -248,13 +249,13 @@ void TraceWriter::add_details(const Event& event) {
 }
 
 void TraceWriter::add_request(const Event& event, int type) {
-  const std::uint64_t track = kRequestTracks + event.request;
+  const std::uint64_t track = kRequestTracks + process_track_ + event.request;
   if (type == kSliceBegin) describe_track(track, "requests");
   add_event(event.time, type, track, [&] {
     if (type == kSliceBegin) {
       put(out_, kNameIid, event_name(request_));
       put(out_, kCategoryIid, static_cast<std::uint64_t>(Category::kRequest) + 1);
-      put_fixed(out_, kFlow, event.request);
+      put_fixed(out_, kFlow, process_track_ + event.request);
       annotate(out_, kRequestId, event.request);
     } else {
       annotate_text(out_, kOutcome, annotation_text(event.name));
@@ -264,7 +265,7 @@ void TraceWriter::add_request(const Event& event, int type) {
 
 // On a track of its own: the requests of one graph, and tasks of one thread, overlap.
 void TraceWriter::add_apart(const Event& event, Name name, Category category) {
-  const std::uint64_t track = kApartTracks + ++apart_;
+  const std::uint64_t track = kApartTracks + process_track_ + ++apart_;
   const auto category_number = static_cast<std::size_t>(category);
   describe_track(track, kCategoryNames[category_number]);
   add_event(event.time, kSliceBegin, track, [&] {
@@ -285,7 +286,7 @@ void TraceWriter::add(const Event& event, std::size_t index, const Thread& threa
       add_slice_of_thread(event, kSliceBegin, index);
       if (event.batch) members_[index].clear();
       return;
-    case Event::kEnd: return add_event(event.time, kSliceEnd, kFirstThreadTrack + index, [] {});
+    case Event::kEnd: return add_event(event.time, kSliceEnd, process_track_ + kFirstThreadTrack + index, [] {});
     case Event::kInstant: return add_slice_of_thread(event, kInstantType, index);
     case Event::kMember:
       // Those of a slice that was lost are not members of the next one.

@@ -37,6 +37,8 @@ class TraceWriter {
   std::uint64_t event_name(Name name);
   std::uint64_t annotation_text(Name text);
 
+  // Packets of one sequence share interned texts; a file has one sequence, with the number of the process.
+  const std::uint64_t process_, process_track_;
   const Name request_ = intern("request"), queue_ = intern("queue");
   std::string out_;
   std::string defined_;  // what the current packet defines

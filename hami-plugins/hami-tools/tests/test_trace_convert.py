@@ -17,6 +17,7 @@ from conftest import Run
 from running import TIMEOUT
 
 import hami_tools
+from hami_tools.trace.convert import write_chrome
 from hami_tools.trace.file import TraceFile, read_trace
 
 GRAPH = {"a": {"backend": "S[Identity,Identity]", "max": 4, "next": "b"}, "b": {"backend": "Identity"}}
@@ -53,6 +54,25 @@ def test_only_a_regular_file_is_read_as_a_trace(tmp_path: Path) -> None:
     for path in (tmp_path / "fifo", Path("/dev/zero"), tmp_path):
         with pytest.raises(hami.ConfigError, match="is not a file"):
             read_trace(path)
+
+
+def test_the_joined_files_of_two_processes_are_one_timeline(tmp_path: Path) -> None:
+    joined = tmp_path / "joined"
+    for backend in ("Identity", "S[Identity,Identity]"):
+        trace = tmp_path / backend
+        subprocess.run(
+            [sys.executable, "-m", "hami", "run", backend, "--text", "x", "--trace", trace], check=True, timeout=TIMEOUT
+        )
+        joined.write_bytes((joined.read_bytes() if joined.exists() else b"") + trace.read_bytes())
+    found = read_trace(joined)
+    assert len(found.processes) == 2
+    requests = found.of("request")
+    assert {found.tracks[each.track].process for each in requests} == found.processes.keys()
+    flows = [set(each.flows) for each in requests]
+    assert not flows[0] & flows[1]
+    write_chrome(found, tmp_path / "chrome.json")
+    events = json.loads((tmp_path / "chrome.json").read_text("utf-8"))["traceEvents"]
+    assert {event["pid"] for event in events} == found.processes.keys()
 
 
 def test_a_timer_of_the_program_is_a_slice(tmp_path: Path) -> None:

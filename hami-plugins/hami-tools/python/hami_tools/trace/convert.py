@@ -28,14 +28,15 @@ def write_chrome(trace: TraceFile, path: str | Path) -> None:
 
 
 def _chrome_events(trace: TraceFile) -> Iterator[dict[str, Any]]:
-    yield _metadata(trace.process, trace.process, "process_name", trace.name)
+    for process, name in trace.processes.items():
+        yield _metadata(process, process, "process_name", name)
     for track in trace.tracks.values():
         if track.thread is not None:
-            yield _metadata(trace.process, track.thread, "thread_name", track.name)
+            yield _metadata(track.process, track.thread, "thread_name", track.name)
     started: set[int] = set()
     for each in sorted(trace.slices, key=lambda one: one.start):
-        track = trace.tracks.get(each.track, Track(""))
-        place = {"pid": trace.process, "tid": track.thread or trace.process, "ts": each.start / NS_PER_US}
+        track = trace.tracks.get(each.track, Track("", next(iter(trace.processes), 0)))
+        place = {"pid": track.process, "tid": track.thread or track.process, "ts": each.start / NS_PER_US}
         common = {"name": each.name, "cat": each.category or "hami", **place, "args": each.values}
         if track.thread is None and each.duration is not None:
             end = {"ts": (each.start + each.duration) / NS_PER_US}

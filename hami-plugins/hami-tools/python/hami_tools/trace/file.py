@@ -15,7 +15,7 @@ from hami import ConfigError
 from hami.cli import printable
 
 PACKET = 1
-TIMESTAMP, TRACK_EVENT, INTERNED, DESCRIPTOR = 8, 11, 12, 60
+TIMESTAMP, SEQUENCE, TRACK_EVENT, INTERNED, DESCRIPTOR = 8, 10, 11, 12, 60
 BEGIN, END, INSTANT = 1, 2, 3
 MAX_VARINT = 10  # bytes of a number of 64 bits; a longer one would take quadratic time
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
@@ -41,15 +41,15 @@ class Track:
     """A row of the timeline: a thread if it has a `thread`, the number of the thread in the system."""
 
     name: str
+    process: int
     thread: int | None = None
 
 
 @dataclass
 class TraceFile:
-    """What a trace contains."""
+    """What a trace contains. Files that were joined have several processes."""
 
-    process: int
-    name: str
+    processes: dict[int, str]  # the names by number
     tracks: dict[int, Track]
     slices: list[Slice]
 
@@ -77,67 +77,70 @@ def read_trace(path: str | Path) -> TraceFile:
 
 class _Reader:
     def __init__(self) -> None:
-        self.texts: defaultdict[int, dict[int, str]] = defaultdict(dict)
+        self.texts: defaultdict[tuple[int, int], dict[int, str]] = defaultdict(dict)  # by sequence and kind
         self.tracks: dict[int, Track] = {}
-        self.process, self.name = 0, ""
+        self.processes: dict[int, str] = {}
         self.slices: list[Slice] = []
-        self.events: list[tuple[int, int, int, Fields]] = []
+        self.events: list[tuple[int, int, int, int, Fields]] = []
 
     def read(self, data: bytes) -> TraceFile:
         for packet in packets(data):
             self._packet(fields_of(packet))
         self.events.sort(key=lambda event: event[0])
         running: defaultdict[int, list[Slice]] = defaultdict(list)
-        for time, kind, track, event in self.events:
+        for time, kind, track, sequence, event in self.events:
             if kind != END:
-                made = self._slice(time, track, event)
+                made = self._slice(time, track, sequence, event)
                 self.slices.append(made)
                 if kind == BEGIN:
                     running[track].append(made)
             elif running[track]:
                 ended = running[track].pop()
                 ended.duration = time - ended.start
-                ended.values.update(self._values(event))
-        return TraceFile(self.process, self.name, self.tracks, self.slices)
+                ended.values.update(self._values(sequence, event))
+        return TraceFile(self.processes, self.tracks, self.slices)
 
     def _packet(self, packet: Fields) -> None:
+        sequence = _int(packet[SEQUENCE][0])
         for interned in packet.get(INTERNED, ()):
             for kind, entries in fields_of(_bytes(interned)).items():
                 for entry in entries:
                     number, text = _pair(fields_of(_bytes(entry)))
-                    self.texts[kind][number] = text
+                    self.texts[sequence, kind][number] = text
         for descriptor in packet.get(DESCRIPTOR, ()):
             self._track(fields_of(_bytes(descriptor)))
         for event in packet.get(TRACK_EVENT, ()):
             parts = fields_of(_bytes(event))
-            self.events.append((_int(packet[TIMESTAMP][0]), _int(parts[9][0]), _int(parts[11][0]), parts))
+            self.events.append((_int(packet[TIMESTAMP][0]), _int(parts[9][0]), _int(parts[11][0]), sequence, parts))
 
     def _track(self, descriptor: Fields) -> None:
         number = _int(descriptor[1][0])
         name = _text(descriptor[2][0]) if 2 in descriptor else ""
-        track = Track(name)
+        parent = _int(descriptor[5][0]) if 5 in descriptor else 0
+        track = Track(name, self.tracks[parent].process if parent in self.tracks else 0)
         if 3 in descriptor:
             process = fields_of(_bytes(descriptor[3][0]))
-            self.process, self.name = _int(process[1][0]), _text(process[6][0])
-            track.name = self.name
+            track.process, track.name = _int(process[1][0]), _text(process[6][0])
+            self.processes[track.process] = track.name
         if 4 in descriptor:
             thread = fields_of(_bytes(descriptor[4][0]))
             track.thread = _int(thread[2][0])
             track.name = _text(thread[5][0])
         self.tracks[number] = track
 
-    def _slice(self, time: int, track: int, event: Fields) -> Slice:
-        name = self.texts[2][_int(event[10][0])] if 10 in event else _text(event[23][0])
-        category = self.texts[1][_int(event[3][0])] if 3 in event else ""
+    def _slice(self, time: int, track: int, sequence: int, event: Fields) -> Slice:
+        name = self.texts[sequence, 2][_int(event[10][0])] if 10 in event else _text(event[23][0])
+        category = self.texts[sequence, 1][_int(event[3][0])] if 3 in event else ""
         flows = [_int(flow) for flow in event.get(47, ())]
-        return Slice(name, category, track, time, None, flows, self._values(event))
+        return Slice(name, category, track, time, None, flows, self._values(sequence, event))
 
-    def _values(self, event: Fields) -> dict[str, int | str]:
+    def _values(self, sequence: int, event: Fields) -> dict[str, int | str]:
         values: dict[str, int | str] = {}
         for entry in event.get(4, ()):
             annotation = fields_of(_bytes(entry))
-            name = self.texts[3][_int(annotation[1][0])] if 1 in annotation else _text(annotation[10][0])
-            values[name] = self.texts[29][_int(annotation[17][0])] if 17 in annotation else _int(annotation[3][0])
+            name = self.texts[sequence, 3][_int(annotation[1][0])] if 1 in annotation else _text(annotation[10][0])
+            texts = self.texts[sequence, 29]
+            values[name] = texts[_int(annotation[17][0])] if 17 in annotation else _int(annotation[3][0])
         return values
 
 
