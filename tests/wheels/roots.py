@@ -17,7 +17,7 @@ from hami_build.steps import Failure, environment, exclusive, run, step
 
 ROOTS = CACHE / "roots"
 OLD_SUITE, SUITE = "bullseye", "bookworm"  # the older has glibc 2.31 with CPython 3.9: the oldest on the mirrors
-COMPILERS = "gcc,libc6-dev,make,zlib1g-dev"
+COMPILERS = "gcc,libc6-dev,libffi-dev,make,zlib1g-dev"
 SOURCE = f"python{PYTHON}"  # of the newer Debian, built on the older one from its source package
 PYTHON_PREFIX = "/opt/python"
 MMDEBSTRAP = ["mmdebstrap", f'--aptopt=Acquire::Retries "{apt.RETRIES}"']
