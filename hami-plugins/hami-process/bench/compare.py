@@ -27,7 +27,7 @@ CASES = {  # the data, the function, and the calls in a round
     "1 MB array there and back": (np.ones(MEGA // 8), "same", 40),
     "10 MB array there": (np.ones(10 * MEGA // 8), "nothing", 10),
 }
-SPIN = 30_000  # rounds of a loop in Python
+SPINS = (30_000, 300_000)  # rounds of a loop in Python, about 1 and 10 ms
 
 
 def seconds_of_one(call: Callable[[], object], calls: int) -> float:
@@ -70,16 +70,18 @@ def main(rounds: int) -> None:
         hami.pipe("Spin") as thread,
         hami.pipe({"backend": "Process[Spin]", "instance_num": 2}) as processes,
     ):
-        ratios = []
-        for _ in range(rounds):
-            times = {}
-            for name, pipe in (("thread", thread), ("processes", processes)):
-                begun = time.perf_counter()
-                for _ in pipe.map(({"data": SPIN} for _ in range(100)), concurrency=8):
-                    pass
-                times[name] = time.perf_counter() - begun
-            ratios.append(times["thread"] / times["processes"])
-        print(f"Python loop, 2 processes / 1 thread: {median(ratios):.2f}")
+        for spin in SPINS:
+            ratios, each = [], 0.0
+            for _ in range(rounds):
+                times = {}
+                for name, pipe in (("thread", thread), ("processes", processes)):
+                    begun = time.perf_counter()
+                    for _ in pipe.map(({"data": spin} for _ in range(100)), concurrency=8):
+                        pass
+                    times[name] = time.perf_counter() - begun
+                ratios.append(times["thread"] / times["processes"])
+                each = times["thread"] / 100
+            print(f"Python loop of {each * 1e3:.1f} ms, 2 processes / 1 thread: {median(ratios):.2f}")
 
 
 if __name__ == "__main__":

@@ -32,6 +32,18 @@ def megabytes() -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
+def kill_one(running: list[Running]) -> bool:
+    """Kill a child that starts, waits or runs a batch; return whether there was one."""
+    running[:] = [each for each in running if not each.ended.is_set()]
+    if not running:
+        return False
+    victim = random.choice(running)
+    if victim.ended.wait(random.uniform(0, 0.005)):
+        return False
+    os.kill(victim.process.pid, random.choice([signal.SIGKILL, signal.SIGTERM]))
+    return victim.ended.wait(10)
+
+
 def main(kills: int, requests: int) -> int:
     running: list[Running] = []
     start = monitor()._start  # the tests of one package may look inside
@@ -68,16 +80,11 @@ def main(kills: int, requests: int) -> int:
         for number in range(kills):
             while outcomes["ended"] < number * requests // kills:
                 time.sleep(0.001)
-            living = [each for each in running if not each.ended.is_set()]
-            if living:
-                victim = random.choice(living)
-                if not victim.ended.wait(random.uniform(0, 0.005)):
-                    os.kill(victim.process.pid, random.choice([signal.SIGKILL, signal.SIGTERM]))
-                victim.ended.wait(10)
-            running[:] = [each for each in running if not each.ended.is_set()]
-            if number % max(kills // 10, 1) == 0:
+            while not kill_one(running):
+                time.sleep(0.001)  # all children wait for their next start
+            if number % max(kills // 10, 1) == max(kills // 10, 1) - 1:
                 memory.append(megabytes())
-                print(f"{number} kills, {outcomes['ended']} requests, {memory[-1]:.0f} MB", flush=True)
+                print(f"{number + 1} kills, {outcomes['ended']} requests, {memory[-1]:.0f} MB", flush=True)
         done.set()
         for thread in threads:
             thread.join()
