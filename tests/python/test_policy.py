@@ -67,10 +67,11 @@ def test_the_example_of_the_guide_is_a_policy(write_policy: Any) -> None:
         require_grade="silver",
         catalog_key=KEY,
         require_attestation=frozenset({"https://github.com/acme/words"}),
+        bundle_keys=(KEY,),
         check_files=True,
     )
     assert policy.fact()["policy"].endswith(
-        "; require_grade silver; require_attestation https://github.com/acme/words; check_files true"
+        f"; require_attestation https://github.com/acme/words; bundle_keys {KEY}; check_files true"
     )
 
 
@@ -79,7 +80,7 @@ def test_the_example_of_the_guide_is_a_policy(write_policy: Any) -> None:
     ("text", "problem"),
     [
         ("allow = [", "is not TOML"),
-        ("allowed = []", "has the unknown key allowed: the keys are allow, block, catalog, catalog_key, check"),
+        ("allowed = []", "has the unknown key allowed: the keys are allow, block, bundle_keys, catalog"),
         ('allow = "acme-one"', 'has no list of names in allow: write allow = ["hami-onnx"]'),
         ("block = [1]", "has no list of names in block"),
         ("catalog = 1", "has no file or address in catalog"),
@@ -88,6 +89,9 @@ def test_the_example_of_the_guide_is_a_policy(write_policy: Any) -> None:
         (f'catalog_key = "{KEY}"', "has catalog_key without catalog"),
         ('catalog = "a"\ncatalog_key = "abc"', "has no public key in catalog_key"),
         (f'catalog = "a"\ncatalog_key = "{KEY[:-8]}"', "has no public key in catalog_key"),
+        ("bundle_keys = []", "has no list of public keys in bundle_keys"),
+        (f'bundle_keys = "{KEY}"', "has no list of public keys in bundle_keys"),
+        ('bundle_keys = ["abc"]', "has no list of public keys in bundle_keys"),
         ('check_files = "yes"', "has neither true nor false in check_files"),
         ("require_attestation = []", "has neither true nor a list of repositories in require_attestation"),
         ('require_attestation = "acme"', "has neither true nor a list of repositories in require_attestation"),

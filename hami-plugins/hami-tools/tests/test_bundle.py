@@ -23,7 +23,7 @@ import tiny_wheels
 from hami.cli import main
 from hami.packages import BackendInfo
 
-from hami_tools.bundle import build, contents
+from hami_tools.bundle import build, contents, sealing
 from hami_tools.bundle.boot import folders, layout
 from hami_tools.bundle.boot.layout import BundleError
 
@@ -408,6 +408,24 @@ def test_a_signature_is_verified_and_another_key_refused(capsys: pytest.CaptureF
     assert "unsigned.hami is not signed, and must be by one of MCow" in capsys.readouterr().err
     assert main(["verify", "app.hami", "--key", "pipe.toml"]) == 1
     assert "--key takes the public key" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="a policy file belongs to root")
+def test_a_policy_names_the_keys_that_may_sign(write_policy: Any) -> None:
+    key, other = (sealing.public_key(new_key(name)) for name in ("key.pem", "other.pem"))
+    make("--sign", "key.pem")
+    make(output="unsigned.hami")
+    path = write_policy(f'bundle_keys = ["{key}"]')
+    with hami.pipe("app.hami") as pipe:
+        assert pipe({"data": "hello"})["result"] == "hello"
+    requires = f"; {path} requires this: ask the administrator of this machine"
+    with pytest.raises(hami.ConfigError, match=r"unsigned\.hami is not signed") as caught:
+        hami.pipe("unsigned.hami")
+    assert str(caught.value).endswith(requires)
+    write_policy(f'bundle_keys = ["{other}"]')
+    with pytest.raises(hami.ConfigError, match=r"app\.hami is signed with the key MCow") as caught:
+        hami.pipe("app.hami")
+    assert str(caught.value).endswith(requires)
 
 
 def test_a_signature_of_another_manifest_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,16 @@ from hami._errors import PluginError
 from hami._plugins.plugin import CORE, normalised
 
 PATH = Path("/etc/hami/policy.toml")
-KEYS = ("allow", "block", "catalog", "catalog_key", "check_files", "require_attestation", "require_grade")
+KEYS = (
+    "allow",
+    "block",
+    "bundle_keys",
+    "catalog",
+    "catalog_key",
+    "check_files",
+    "require_attestation",
+    "require_grade",
+)
 ASK = "ask the administrator of this machine"
 GRADES = ("bronze", "silver", "gold")  # of hami-build check, the lowest first
 
@@ -30,6 +39,9 @@ class Policy(NamedTuple):
     catalog_key: str = ""  # the public key with which that catalogue must be signed
     # Repositories whose workflows may publish plugins. None: a plugin needs no attestation; empty: of any repository.
     require_attestation: frozenset[str] | None = None
+    bundle_keys: tuple[
+        str, ...
+    ] = ()  # the public keys of which one must have signed a bundle; empty: it may be unsigned
     check_files: bool = False  # whether the files of a plugin are compared with their hashes before it is imported
 
     def reason_against(self, distribution: str) -> str:
@@ -99,6 +111,7 @@ def _parse(text: bytes) -> Policy:
         require_grade=grade,
         catalog_key=_key(table.get("catalog_key", ""), catalog),
         require_attestation=_repositories(table.get("require_attestation", False)),
+        bundle_keys=_keys(table.get("bundle_keys")),
         check_files=table.get("check_files", False),
     )
 
@@ -116,6 +129,22 @@ def _key(value: Any, catalog: str) -> str:
     if value and not catalog:
         raise ValueError("has catalog_key without catalog: name the catalogue that is signed with the key")
     return str(value)
+
+
+def _keys(value: Any) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    try:
+        if not isinstance(value, list) or not value:
+            raise TypeError
+        for text in value:
+            raw_key(text)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "has no list of public keys in bundle_keys: write the lines between BEGIN and END that openssl pkey "
+            "-pubout prints for Ed25519 keys"
+        ) from error
+    return tuple(value)
 
 
 def _repositories(value: Any) -> frozenset[str] | None:
@@ -149,6 +178,8 @@ def fact() -> dict[str, str]:
     texts |= {"catalog": found.catalog, "catalog_key": found.catalog_key, "require_grade": found.require_grade}
     if found.require_attestation is not None:
         texts["require_attestation"] = ", ".join(sorted(found.require_attestation)) or "true"
+    if found.bundle_keys:
+        texts["bundle_keys"] = ", ".join(found.bundle_keys)
     if found.check_files:
         texts["check_files"] = "true"
     return {"policy": "; ".join([str(PATH), *(f"{key} {text}" for key, text in texts.items() if text)])}

@@ -10,7 +10,7 @@ from typing import Any
 
 from hami import ConfigError, Pipe
 from hami.cli import printable
-from hami.packages import install_command
+from hami.packages import install_command, policy
 
 from hami_tools.bundle import samples, sealing
 from hami_tools.bundle.boot import folders, layout
@@ -24,6 +24,7 @@ def open_verified(path: str) -> Bundle:
     """Return a bundle whose members all have their hashes; raise ConfigError for any other file."""
     try:
         bundle = layout.open_bundle(path)
+        _require_signature(bundle)
         if bundle.digest in verified:
             verified.discard(bundle.digest)
         else:
@@ -33,13 +34,24 @@ def open_verified(path: str) -> Bundle:
         raise ConfigError(str(error)) from error
 
 
+def _require_signature(bundle: Bundle) -> None:
+    """Raise ConfigError if the policy of the machine names keys, and none of them signed the bundle."""
+    rules = policy.read()
+    if rules.problem:
+        raise ConfigError(f"no bundle is opened because of {rules.problem}; {policy.ASK}")
+    try:
+        sealing.signer(bundle, rules.bundle_keys)
+    except ConfigError as error:
+        if rules.bundle_keys:
+            raise ConfigError(f"{error}; {policy.PATH} requires this: {policy.ASK}") from None
+        raise
+
+
 def open_source(path: str) -> dict[str, Any]:
     """Return the configuration of a bundle, and the function that checks the answers of a pipe built from it."""
     bundle = open_verified(path)
     if "source" not in bundle.facts:
         raise ConfigError(f"{printable(path)} has no pipeline; make it again with hami bundle")
-    if bundle.seal.get("signature"):
-        sealing.signer(bundle)
     folder = unpacked(bundle)
     _require_plugins(bundle)
 
