@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import hami
 
@@ -12,7 +12,7 @@ from hami_vision.tracking import Rules, Tracker
 
 
 class TrackObjects(hami.Backend):
-    """Give the objects of a stream ids that stay from frame to frame (ByteTrack).
+    """Give the objects of a stream ids that stay from frame to frame (ByteTrack, OC-SORT or BoT-SORT).
 
     data: hami_vision.Detections
     result: the same with `ids`; -1 where an object has none yet
@@ -25,6 +25,9 @@ class TrackObjects(hami.Backend):
     thread = "concurrent"
     lightweight = True
 
+    method: Annotated[
+        Literal["bytetrack", "oc-sort", "bot-sort"], "how objects are matched; bot-sort needs the package trackers"
+    ] = "bytetrack"
     high: Annotated[float, "objects with a score above it are matched first"] = 0.5
     low: Annotated[float, "objects with a score above it can continue a track"] = 0.1
     new: Annotated[float, "objects with a score above it can begin a track"] = 0.6
@@ -39,6 +42,8 @@ class TrackObjects(hami.Backend):
                 f"frame_rate={self.frame_rate}"
             )
         self._rules = Rules(self.high, self.low, self.new, self.max_lost)
+        self._method = _method(self.method)
+        self._method(self._rules)  # a package that is missing is an error now
 
     def forward(self, batch: list[Any]) -> None:
         for item in batch:
@@ -49,13 +54,37 @@ class TrackObjects(hami.Backend):
 
     def _track(self, item: Any) -> None:
         found = detections_of(item, "TrackObjects")
-        tracker: Tracker = state_of(item, "TrackObjects", lambda: Tracker(self._rules))
+        tracker = state_of(item, "TrackObjects", lambda: self._method(self._rules))
         time = item.get("time", None)
         if time is None:
             time = 0.0 if tracker.time is None else tracker.time + 1 / self.frame_rate
         try:
             seconds = float(time)
-            ids = tracker.update(found, seconds)
+            ids = tracker.update(found, seconds, *self._image_of(item, tracker))
         except (ValueError, TypeError, OverflowError) as error:
             raise hami.RequestError(f"TrackObjects: {error}; the request has no effect on the tracks") from None
         item["result"] = replace(found, ids=ids, time=seconds)
+
+    @staticmethod
+    def _image_of(item: Any, tracker: Any) -> tuple[Any, ...]:
+        if not getattr(tracker, "needs_image", False):
+            return ()
+        image = item.get("image", None)
+        if image is None:
+            raise hami.RequestError(
+                "TrackObjects: bot-sort needs the picture in the key `image`, as LetterBoxInput writes it"
+            )
+        return (image,)
+
+
+def _method(name: str) -> Any:
+    """Return the class of a method; its module is imported only then."""
+    if name == "bytetrack":
+        return Tracker
+    if name == "oc-sort":
+        from hami_vision.oc_sort import OcSortTracker
+
+        return OcSortTracker
+    from hami_vision.installed_trackers import BotSortTracker
+
+    return BotSortTracker

@@ -71,15 +71,9 @@ class Tracker:
         scores = np.where(usable, found.scores, -np.inf)
         high, low = scores > self.rules.high, (scores > self.rules.low) & ~(scores > self.rules.high)
         rows = np.full(len(found), -1)
-        tentative = self._hits == 1
-        free = np.flatnonzero(~tentative)
-        self._match(free, np.flatnonzero(high), boxes, scores, _MIN_IOU_HIGH, rows)
-        free = np.setdiff1d(free[~self._is_lost[free]], rows)
-        self._match(free, np.flatnonzero(low), boxes, None, _MIN_IOU_LOW, rows)
-        rest = np.flatnonzero(high & (rows < 0))
-        self._match(np.flatnonzero(tentative), rest, boxes, scores, _MIN_IOU_NEW, rows)
+        self._associate(np.flatnonzero(high), np.flatnonzero(low), boxes, scores, rows)
         matched = rows[rows >= 0]
-        self._motion.correct(matched, boxes[rows >= 0])
+        self._correct(matched, boxes[rows >= 0])
         self._seen[matched], self._is_lost[:] = time, True
         self._is_lost[matched] = False
         self._hits[matched] += 1
@@ -88,19 +82,28 @@ class Tracker:
         self._keep(np.flatnonzero(~((self._hits == 1) & self._is_lost)))
         return ids.astype(np.int64)
 
+    def _associate(self, high: Rows, low: Rows, boxes: Floats, scores: Floats, rows: NDArray[np.int64]) -> None:
+        """Set the track of each object that continues one; `rows` begins with -1 for each object."""
+        tentative = self._hits == 1
+        free = np.flatnonzero(~tentative)
+        self._match(free, high, boxes, scores, _MIN_IOU_HIGH, rows)
+        free = np.setdiff1d(free[~self._is_lost[free]], rows)
+        self._match(free, low, boxes, None, _MIN_IOU_LOW, rows)
+        self._match(np.flatnonzero(tentative), high[rows[high] < 0], boxes, scores, _MIN_IOU_NEW, rows)
+
+    def _correct(self, rows: Rows, boxes: Floats) -> None:
+        """Take the boxes of the tracks that were found."""
+        self._motion.correct(rows, boxes)
+
     def _match(
         self, tracks: Rows, objects: Rows, boxes: Floats, scores: Floats | None, least: float, rows: NDArray[np.int64]
     ) -> None:
         """Set the track of each object that overlaps one enough, so that the overlaps are the largest together."""
         if not len(tracks) or not len(objects):
             return
-        overlaps = _overlaps(self._motion[tracks].boxes(), boxes[objects])
+        overlaps = overlaps_of(self._motion[tracks].boxes(), boxes[objects])
         gain = overlaps if scores is None else overlaps * scores[objects]
-        for track, each in zip(
-            *linear_sum_assignment(np.where(overlaps >= least, gain, 0), maximize=True), strict=True
-        ):
-            if overlaps[track, each] >= least:
-                rows[objects[each]] = tracks[track]
+        assign(overlaps, gain, least, tracks, objects, rows)
 
     def _begin(self, objects: Rows, boxes: Floats, time: float, first: bool, rows: NDArray[np.int64]) -> None:
         """Begin tracks. Those of the first frame have their ids at once, others when they are seen a second time."""
@@ -124,7 +127,14 @@ class Tracker:
         self._is_lost = self._is_lost[rows]
 
 
-def _overlaps(one: Floats, other: Floats) -> Floats:
+def assign(overlaps: Floats, gain: Floats, least: float, tracks: Rows, objects: Rows, rows: NDArray[np.int64]) -> None:
+    """Set the track of each object in `rows`, so that the gain of all pairs that overlap enough is the largest."""
+    for track, each in zip(*linear_sum_assignment(np.where(overlaps >= least, gain, 0), maximize=True), strict=True):
+        if overlaps[track, each] >= least:
+            rows[objects[each]] = tracks[track]
+
+
+def overlaps_of(one: Floats, other: Floats) -> Floats:
     """Return the intersection over union of each box of `one` with each of `other`."""
     sides = np.minimum(one[:, None, 2:], other[None, :, 2:]) - np.maximum(one[:, None, :2], other[None, :, :2])
     both = np.maximum(sides, 0).prod(-1)
