@@ -21,6 +21,13 @@ def hami_register(registry: Any) -> None:
 
 
 @hookimpl
+def hami_commands(subparsers: Any) -> None:
+    from hami_onnx.quantize import add_quantize
+
+    add_quantize(subparsers)
+
+
+@hookimpl
 def hami_open_model(path: str) -> dict[str, Any]:
     return {"backend": "OnnxTensor", "model": path}
 

@@ -1,0 +1,145 @@
+"""`hami quantize`: the model in 8 bits is close to the float one, its tail stays in float, and mistakes are named."""
+
+from __future__ import annotations
+
+import json
+
+import hami
+import numpy as np
+import onnx
+import pytest
+from conftest import save
+from hami.cli import main
+from onnx import TensorProto, helper
+
+from hami_onnx.quantize import nodes_after_the_last_product
+
+PORT = (TensorProto.FLOAT, ["n", 3, 8, 8])
+
+
+@pytest.fixture
+def detector(tmp_path):
+    """Two convolutions, then boxes 0 to 640 and scores 0 to 1 in one output, as a YOLO has."""
+    return write(tmp_path / "detector.onnx")
+
+
+def write(path, opset=17):
+    random = np.random.default_rng(0)
+    constants = {
+        "w1": random.normal(0, 0.3, (8, 3, 3, 3)).astype(np.float32),
+        "w2": random.normal(0, 0.3, (6, 8, 1, 1)).astype(np.float32),
+        "640": np.float32(640),
+    }
+    if opset >= 13:
+        split = helper.make_node("Split", ["maps", "sizes"], ["first", "second"], axis=1)
+        constants["sizes"] = np.int64([4, 2])
+    else:
+        split = helper.make_node("Split", ["maps"], ["first", "second"], axis=1, split=[4, 2])
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["h"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["h"], ["r"]),
+        helper.make_node("Conv", ["r", "w2"], ["maps"]),
+        split,
+        helper.make_node("Mul", ["first", "640"], ["boxes"]),
+        helper.make_node("Sigmoid", ["second"], ["scores"]),
+        helper.make_node("Concat", ["boxes", "scores"], ["y"], axis=1),
+    ]
+    return save(path, nodes, {"x": PORT}, {"y": (TensorProto.FLOAT, ["n", 6, 8, 8])}, constants, opset=opset)
+
+
+@pytest.fixture
+def data(tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    random = np.random.default_rng(1)
+    for i in range(10):
+        np.save(folder / f"{i}.npy", random.random((1, 3, 8, 8), np.float32))
+    return folder
+
+
+def outputs(model, sample):
+    with hami.pipe({"backend": "OnnxTensor", "model": str(model)}) as pipe:
+        return np.asarray(pipe({"data": sample})["result"])
+
+
+def test_scores_beside_boxes_stay_close_and_the_table_says_how_close(detector, data, capsys):
+    assert main(["quantize", str(detector), "--data", str(data), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    made = detector.with_name("detector.int8.onnx")
+    assert (found["output"], found["quantized"], found["calibrated"], found["compared"]) == (str(made), 2, 8, 2)
+    sample = np.load(data / "0.npy")
+    before, after = outputs(detector, sample), outputs(made, sample)
+    assert np.abs(after[:, 4:] - before[:, 4:]).max() < 0.05
+    assert after[:, 4:].std() > 0.02
+    row = found["outputs"]["y"]
+    assert row["largest value"] > 100
+    assert row["largest difference"] / row["largest value"] < 0.05
+    assert row["cosine"] > 0.999
+    graph = onnx.load(made).graph
+    assert sum(node.op_type == "QuantizeLinear" for node in graph.node) >= 2
+    before_sigmoid = next(node for node in graph.node if node.op_type == "Concat")
+    assert not any("Quantize" in name for name in before_sigmoid.input)
+
+
+def test_the_table_is_printed_and_requests_are_still_joined(detector, data, capsys):
+    made = detector.with_name("small.onnx")
+    assert main(["quantize", str(detector), "--data", str(data), "--output", str(made)]) == 0
+    first, header, row = capsys.readouterr().out.splitlines()
+    assert first.endswith("2 nodes in 8 bits; 8 samples calibrated it, 2 compared")
+    assert header.split()[:3] == ["output", "largest", "value"]
+    assert row.split()[0] == "y"
+    assert main(["show", str(made), "--json"]) == 0
+    (facts,) = [facts for name, facts in json.loads(capsys.readouterr().out).items() if name.startswith("hami-onnx ")]
+    assert facts["requests"] == "joined"
+
+
+def test_an_older_opset_is_converted(tmp_path, data):
+    model = write(tmp_path / "old.onnx", opset=11)
+    assert main(["quantize", str(model), "--data", str(data)]) == 0
+    assert onnx.load(tmp_path / "old.int8.onnx").opset_import[0].version >= 13
+
+
+def test_dynamic_scales_are_warned_of(tmp_path, data, capsys):
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        helper.make_node("Conv", ["d", "w"], ["y"]),
+    ]
+    constants = {"w": np.ones((2, 3, 1, 1), np.float32)}
+    model = save(tmp_path / "m.onnx", nodes, {"x": PORT}, {"y": (TensorProto.FLOAT, ["n", 2, 8, 8])}, constants)
+    assert main(["quantize", str(model), "--data", str(data)]) == 0
+    assert (
+        "warning: the model has DynamicQuantizeLinear, whose scale is that of the whole batch"
+        in capsys.readouterr().err
+    )
+
+
+def test_the_tail_is_what_leads_to_no_product(detector):
+    graph = onnx.load(detector).graph
+    for node in graph.node:
+        node.name = node.output[0]
+    assert nodes_after_the_last_product(graph) == {"first", "boxes", "scores", "y"}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["none.onnx", "--data", "data"], "none.onnx cannot be read as an ONNX model"),
+        (["detector.onnx", "--data", "none"], "none is not a folder with .npy or .npz files"),
+        (["detector.onnx", "--data", "data", "--output", "detector.onnx"], "--output is the model itself"),
+        (["detector.onnx", "--data", "wrong"], "has a, and the model takes x"),
+        (["detector.onnx", "--data", "broken"], "broken/a.npz cannot be read"),
+        (["double.onnx", "--data", "data"], "has no convolution or product"),
+        (["detector.onnx", "--data", "shape"], "ONNX Runtime cannot quantize detector.onnx"),
+    ],
+)
+def test_a_mistake_says_what_to_do(detector, data, models, capsys, monkeypatch, given, message):
+    monkeypatch.chdir(detector.parent)
+    models.double()
+    for folder in ("wrong", "broken", "shape"):
+        (detector.parent / folder).mkdir()
+    np.savez("wrong/a.npz", a=np.zeros(1))
+    (detector.parent / "broken" / "a.npz").write_bytes(b"no array")
+    np.save("shape/a.npy", np.zeros((1, 2), np.float32))
+    assert main(["quantize", *given]) == 1
+    assert message in capsys.readouterr().err
