@@ -5,7 +5,10 @@ Running an engine needs a GPU. Here `open_engine` only records its arguments.
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import shutil
+from pathlib import Path
 
 import hami
 import models
@@ -15,7 +18,7 @@ from building import RTX, needs_rtx, options, prepare_engine
 from fake_tensorrt import Fake, serialized
 from hami_tensor import Device
 
-from hami_trt import _gpu, load_tensorrt_engine, onnx2tensorrt
+from hami_trt import _engine_loader, _gpu, load_tensorrt_engine, onnx2tensorrt
 from hami_trt._cache import StoredEngine, read, sidecar_path, write
 from hami_trt._engine import open_engine
 from hami_trt._engine_loader import EngineLoader
@@ -277,6 +280,26 @@ def test_an_engine_with_code_for_the_cpu_is_loaded_from_an_allowed_file_only(mon
     hami.native.allow_library(path)
     hami.pipe({"backend": "LoadTensorrtEngine", "model": str(path)}).close()
     assert len(opened) == 1
+
+
+def test_a_library_with_layers_is_loaded_if_it_is_allowed(monkeypatch, tmp_path):
+    monkeypatch.setattr(_engine_loader, "find_library", lambda name, owner: InstalledLibrary("tensorrt", "10.3.0"))
+    monkeypatch.setattr(_engine_loader, "find_device", lambda library, device, owner: Device("cuda:0"))
+    monkeypatch.setattr(load_tensorrt_engine, "open_engine", lambda *given: None)
+    monkeypatch.setattr(load_tensorrt_engine, "gpu_of", lambda device: L4)
+    engine, layers, broken = tmp_path / "engine.trt", tmp_path / "layers.so", tmp_path / "broken.so"
+    write(engine, StoredEngine(b"engine", {"library": "tensorrt", "version": "10.3.0", "gpu": "any"}, {}))
+    shutil.copy(importlib.util.find_spec("_ctypes").origin, layers)
+    broken.write_bytes(b"")
+    node = {"backend": "LoadTensorrtEngine", "model": str(engine), "plugin_library": str(layers)}
+    with pytest.raises(hami.ConfigError, match="plugin_library of LoadTensorrtEngine loads native code"):
+        hami.pipe(node)
+    assert str(layers) not in Path("/proc/self/maps").read_text()
+    hami.native.allow_library(tmp_path)
+    hami.pipe(node).close()
+    assert str(layers) in Path("/proc/self/maps").read_text()
+    with pytest.raises(hami.ConfigError, match=r"plugin_library cannot be loaded: .*broken\.so"):
+        hami.pipe({**node, "plugin_library": str(broken)})
 
 
 @needs_rtx  # it has no such engines, so the cache is a fake

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Annotated, Any, Literal
 
 import hami
@@ -18,15 +19,24 @@ class EngineLoader(hami.Backend):
 
     library: Annotated[Literal["tensorrt", "tensorrt-rtx"] | None, "library to use; default: the installed one"] = None
     device: Annotated[str, "cuda or cuda:N"] = "cuda"
+    plugin_library: Annotated[hami.types.FilePath | None, "library whose layers register themselves"] = None
 
     def find_library_and_device(self) -> tuple[Library, Device]:
-        """Return the library and the device that the parameters name.
+        """Return the library and the device that the parameters name, with the layers of `plugin_library`.
 
         Raises:
-            hami.ConfigError: one of them is missing, or the library does not run on the device.
+            hami.ConfigError: one of them is missing, or the library does not run on the device; a library of layers is
+                not allowed or cannot be loaded.
         """
         owner = type(self).__name__
+        if self.plugin_library:
+            hami.native.check_library(self.plugin_library, f"plugin_library of {owner}")
         library = find_library(self.library, owner)
+        if self.plugin_library:
+            try:
+                ctypes.CDLL(str(self.plugin_library))  # stays loaded; its initialisation registers the layers
+            except OSError as error:
+                raise hami.ConfigError(f"{owner}: plugin_library cannot be loaded: {error}") from None
         return library, find_device(library, self.device, owner)
 
     def forward(self, batch: list[Any]) -> None:
