@@ -54,6 +54,7 @@ BENCHMARKS = {
     "cores": Benchmark(f"{BENCH}/identity_worker.py --rounds 5 --cores 1,2,4,8,16", "16 cores"),
     "engine": Benchmark(f"{BENCH}/engine_calls.py", "hami-onnx, onnxruntime and onnx"),
     "image": Benchmark(f"{BENCH}/image_steps.py", "hami-image"),
+    "vision": Benchmark(f"{BENCH}/vision.py", "hami-vision"),
     "trace": Benchmark(f"{BENCH}/trace_cost.py 40 0.5"),
     "opening": Benchmark(f"{BENCH}/model_opening.py {RECOGNIZER} 11", f"a recognizer of PP-OCR as {RECOGNIZER}"),
     "accel": Benchmark(f"{BENCH}/accel.py --seconds 5 --rounds 12"),
