@@ -31,6 +31,39 @@ def test_a_pipe_made_before_a_fork_raises_in_the_child_and_a_new_pipe_works() ->
     check_clean(run_script(slow(0, script)), refused, refused, "done", "closed", "child: 0 done", "closed")
 
 
+def test_a_stream_begun_before_a_fork_raises_in_the_child() -> None:
+    script = """
+        import os, warnings
+        warnings.simplefilter("ignore")
+
+        @hami.register
+        class Counts(hami.Backend):
+            def forward(self, batch):
+                for number in range(1000):
+                    opened.wait()
+                    yield number
+
+        opened = threading.Event()
+        with hami.pipe("Counts") as pipe:
+            stream = pipe.stream({"data": 1})
+            opened.set()
+            print(next(stream))
+            opened.clear()
+            child = os.fork()
+            if child == 0:
+                try:
+                    print(list(stream))
+                except hami.Error as error:
+                    print(error, flush=True)
+                os._exit(0)
+            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            opened.set()
+            print("child:", status, list(stream)[-1], flush=True)
+    """
+    refused = "this stream was begun before the process forked; begin a new one in the child"
+    check_clean(run_script(slow(0, script)), "0", refused, "child: 0 999")
+
+
 @pytest.mark.parametrize(
     ("child", "status", "message"),
     [

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator
+from os import getpid
 from typing import Any
 
 from hami import _core
+from hami._errors import Error
 from hami._runtime.calls import not_a_dict
 from hami._runtime.future import RequestFuture, submit
 
@@ -24,13 +26,17 @@ def _stream(
 ) -> Iterator[Any]:
     parts = _core.Queue(buffer, name="parts")
     own = {**request, "parts": parts}
+    process = getpid()
     future = submit(core, own, timeout, priority)
     try:
         while arrived := parts._take_all():
             yield from arrived
+            if getpid() != process:  # the parts come to the parent alone
+                raise Error("this stream was begun before the process forked; begin a new one in the child")
         _finish(future, own, request)
     finally:
-        future.cancel()
+        if getpid() == process:
+            future.cancel()
 
 
 def astream(
