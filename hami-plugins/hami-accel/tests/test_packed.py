@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import resource
+import stat
 import subprocess
 import sys
 import zipfile
@@ -403,3 +405,15 @@ def test_every_byte_of_the_structure_may_be_damaged(tmp_path, monkeypatch):
         if is_packed(path):
             with pytest.raises(hami.ConfigError):
                 open_packed(path, 0)
+
+
+def test_only_this_user_can_write_into_the_cache_with_every_umask(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home" / "cache"))
+    write_packed(tmp_path / "m.accel", [({"name": "a"}, b"model")])
+    before = os.umask(0)
+    try:
+        folder = Path(open_packed(tmp_path / "m.accel", 0).path).parent
+    finally:
+        os.umask(before)
+    made = [folder, folder.parent, folder.parent.parent]
+    assert [stat.S_IMODE(each.stat().st_mode) for each in made] == [0o700] * 3

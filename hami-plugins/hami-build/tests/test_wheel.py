@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import tempfile
 from pathlib import Path
 
@@ -132,6 +133,21 @@ def test_a_user_without_a_home_folder_has_a_cache(tmp_path: Path, monkeypatch: p
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", no_home)
     assert cache.folder() == Path(tempfile.gettempdir()) / f"hami-build-{os.getuid()}"
+
+
+def test_only_this_user_can_write_into_the_cache_with_every_umask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "_chosen", None)
+    for name in ("HAMI_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    before = os.umask(0)
+    try:
+        folder = cache.folder()
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE(each.stat().st_mode) for each in (folder, folder.parent)] == [0o700] * 2
 
 
 @pytest.mark.parametrize("is_absent", [False, True])

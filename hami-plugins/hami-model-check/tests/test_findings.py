@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import subprocess
 import sys
 
@@ -132,3 +133,13 @@ def test_what_is_remembered_of_a_settled_file_is_recalled_without_reading_it(tmp
     remember([model], {"independent": True}, engine="e 1")
     monkeypatch.delattr(findings, "_hash_of_file")
     assert recall([model], engine="e 1") == {"independent": True}
+
+
+def test_only_this_user_can_write_findings_with_every_umask(folder):
+    before = os.umask(0)
+    try:
+        save_finding("a", {"verdict": "independent"})
+    finally:
+        os.umask(before)
+    made = [folder, folder.parent, folder.parent.parent]
+    assert [stat.S_IMODE(each.stat().st_mode) for each in made] == [0o700] * 3

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import threading
@@ -621,3 +622,18 @@ def test_python_starts_a_bundle_with_its_own_packages_alone(tmp_path: Path) -> N
         f"error: {path} was changed after it was made: wheels/acme_x-1.0-py3-none-any.whl differs; get the "
         "bundle again, or make it again with hami bundle\n"
     )
+
+
+def test_only_this_user_can_change_the_folder_of_bundles_with_every_umask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(folders.VARIABLE)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    bundle = layout.open_bundle(str(make()))
+    before = os.umask(0)
+    try:
+        folders.files(bundle)
+    finally:
+        os.umask(before)
+    made = [tmp_path / "cache", tmp_path / "cache" / "hami", tmp_path / "cache" / "hami" / "bundles"]
+    assert [stat.S_IMODE(folder.stat().st_mode) for folder in made] == [0o700] * 3

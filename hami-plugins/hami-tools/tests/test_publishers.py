@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -150,3 +152,16 @@ def test_install_refuses_another_source_and_takes_a_wheel_that_was_built_again_h
     done = here.hami("install", "acme-two", "--from", str(tmp_path / "wheels"))
     assert done.returncode == 0, done.stderr
     assert list(here.site.glob("acme_two*"))
+
+
+def test_only_this_user_can_change_the_remembered_publishers_with_every_umask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    before = os.umask(0)
+    try:
+        publishers.remember({"acme-words": Remembered("https://files.example")})
+    finally:
+        os.umask(before)
+    folders = [tmp_path / "config", tmp_path / "config" / "hami"]
+    assert [stat.S_IMODE(folder.stat().st_mode) for folder in folders] == [0o700] * 2

@@ -49,8 +49,16 @@ def read(key: str) -> Any:
 def write(key: str, value: Any) -> None:
     """Store a value. A folder that cannot be written is ignored: the cut is then made again at the next load."""
     with contextlib.suppress(OSError):
-        folder().mkdir(parents=True, exist_ok=True)
+        make_private(folder())
         replace(folder() / f"{key}.json", json.dumps(value).encode())
+
+
+def make_private(place: Path) -> None:
+    """Create a folder and those around it, for this user alone: models run from it. Raises OSError."""
+    if not place.is_dir():
+        make_private(place.parent)
+        with contextlib.suppress(FileExistsError):  # another process makes it
+            place.mkdir(0o700)
 
 
 def replace(file: Path, data: bytes) -> None:

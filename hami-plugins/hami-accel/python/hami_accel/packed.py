@@ -162,7 +162,7 @@ def _unpacked(digest: str, data: bytes) -> str:
     """Return the path of a file with this content in the cache, or in a temporary folder if there is no cache."""
     try:
         folder = cache.folder()
-        folder.mkdir(parents=True, exist_ok=True)
+        cache.make_private(folder)
         return _written(folder, digest, data)
     except OSError:
         try:

@@ -27,12 +27,13 @@ def folder() -> Path:
     except RuntimeError:  # neither HOME nor an entry in the list of users
         home = None
     if home is not None and home.is_dir() and os.access(home, os.W_OK):
-        return home / ".cache" / "hami-build"
+        return _own(home / ".cache" / "hami-build")
     return _own(Path(tempfile.gettempdir()) / f"hami-build-{os.getuid()}")
 
 
 def _own(shared: Path) -> Path:
-    """Make a folder in one that all users share. Raises Failure if it is that of another user."""
+    """Make a folder that only this user can enter. Raises Failure if it is that of another user."""
+    shared.parent.mkdir(mode=0o700, exist_ok=True)
     shared.mkdir(mode=0o700, exist_ok=True)
     if shared.lstat().st_uid != os.getuid() or shared.is_symlink():
         raise Failure(f"{shared} belongs to another user; set HAMI_CACHE to a folder of yours")

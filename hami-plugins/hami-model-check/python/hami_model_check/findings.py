@@ -167,7 +167,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 def _write(path: Path, finding: dict[str, Any]) -> None:
     """Write a file that other processes see whole or not at all; without a folder that can be written, do nothing."""
     with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_private(path.parent)
         _delete_oldest(path.parent)
         handle, temporary = tempfile.mkstemp(prefix=".writing-", dir=path.parent)
         try:
@@ -178,6 +178,14 @@ def _write(path: Path, finding: dict[str, Any]) -> None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
             raise
+
+
+def _make_private(folder: Path) -> None:
+    """Create a folder and those around it, for this user alone: others could write findings that are believed."""
+    if not folder.is_dir():
+        _make_private(folder.parent)
+        with contextlib.suppress(FileExistsError):  # another process makes it
+            folder.mkdir(0o700)
 
 
 def _delete_oldest(folder: Path) -> None:

@@ -130,7 +130,8 @@ def remember(seen: Mapping[str, Remembered]) -> None:
 def change(function: Callable[[dict[str, Remembered]], Any]) -> None:
     """Change what is remembered; one process at a time. Raises OSError if it cannot be written."""
     file = path()
-    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    file.parent.parent.mkdir(parents=True, exist_ok=True, mode=0o700)  # the mode is that of the last folder only
+    file.parent.mkdir(exist_ok=True, mode=0o700)
     with file.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         known = load()

@@ -320,7 +320,7 @@ def _parent() -> str:
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     folder = given or os.path.join(cache, "hami", "bundles")
     try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        make_private(folder)
         status = os.stat(folder)
         if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise BundleError(f"other users can change {folder}; name another folder: {VARIABLE}=FOLDER")
@@ -330,6 +330,14 @@ def _parent() -> str:
     except OSError as error:
         problem = error.strerror or str(error)
     raise BundleError(f"cannot unpack into {folder}: {problem}; name another folder: {VARIABLE}=FOLDER")
+
+
+def make_private(folder: str) -> None:
+    """Create a folder and those around it, for this user alone also if the umask allows more. Raises OSError."""
+    if not os.path.isdir(folder):
+        make_private(os.path.dirname(os.path.abspath(folder)))
+        with contextlib.suppress(FileExistsError):  # another process makes it
+            os.mkdir(folder, 0o700)
 
 
 def _in_parallel(function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
