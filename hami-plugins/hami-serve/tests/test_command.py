@@ -302,3 +302,13 @@ def test_health_of_grpc_is_not_serving_while_models_load(tmp_path):
         (tmp_path / "open").touch()
         assert process.stdout.readline().startswith("serving Loads ")
         assert check(health_pb2.HealthCheckRequest(), timeout=60).status == found.SERVING
+
+
+@pytest.mark.parametrize("options", [(), ("--door", "python", "--grpc", "0"), ("--workers", "2")])
+def test_a_server_without_descriptors_says_so_in_one_line(tmp_path, options):
+    limit = "import os, resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (13, 13)); os.execv(sys.executable, "
+    command = [sys.executable, "-c", f"{limit}sys.argv[1:])", sys.executable, "-m", "hami", "serve", "Identity"]
+    done = subprocess.run([*command, "--http", "0", *options], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    (line,) = done.stderr.splitlines()
+    assert (done.returncode, done.stdout) == (1, "")
+    assert line.startswith("error: a server needs at least 64 open files, and the limit of this process is 13; ")

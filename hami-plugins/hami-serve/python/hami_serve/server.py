@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 STDERR = 2  # a descriptor
 BACKLOG = 2048
 MAX_FILES = 1 << 16
+FEWEST_FILES = 64  # below, gRPC has ended the process; an idle server has 16
 STOPPING_TICK_S = 0.05  # between looks at the connections while the server stops
 LAST_ANSWERS_S = 1.0  # for the answers to requests that did not end in time
 MAX_KEPT = 32 << 20  # bytes of an allocation that is kept when it is freed; the largest value that glibc takes
@@ -242,6 +243,7 @@ def serve(arguments: argparse.Namespace) -> int:
     for option, file in (("--tls-cert", arguments.tls_cert), ("--tls-key", arguments.tls_key)):
         if file:
             read(file, option)
+    allow_many_connections()
     if arguments.workers > 1:
         from hami_serve.workers import supervise
 
@@ -295,7 +297,6 @@ def _run_logging(
         peers=peers,
         max_open=max_open // arguments.workers,
     )
-    allow_many_connections()
     keep_freed_memory()
     # It looks at the folder before the models are loaded: what changes meanwhile is found by its next look.
     watcher = Watcher(serving, Path(arguments.source)) if arguments.watch else None
@@ -404,8 +405,17 @@ def _grpc_server(
 
 
 def allow_many_connections() -> None:
-    """Raise the soft limit of open files, which each connection needs one of, to the hard limit."""
+    """Raise the soft limit of open files, which each connection needs one of, to the hard limit.
+
+    Raises:
+        hami.ConfigError: The hard limit is too low. asyncio and gRPC fail in many ways without descriptors.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < FEWEST_FILES:
+        raise hami.ConfigError(
+            f"a server needs at least {FEWEST_FILES} open files, and the limit of this process is {hard}; raise it: "
+            "ulimit -n, LimitNOFILE of systemd, or --ulimit nofile of a container"
+        )
     wanted = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
