@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from hami._cli.source import check_all, read_source
+from hami._config.files import parse_toml
 from hami._config.model_files import model_file, model_keys
 from hami._config.pipelines import is_pipeline
 from hami._config.problems import show
@@ -25,6 +26,7 @@ __all__ = [
     "is_pipeline",
     "model_file",
     "model_keys",
+    "parse_toml",
     "read_source",
     "show",
     "signature",

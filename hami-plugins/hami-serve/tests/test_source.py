@@ -64,6 +64,9 @@ def test_a_folder_is_a_repository(tmp_path):
         ({"a": {"source": "Identity", "aliases": ["b"]}, "b": "Identity"}, 'the alias "b" is the name of a component'),
         ({"a": {"source": "Identity", "inputs": [{"name": "x", "datatype": "FP8"}]}}, "has the datatype 'FP8'; known:"),
         ({"a": {"source": "Identity", "inputs": [{"name": "x", "shape": [-2]}]}}, "sizes are ints from -1"),
+        ({"a": {"source": "Identity", "inputs": [{"name": "x", "shape": [2**48 + 1]}]}}, "sizes are ints from -1"),
+        ({"a": {"source": "Identity", "outputs": [{"name": "x", "shape": [True]}]}}, "sizes are ints from -1"),
+        ({"a": {"source": "Identity", "outputs": ["\ud800"]}}, "is not valid Unicode"),
         ({"a": {"source": "Identity", "inputs": ["x", "x"]}}, "two inputs have the same name"),
     ],
 )
@@ -125,7 +128,11 @@ def test_a_pipeline_without_a_device_cannot_move():
         rounder["a"].to("npu:1")
 
 
-@pytest.mark.parametrize("content", [b'a = "\xff"', b"a = " + b"[" * 100_000], ids=["not text", "nested without end"])
+@pytest.mark.parametrize(
+    "content",
+    [b'a = "\xff"', b"a = " + b"[" * 100_000, b"a." * 50_000 + b"a = 1", b"a = 0x" + b"f" * 5000],
+    ids=["not text", "nested without end", "dotted without end", "a long number"],
+)
 def test_a_file_that_cannot_be_parsed_is_named(tmp_path, content):
     (tmp_path / "models.toml").write_bytes(content)
     with pytest.raises(hami.ConfigError, match=r"models\.toml"):

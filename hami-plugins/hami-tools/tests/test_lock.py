@@ -138,6 +138,9 @@ HASH = "0" * 64
     ("text", "problem"),
     [
         ("packages = [", "is not a lock that hami reads"),
+        (".".join("a" * 50_000) + " = 1", "a key must have fewer than 100 dots"),
+        ("a = " + "[" * 100_000, "nested too deeply"),
+        ("a = 0x" + "f" * 5000, "is not a lock that hami reads"),
         ('lock-version = "2.0"\ncreated-by = "x"\npackages = []', "2.0"),
         (PACKAGE, "is not a lock that hami reads"),
         (

@@ -130,7 +130,10 @@ def test_parse_gives_what_a_pipe_takes(tmp_path: Path) -> None:
     assert {key: result_of(config)[key] for key in ("width", "height")} == {"width": "9", "height": "3"}
 
 
-@pytest.mark.parametrize(("content", "reason"), [(b"[a\n", ".*line 1"), (b'a = "\xff"', ".*utf-8")])
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [(b"[a\n", ".*line 1"), (b'a = "\xff"', ".*utf-8"), (b"a." * 50_000 + b"a = 1", "a key must")],
+)
 def test_parse_names_the_file_that_is_not_toml(tmp_path: Path, content: bytes, reason: str) -> None:
     file = tmp_path / "wrong.toml"
     file.write_bytes(content)

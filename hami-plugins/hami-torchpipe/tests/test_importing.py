@@ -234,6 +234,7 @@ def test_what_is_not_mapped_is_named_with_the_nearest_equivalent(tmp_path: Path)
         ('[a]\nmap = "b"\n', 'has map = "b"; expected'),
         ('[a]\nbackend = "Jump"\n', "without the key `jump`"),
         ("a = [\n", "is not valid TOML"),
+        (".".join("a" * 50_000) + " = 1", "a key must have fewer than 100 dots"),
         ("", "has no node"),
     ],
 )

@@ -23,6 +23,8 @@ _POSITION = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 MAX_BYTES = 16 << 20  # of a file; the largest configurations have some hundred KiB
 MAX_PARTS = 100  # of a dotted key; tomllib takes very long for thousands
+MAX_BITS = 4096  # of a number
+_LONG_NUMBER = re.compile(r"0[xob][0-9a-fA-F_]{1000}")
 _PART = r"(?:[A-Za-z0-9_-]+|\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*')"
 _TOO_MANY_PARTS = re.compile(rf"(?:^|[\[{{,])[ \t]*(?:{_PART}[ \t]*\.[ \t]*){{{MAX_PARTS}}}", re.M)
 
@@ -123,13 +125,46 @@ def parse(content: bytes, location: Location) -> File:
         line = text.count("\n", 0, long_key.end()) + 1
         raise ConfigError(f"{label}:{line}: a key must have fewer than {MAX_PARTS} dots")
     try:
-        return File(location, tomllib.loads(text), key_lines(text))
+        tables: dict[str, Any] = tomllib.loads(text)
+        _require_short_numbers(text, tables)
+        return File(location, tables, key_lines(text))
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(_syntax_error(text, label, str(error))) from None
     except RecursionError:
         raise ConfigError(f"{label}: tables or arrays are nested too deeply") from None
     except ValueError as error:  # a number with more digits than Python converts
         raise ConfigError(f"{label}: {error}") from None
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return the keys of TOML text, which may come from a stranger: tomllib needs hours for some texts.
+
+    Raises:
+        ValueError: The text is not TOML, is nested too deeply, or has a key or a number that is too long.
+    """
+    long_key = _TOO_MANY_PARTS.search(text)
+    if long_key:
+        line = 1 + text.count("\n", 0, long_key.end())
+        raise ValueError(f"a key must have fewer than {MAX_PARTS} dots (at line {line})")
+    try:
+        tables: dict[str, Any] = tomllib.loads(text)
+        _require_short_numbers(text, tables)
+    except RecursionError:
+        raise ValueError("tables or arrays are nested too deeply") from None
+    return tables
+
+
+def _require_short_numbers(text: str, tables: dict[str, Any]) -> None:
+    """Raise ValueError for a number that Python can read, as it is not decimal, and cannot write."""
+    if not _LONG_NUMBER.search(text):
+        return
+    left: list[Any] = [tables]
+    while left:
+        value = left.pop()
+        if isinstance(value, int) and value.bit_length() > MAX_BITS:
+            raise ValueError(f"a number must have at most {MAX_BITS} bits, got {value.bit_length()}")
+        if isinstance(value, (dict, list)):
+            left += value.values() if isinstance(value, dict) else value
 
 
 def _from_disk(path: str) -> bytes:

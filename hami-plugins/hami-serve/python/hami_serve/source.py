@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,14 +12,10 @@ from typing import Any
 
 import hami
 import hami.config
+from hami.config import parse_toml
 
-from hami_serve.datatypes import DATATYPES, TEXT
+from hami_serve.datatypes import DATATYPES, MAX_ELEMENTS, TEXT
 from hami_serve.model import Stamp, TensorSpec, Version
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # a dependency of hami-core there
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 VERSION_KEYS = ("source", "inputs", "outputs", "memory", "warmup", "decoupled")
@@ -173,10 +168,9 @@ def _with_bases(path: Path, chain: list[Path]) -> dict[str, Any]:
 def _read(path: Path) -> dict[str, Any]:
     text = _text_of(path)
     try:
-        data: dict[str, Any] = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # also of a number with more digits than Python converts
+        return parse_toml(text)
+    except ValueError as error:
         raise hami.ConfigError(f"{path}: {error}; a configuration file must be TOML") from error
-    return data
 
 
 def _text_of(path: Path) -> str:
@@ -311,6 +305,10 @@ def _flag(name: str, key: str, value: Any) -> bool:
     return value
 
 
+def _is_size(size: object) -> bool:
+    return isinstance(size, int) and not isinstance(size, bool) and -1 <= size <= MAX_ELEMENTS
+
+
 def _specs(name: str, key: str, value: Any, folder: Path) -> tuple[TensorSpec, ...]:
     if not isinstance(value, (list, tuple)):
         raise hami.ConfigError(f'component "{name}": {key} is a list of tables, got {value!r}')
@@ -326,6 +324,10 @@ def _specs(name: str, key: str, value: Any, folder: Path) -> tuple[TensorSpec, .
                 f'component "{name}": an entry of {key} is a table such as '
                 f'{{name = "x", datatype = "FP32", shape = [-1, 4]}}, got {table!r}'
             )
+        if not table["name"].isascii() and table["name"].encode("utf-8", "replace").decode() != table["name"]:
+            raise hami.ConfigError(
+                f'component "{name}": {key} has the name {table["name"]!a}, which is not valid Unicode'
+            )
         datatype, shape = table.get("datatype", ""), table.get("shape", [-1])
         is_text = datatype == TEXT
         datatype = "BYTES" if is_text else datatype
@@ -334,9 +336,10 @@ def _specs(name: str, key: str, value: Any, folder: Path) -> tuple[TensorSpec, .
                 f'component "{name}": {key} "{table["name"]}" has the datatype {datatype!r}; '
                 f"known: {', '.join(DATATYPES)}, {TEXT}"
             )
-        if not isinstance(shape, (list, tuple)) or not all(isinstance(size, int) and size >= -1 for size in shape):
+        if not isinstance(shape, (list, tuple)) or not all(map(_is_size, shape)):
             raise hami.ConfigError(
-                f'component "{name}": {key} "{table["name"]}" has the shape {shape!r}; sizes are ints from -1 (any) on'
+                f'component "{name}": {key} "{table["name"]}" has the shape {shape!r}; '
+                "sizes are ints from -1 (any) to 2^48"
             )
         labels = _labels(name, table["name"], table.get("labels", ()), folder)
         found.append(TensorSpec(table["name"], datatype, tuple(shape), labels, is_text))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -11,11 +10,7 @@ from typing import Any
 
 import hami
 from hami import BatchError, ConfigError, NotFound, Pipe, Queue
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from hami.config import parse_toml
 
 _queues: dict[str, Queue] = {}
 _queues_lock = threading.Lock()
@@ -96,8 +91,8 @@ def parse(path: str | Path) -> dict[str, dict[str, Any]]:
         OSError: The file cannot be read.
     """
     try:
-        read = tomllib.loads(Path(path).read_text("utf-8"))
-    except (ValueError, RecursionError) as error:  # also of the encoding
+        read = parse_toml(Path(path).read_text("utf-8"))
+    except ValueError as error:  # also of the encoding
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
     nodes = {name: keys for name, keys in read.items() if isinstance(keys, dict)}
     rest = {key: value for key, value in read.items() if not isinstance(value, dict)}

@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 import hami
 from hami import PluginError
 from hami.cli import printable
+from hami.config import parse_toml
 from hami.packages import normalised, read_file
 from packaging.markers import InvalidMarker, Marker, UndefinedComparison, UndefinedEnvironmentName
 from packaging.specifiers import SpecifierSet
@@ -23,11 +24,6 @@ from packaging.tags import sys_tags
 from packaging.utils import parse_wheel_filename
 
 from hami_tools.packages import fetch
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 LOCK_VERSION = "1.0"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -85,7 +81,7 @@ def of_pylock(text: str) -> list[Locked]:
     """
     order = {tag: number for number, tag in enumerate(sys_tags())}
     found = []
-    for package in tomllib.loads(text).get("packages", ()):
+    for package in parse_toml(text).get("packages", ()):
         name, version = normalised(package["name"]), str(package["version"])
         ranks = [
             (min(order.get(tag, len(order)) for tag in parse_wheel_filename(_file_name(wheel))[3]), number)
@@ -133,7 +129,7 @@ def render(locked: Sequence[Locked], python: str = "", machine: str = "") -> str
 def read(path: Path) -> list[Locked]:
     """Return the files that a pylock.toml lists for this environment; raise PluginError for anything else."""
     try:
-        table = tomllib.loads(read_file(path).decode("utf-8"))
+        table = parse_toml(read_file(path).decode("utf-8"))
         _validate(table)
         if str(table["lock-version"]).partition(".")[0] != LOCK_VERSION.partition(".")[0]:
             raise ValueError(f"its lock-version is {table['lock-version']}, expected {LOCK_VERSION}")
@@ -144,7 +140,7 @@ def read(path: Path) -> list[Locked]:
         fits = SpecifierSet(python).contains(platform.python_version(), prereleases=True)
     except OSError as error:
         raise PluginError(f"cannot read {printable(path)}: {fetch.reason(error)}; write it with hami lock") from error
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         reason = f"it has no {error}" if isinstance(error, KeyError) else error
         raise PluginError(
             f"{printable(path)} is not a lock that hami reads: {reason}; write it again with hami lock"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
@@ -12,13 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from hami import ConfigError
+from hami.config import parse_toml
 
 from hami_torchpipe.importing.translation import Node, translate, translated_keys
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 Keys = dict[str, Any]
 
@@ -97,8 +92,8 @@ def import_torchpipe(file: str | Path, *, cpu: bool = False) -> Imported:
         OSError: The file cannot be read.
     """
     try:
-        read = tomllib.loads(Path(file).read_text("utf-8-sig"))
-    except (ValueError, RecursionError) as error:  # also of the encoding
+        read = parse_toml(Path(file).read_text("utf-8-sig"))
+    except ValueError as error:  # also of the encoding
         raise ConfigError(f'"{file}" is not valid TOML in UTF-8: {error}') from error
     return _Import(read, cpu).result
 
