@@ -143,12 +143,13 @@ class Running:
         source: object,
         *,
         allow_control: bool = False,
+        shared_memory: bool = False,
         max_open: int | None = None,
         door: str = os.environ.get("HAMI_SERVE_TEST_DOOR", "native"),
         times: Times | None = None,
         **options: object,
     ) -> None:
-        self.serving = Serving(source, allow_control=allow_control, max_open=max_open)
+        self.serving = Serving(source, allow_control=allow_control, shared_memory=shared_memory, max_open=max_open)
         self._listening = listen("127.0.0.1", 0)
         self.port = self._listening.getsockname()[1]
         self.url = f"127.0.0.1:{self.port}"
@@ -206,12 +207,13 @@ class RunningGrpc:
         source: object,
         *,
         allow_control: bool = False,
+        shared_memory: bool = False,
         max_open: int | None = None,
         door: str = DOOR,
         times: Times | None = None,
     ) -> None:
         self._door, self._times = door, times
-        self.serving = Serving(source, allow_control=allow_control, max_open=max_open)
+        self.serving = Serving(source, allow_control=allow_control, shared_memory=shared_memory, max_open=max_open)
         self.serving.start()
         self._started: queue.Queue[object] = queue.Queue()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))

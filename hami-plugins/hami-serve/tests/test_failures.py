@@ -384,7 +384,7 @@ def test_a_client_that_leaves_before_its_answer_is_sent_is_not_a_fault(served: S
 
 
 def test_a_fault_of_the_server_itself_has_a_traceback(start, monkeypatch, caplog) -> None:
-    def broken() -> None:
+    def broken(**_: object) -> None:
         raise ZeroDivisionError("in the server")
 
     monkeypatch.setattr("hami_serve.describing.server_metadata", broken)

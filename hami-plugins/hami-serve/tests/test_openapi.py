@@ -48,6 +48,8 @@ def test_answers_are_as_the_document_says(server):
     for path, item in document()["paths"].items():
         if path.endswith(("load", "unload", "generate_stream")):
             continue  # they are forbidden, or an event stream
+        if "/region/" in path:
+            continue  # a region is a file of this machine: those tests are test_shared_memory.py
         real = path.replace("{name}", "any").replace("{version}", "1")
         body = BODIES.get(path.rpartition("/")[2], {})
         status, answer = server.get(real) if "get" in item else server.post(real, body)
@@ -56,7 +58,7 @@ def test_answers_are_as_the_document_says(server):
         schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
         jsonschema.Draft202012Validator({**schema, "components": given["components"]}).validate(answer)
         checked += 1
-    assert checked == 19
+    assert checked == 21
 
 
 def test_each_model_has_a_path_with_the_schemas_of_its_tensors(server):

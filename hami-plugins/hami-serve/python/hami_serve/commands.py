@@ -87,6 +87,11 @@ def add_serve(subparsers: Any) -> None:
     serve.add_argument("--max-loaded", type=_positive, metavar="N", help="maximum number of models that are loaded")
     serve.add_argument("--allow-control", action="store_true", help="let clients load and unload models")
     serve.add_argument(
+        "--shared-memory",
+        action="store_true",
+        help="let clients of this machine register regions of shared memory (/dev/shm) for their tensors",
+    )
+    serve.add_argument(
         "--allow-host",
         action="append",
         default=[],

@@ -24,8 +24,9 @@ STATES = {
 }
 
 
-def server_metadata() -> dict[str, Any]:
-    return {"name": NAME, "version": version("hami-serve"), "extensions": list(EXTENSIONS_HTTP)}
+def server_metadata(*, shared_memory: bool) -> dict[str, Any]:
+    extensions = [*EXTENSIONS_HTTP, *(["system_shared_memory"] if shared_memory else [])]
+    return {"name": NAME, "version": version("hami-serve"), "extensions": extensions}
 
 
 def model_metadata(rounder: AllRounder, model: Model) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from typing import Any
 
@@ -45,6 +45,7 @@ from hami_serve.metrics import answers
 from hami_serve.model import Model
 from hami_serve.rounder import AllRounder
 from hami_serve.serving import Serving
+from hami_serve.shared_memory import REGION, Memory, Place, Regions
 from hami_serve.tracing import is_on, server_span
 
 Method = Callable[[Any, Any], Awaitable[Any]]
@@ -91,7 +92,7 @@ class Service:
         return {"ready": model.usable}
 
     async def ServerMetadata(self, request: Any, context: Any) -> dict[str, Any]:
-        return describing.server_metadata()
+        return describing.server_metadata(shared_memory=self._serving.regions.enabled)
 
     async def ModelMetadata(self, request: Any, context: Any) -> dict[str, Any]:
         return describing.model_metadata(self._rounder, self._model(request))
@@ -121,9 +122,21 @@ class Service:
         await self._serving.unload(request.model_name)
         return {}
 
+    async def SystemSharedMemoryStatus(self, request: Any, context: Any) -> dict[str, Any]:
+        return {"regions": {each["name"]: each for each in self._serving.regions.status(request.name)}}
+
+    async def SystemSharedMemoryRegister(self, request: Any, context: Any) -> dict[str, Any]:
+        self._serving.regions.register(request.name, request.key, request.offset, request.byte_size)
+        return {}
+
+    async def SystemSharedMemoryUnregister(self, request: Any, context: Any) -> dict[str, Any]:
+        self._serving.regions.unregister(request.name)
+        return {}
+
     async def ModelInfer(self, request: Any, context: Any) -> Any:
-        model, outputs = await run(self._rounder, await _call(request, context))
-        return await rendered(model, request.message.id, outputs, bool(request.raw))
+        call = await _call(request, context, self._serving.regions)
+        model, outputs = await run(self._rounder, call)
+        return await rendered(model, request.message.id, outputs, request.is_raw, call.inference.places)
 
     async def ModelStreamInfer(self, requests: AsyncIterator[Any], context: Any) -> None:
         """Answer the requests of a stream; one that fails does not end the stream.
@@ -156,25 +169,29 @@ class Service:
         return model.version.decoupled
 
 
-async def _call(request: Received, context: Any) -> Call:
+async def _call(request: Received, context: Any, regions: Regions) -> Call:
     """Return the call for a message; the loop does not wait for a long conversion."""
     if request.is_long:
         lease = request.lease
         assert lease is not None
         lease.add(TYPED_COST * request.size)
-        call = await off_loop(call_of_message, request, context)
+        call = await off_loop(call_of_message, request, context, Memory(regions, lease))
         lease.resize(request.size + sum(array.nbytes for array in call.inference.inputs.values()))
         return call
     has_texts = any(entry.datatype == "BYTES" for entry in request.message.inputs)
-    if request.size > LARGE and (not request.raw or has_texts):
-        return await off_loop(call_of_message, request, context)
-    return call_of_message(request, context)
+    memory = Memory(regions, request.lease)
+    in_memory = regions.enabled and any(REGION in entry.parameters for entry in request.message.inputs)
+    if in_memory or (request.size > LARGE and (not request.raw or has_texts)):
+        return await off_loop(call_of_message, request, context, memory)
+    return call_of_message(request, context, memory)
 
 
-async def rendered(model: Model, id: str, outputs: Sequence[Output], raw: bool) -> Any:
+async def rendered(
+    model: Model, id: str, outputs: Sequence[Output], raw: bool, places: Mapping[str, Place] | None = None
+) -> Any:
     """Return the message of an answer and its other fields; the loop does not wait for a long conversion."""
-    if is_long(outputs, raw=raw):
-        return await off_loop(render_answer, model, id, outputs, raw)
+    if places or is_long(outputs, raw=raw):
+        return await off_loop(render_answer, model, id, outputs, raw, places)
     return render_answer(model, id, outputs, raw)
 
 
@@ -256,12 +273,15 @@ class Stream:
         await self._write(failed.SerializeToString())
 
     async def _answer_in_parts(self, request: Received) -> None:
-        call = await _call(request, self._context)
-        with_empty = call.inference.parameters.get(WITH_EMPTY_FINAL) is True
+        call = await _call(request, self._context, self._serving.regions)
+        inference = call.inference
+        with_empty = inference.parameters.get(WITH_EMPTY_FINAL) is True
         async with aclosing(stream(self._serving.rounder, call)) as parts:
             async for part in parts:
                 if part.outputs or with_empty:
-                    answer, fields = await rendered(part.model, call.inference.id, part.outputs, bool(request.raw))
+                    answer, fields = await rendered(
+                        part.model, inference.id, part.outputs, request.is_raw, inference.places
+                    )
                     answer.parameters[FINAL].bool_param = part.final
                     await self._write(joined_of_stream((answer, fields)))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from hami_serve.grpc_steps import LENGTH_DELIMITED, encoded, fields, merge
 from hami_serve.inference import MAX_TENSORS, Call, Inference, Output, call_of
 from hami_serve.json_steps import pause
 from hami_serve.model import Model
+from hami_serve.shared_memory import REGION, WITHOUT, Memory, Place
 
 CONTENTS = {
     "BOOL": "bool_contents",
@@ -65,25 +66,26 @@ OUTPUT = _OUTPUT.number << 3 | LENGTH_DELIMITED
 OUTPUT_CONTENTS = _OUTPUT.message_type.fields_by_name["contents"].number << 3 | LENGTH_DELIMITED
 
 
-def call_of_message(received: Received, context: Any) -> Call:
+def call_of_message(received: Received, context: Any, memory: Memory = WITHOUT) -> Call:
     """Return the call for a message. The deadline of the client is a timeout too."""
     received.read()
     request = received.message
-    call = call_of(parse_request(request, received.raw), request.model_name, request.model_version or None)
+    inference = parse_request(request, received.raw, memory)
+    call = call_of(inference, request.model_name, request.model_version or None)
     remaining = context.time_remaining()
     if remaining is not None:
         call.timeout = min(call.timeout, remaining) if call.timeout else remaining
     return call
 
 
-def parse_request(request: Any, raw: Sequence[bytes | memoryview]) -> Inference:
+def parse_request(request: Any, raw: Sequence[bytes | memoryview], memory: Memory = WITHOUT) -> Inference:
     """Return the request of a message with these raw contents."""
     for kind in ("inputs", "outputs", "parameters"):
         if len(getattr(request, kind)) > MAX_TENSORS:
             raise BadRequest(f"a request has at most {MAX_TENSORS} {kind}, got {len(getattr(request, kind))}")
     return Inference(
-        inputs=tensors_of(request.inputs, raw, "input"),
-        parameters={key: _value(parameter) for key, parameter in request.parameters.items()},
+        inputs=tensors_of(request.inputs, raw, "input", memory),
+        parameters=_values(request.parameters),
         outputs=tuple(dict.fromkeys(output.name for output in request.outputs)),
         id=request.id,
         classes={
@@ -91,26 +93,38 @@ def parse_request(request: Any, raw: Sequence[bytes | memoryview]) -> Inference:
             for output in request.outputs
             if "classification" in output.parameters
         },
+        places={
+            output.name: memory.place(f'output "{short(output.name)}"', _values(output.parameters))
+            for output in request.outputs
+            if REGION in output.parameters
+        },
     )
 
 
-def tensors_of(entries: Sequence[Any], raw: Sequence[bytes | memoryview], kind: str) -> dict[str, Array]:
+def tensors_of(
+    entries: Sequence[Any], raw: Sequence[bytes | memoryview], kind: str, memory: Memory = WITHOUT
+) -> dict[str, Array]:
     """Return tensors by name, from their entries in a message and its raw contents. `kind` is "input" or "output"."""
-    if raw and len(raw) != len(entries):
-        raise BadRequest(f"raw_{kind}_contents has {len(raw)} entries for {len(entries)} {kind}s; give one for each")
+    count = sum(REGION not in entry.parameters for entry in entries)
+    if raw and len(raw) != count:
+        raise BadRequest(f"raw_{kind}_contents has {len(raw)} entries for {count} {kind}s; give one for each")
     found: dict[str, Array] = {}
-    for index, entry in enumerate(entries):
+    contents = iter(raw)
+    for entry in entries:
         if not entry.name or entry.name in found:
             named = f'two {kind}s have the name "{short(entry.name)}"' if entry.name else f"every {kind} has a name"
             raise BadRequest(named)
         what = f'{kind} "{short(entry.name)}"'
         datatype = checked_datatype(what, entry.datatype)
         shape = checked_shape(what, entry.shape[: MAX_RANK + 1])
-        if "shared_memory_region" in entry.parameters:
-            raise BadRequest("this server has no shared memory; send the tensor in the request")
+        if REGION in entry.parameters:
+            if entry.contents.ListFields():
+                raise BadRequest(f"{what} is in shared memory, and has contents; give one of them")
+            found[entry.name] = array_of_bytes(what, datatype, shape, memory.read(what, _values(entry.parameters)))
+            continue
         _check_contents(what, datatype, entry.contents, bool(raw))
         found[entry.name] = (
-            array_of_bytes(what, datatype, shape, memoryview(raw[index]))
+            array_of_bytes(what, datatype, shape, memoryview(next(contents)))
             if raw
             else _array_of_contents(what, datatype, shape, entry.contents)
         )
@@ -143,6 +157,10 @@ def _array_of_contents(what: str, datatype: str, shape: tuple[int, ...], content
     return array.astype(DATATYPES[datatype][0], copy=False).reshape(shape)
 
 
+def _values(parameters: Any) -> dict[str, Any]:
+    return {key: _value(parameter) for key, parameter in parameters.items()}
+
+
 def _value(parameter: Any) -> Any:
     choice = parameter.WhichOneof("parameter_choice")
     return getattr(parameter, choice) if choice else None
@@ -153,7 +171,9 @@ def is_long(outputs: Sequence[Output], *, raw: bool) -> bool:
     return any(output.array.size > MANY and (output.datatype == "BYTES" or not raw) for output in outputs)
 
 
-def render_answer(model: Model, id: str, outputs: Sequence[Output], raw: bool) -> tuple[Any, list[bytes | memoryview]]:
+def render_answer(
+    model: Model, id: str, outputs: Sequence[Output], raw: bool, places: Mapping[str, Place] | None = None
+) -> tuple[Any, list[bytes | memoryview]]:
     """Return the message of an answer, and the bytes of its fields that follow: raw contents, and long outputs.
 
     There are no raw contents if `raw` is false, as it is for a request with typed contents, unless a datatype has no
@@ -165,7 +185,15 @@ def render_answer(model: Model, id: str, outputs: Sequence[Output], raw: bool) -
     long = is_long(outputs, raw=raw)
     for output in outputs:
         named = {"name": output.name, "datatype": output.datatype, "shape": output.array.shape}
-        if raw:
+        if place := (places or {}).get(output.name):
+            data = bytes_of_array(output.datatype, output.array)
+            place.write(f'output "{output.name}"', data)
+            entry = answer.outputs.add(**named)
+            for key, value in place.parameters(len(data)).items():
+                setattr(entry.parameters[key], "string_param" if key == REGION else "int64_param", value)
+            if raw:
+                fields.append(encoded(RAW_OUTPUT, 0))  # clients find the contents of an output by its place
+        elif raw:
             answer.outputs.add(**named)
             data = bytes_of_array(output.datatype, output.array)
             fields += (encoded(RAW_OUTPUT, len(data)), data)
@@ -236,6 +264,11 @@ class Received:
     def is_long(self) -> bool:
         """Whether `read` is to be called, on another thread."""
         return bool(self._rest)
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether the client takes raw contents: it has sent some, or a tensor in shared memory, which are such."""
+        return bool(self.raw) or any(REGION in entry.parameters for entry in self.message.inputs)
 
     def read(self) -> None:
         """Read the rest in steps.

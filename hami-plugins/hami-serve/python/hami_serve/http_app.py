@@ -49,10 +49,12 @@ from hami_serve.plain_input import array_of_body, not_json
 from hami_serve.routes import Exchange, plugin_routes
 from hami_serve.routes import Route as PluginRoute
 from hami_serve.serving import Serving
+from hami_serve.shared_memory import REGION, Memory
 from hami_serve.tracing import Tracing
 from hami_serve.web_page import MODELS, PAGES, models_of, page
 
 MAX_BODY = 64 << 20  # bytes of a request, by default
+SHARED = "/v2/systemsharedmemory"
 LEASE = "hami_serve.lease"  # a key of a scope: what the request has of the memory of open requests
 HEADERS: dict[type[BaseException], dict[str, str]] = {  # of answers to requests that fail
     Overloaded: {"Retry-After": "1"},  # seconds
@@ -66,6 +68,7 @@ def app(
     max_body: int = MAX_BODY,
     max_open: int | None = None,
     allow_control: bool = False,
+    shared_memory: bool = False,
     allow_hosts: Collection[str] = (),
     cors: Collection[str] = (),
     **options: Any,
@@ -82,12 +85,14 @@ def app(
         max_body: Maximum size of a request in bytes.
         max_open: Maximum memory of all open requests in bytes; by default a quarter of the memory of the machine.
         allow_control: Let clients load and unload models. Otherwise these requests are answered with 403.
+        shared_memory: Let clients of this machine register regions of shared memory, for their tensors.
         allow_hosts: Names of hosts whose web pages may send requests, in addition to those of this server itself.
         cors: Origins of pages of other sites that may use the server, such as `https://app.example.org`; `*` for all.
         options: Options of `AllRounder`.
     """
     origins = checked_origins(cors)
-    made = application(Serving(source, allow_control=allow_control, max_open=max_open, **options), max_body)
+    serving = Serving(source, allow_control=allow_control, shared_memory=shared_memory, max_open=max_open, **options)
+    made = application(serving, max_body)
     made.add_middleware(Gate, hosts=allow_hosts, origins=origins)
     if origins:
         made.add_middleware(Cors, origins=origins)
@@ -181,6 +186,9 @@ class Handlers:
             ("POST", "/v2/repository/index", self.index),
             ("POST", "/v2/repository/models/{name}/load", self.load),
             ("POST", "/v2/repository/models/{name}/unload", self.unload),
+            *(("GET", f"{each}/status", self.regions) for each in (SHARED, f"{SHARED}/region/{{name}}")),
+            ("POST", f"{SHARED}/region/{{name}}/register", self.register),
+            *(("POST", f"{each}/unregister", self.unregister) for each in (SHARED, f"{SHARED}/region/{{name}}")),
         ]
         probes = {self.live, self.ready, self.model_ready, self.metrics, self.openapi, self.server, page}
         table += [("POST", each.path, self._of_plugin(each)) for each in self._plugin_routes]
@@ -216,13 +224,13 @@ class Handlers:
         if len(headers) < len(request.scope["headers"]):
             require_one_length(request.scope["headers"])
         body = await self._body(request, headers)
-        if is_long_to_parse(headers, body):
+        if is_long_to_parse(headers, body) or (self._serving.regions.enabled and REGION.encode() in bytes(body)):
             call, inference = await off_loop(self._parse_long, request, headers, body)
         else:
             call, inference = self._parse(request, headers, body)
         async with UntilClientLeaves(request.receive):
             model, outputs = await run(self._serving.rounder, call)
-        if is_long_to_render(inference, outputs):
+        if inference.places or is_long_to_render(inference, outputs):
             return TensorAnswer(await off_loop(render_answer, model, inference, outputs))
         return TensorAnswer(render_answer(model, inference, outputs))
 
@@ -254,7 +262,8 @@ class Handlers:
             return self._parse_raw(request, kind.decode("latin-1"), bytes(body))
         if given is None and not may_be_json(body):
             raise not_json(kind.decode("latin-1"), body)
-        inference = parse_request(body, header_length(given, len(body)))
+        memory = Memory(self._serving.regions, request.scope[LEASE])
+        inference = parse_request(body, header_length(given, len(body)), memory)
         request.scope[REQUEST_ID] = inference.id
         return call_of(inference, *_place(request)), inference
 
@@ -321,7 +330,7 @@ class Handlers:
         return _json(models_of(self._serving.rounder, request, self._taken))
 
     async def server(self, request: Request) -> Response:
-        return _json(describing.server_metadata())
+        return _json(describing.server_metadata(shared_memory=self._serving.regions.enabled))
 
     async def live(self, request: Request) -> Response:
         return _json({"live": True})
@@ -379,6 +388,20 @@ class Handlers:
     async def unload(self, request: Request) -> Response:
         await self._object(request, {})
         await self._serving.unload(request.path_params["name"])
+        return _json({})
+
+    async def regions(self, request: Request) -> Response:
+        return _json(self._serving.regions.status(request.path_params.get("name")))
+
+    async def register(self, request: Request) -> Response:
+        given = await self._object(request)
+        key, offset, size = given.get("key"), given.get("offset", 0), given.get("byte_size")
+        self._serving.regions.register(request.path_params["name"], key, offset, size)
+        return _json({})
+
+    async def unregister(self, request: Request) -> Response:
+        await self._object(request, {})
+        self._serving.regions.unregister(request.path_params.get("name"))
         return _json({})
 
 

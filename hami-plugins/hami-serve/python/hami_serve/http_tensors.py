@@ -26,6 +26,7 @@ from hami_serve.http_body import EXTENSION, SHORT
 from hami_serve.inference import MAX_TENSORS, Inference, Output
 from hami_serve.json_steps import MANY, decode, encode_steps, written
 from hami_serve.model import Model
+from hami_serve.shared_memory import REGION, WITHOUT, Memory, Place
 
 JOINED = 1 << 16  # bytes of an answer; above that, a copy costs more than a system call
 HEADER_LENGTH = "inference-header-content-length"
@@ -126,24 +127,27 @@ def header_length(given: bytes | None, size: int) -> int:
     return int(given)
 
 
-def parse_request(body: bytes | bytearray | memoryview, length: int) -> HttpInference:
+def parse_request(body: bytes | bytearray | memoryview, length: int, memory: Memory = WITHOUT) -> HttpInference:
     """Return the request of a body whose first `length` bytes are JSON."""
     head = parse_json(memoryview(body)[:length], "the request")
-    inputs = tensors_of(_list(head, "inputs"), memoryview(body)[length:], "input")
+    inputs = tensors_of(_list(head, "inputs"), memoryview(body)[length:], "input", memory)
     parameters = parameters_of(head, "the request")
-    outputs, binary, classes = _outputs(head)
+    outputs, binary, classes, places = _outputs(head, memory)
     return HttpInference(
         inputs=inputs,
         parameters=parameters,
         outputs=outputs,
         id=id_of(head),
         classes=classes,
+        places=places,
         binary=binary,
         all_binary=parameters.get("binary_data_output") is True,
     )
 
 
-def tensors_of(entries: Sequence[Mapping[str, Any]], tail: memoryview, kind: str) -> dict[str, Array]:
+def tensors_of(
+    entries: Sequence[Mapping[str, Any]], tail: memoryview, kind: str, memory: Memory = WITHOUT
+) -> dict[str, Array]:
     """Return tensors by name, from their entries in JSON and the bytes after it. `kind` is "input" or "output"."""
     position = 0
     found: dict[str, Array] = {}
@@ -155,8 +159,12 @@ def tensors_of(entries: Sequence[Mapping[str, Any]], tail: memoryview, kind: str
         datatype = checked_datatype(what, entry.get("datatype"))
         shape = checked_shape(what, entry.get("shape"))
         parameters = parameters_of(entry, what)
-        if "shared_memory_region" in parameters:
-            raise BadRequest("this server has no shared memory; send the tensor in the request")
+        if REGION in parameters:
+            memory.regions.check_enabled()
+            if "data" in entry or "binary_data_size" in parameters:
+                raise BadRequest(f"{what} is in shared memory, and has data; give one of them")
+            found[name] = array_of_bytes(what, datatype, shape, memory.read(what, parameters))
+            continue
         if "binary_data_size" not in parameters:
             if "data" not in entry:
                 raise BadRequest(f"{what} has neither data nor the parameter binary_data_size")
@@ -177,18 +185,20 @@ def tensors_of(entries: Sequence[Mapping[str, Any]], tail: memoryview, kind: str
     return found
 
 
-def _outputs(head: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, bool], dict[str, int]]:
-    names, binary, classes = [], {}, {}
+def _outputs(
+    head: Mapping[str, Any], memory: Memory
+) -> tuple[tuple[str, ...], dict[str, bool], dict[str, int], dict[str, Place]]:
+    names, binary, classes, places = [], {}, {}, {}
     for entry in _list(head, "outputs"):
         name = _name(entry, "output")
         parameters = parameters_of(entry, f'output "{short(name)}"')
-        if "shared_memory_region" in parameters:
-            raise BadRequest("this server has no shared memory; take the tensor from the answer")
+        if REGION in parameters:
+            places[name] = memory.place(f'output "{short(name)}"', parameters)
         classes[name] = checked_class_count(name, parameters.get("classification", 0))
         names.append(name)
         if "binary_data" in parameters:
             binary[name] = parameters["binary_data"] is True
-    return tuple(dict.fromkeys(names)), binary, classes
+    return tuple(dict.fromkeys(names)), binary, classes, places
 
 
 def list_of(head: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:
@@ -244,7 +254,11 @@ def render_answer(model: Model, inference: HttpInference, outputs: Sequence[Outp
     tail: list[bytes | memoryview] = []
     for output in outputs:
         entry: dict[str, Any] = {"name": output.name, "datatype": output.datatype, "shape": list(output.array.shape)}
-        if inference.binary.get(output.name, inference.all_binary):
+        if place := inference.places.get(output.name):
+            data = bytes_of_array(output.datatype, output.array)
+            place.write(f'output "{output.name}"', data)
+            entry["parameters"] = place.parameters(len(data))
+        elif inference.binary.get(output.name, inference.all_binary):
             data = bytes_of_array(output.datatype, output.array)
             entry["parameters"] = {"binary_data_size": len(data)}
             tail.append(data)

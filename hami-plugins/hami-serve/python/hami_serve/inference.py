@@ -21,6 +21,7 @@ from hami_serve.failures import of_load, of_model, of_result
 from hami_serve.http_body import SHORT, off_loop
 from hami_serve.model import Model, TensorSpec
 from hami_serve.rounder import AllRounder
+from hami_serve.shared_memory import Place
 
 MAX_MOMENT = 1e12  # of a deadline, in seconds: a moment in milliseconds is out of range
 LONG_TEXT = 1 << 18  # bytes of texts that are decoded on the loop
@@ -42,6 +43,7 @@ class Inference:
     outputs: tuple[str, ...] = ()
     id: str = ""
     classes: Mapping[str, int] = field(default_factory=dict)  # how many classes are wanted of which outputs
+    places: Mapping[str, Place] = field(default_factory=dict)  # of outputs in shared memory
 
 
 @dataclass(frozen=True)

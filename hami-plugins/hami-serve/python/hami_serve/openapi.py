@@ -78,6 +78,7 @@ def _of_server() -> Json:
         "/v2/repository/index": {"post": _operation("All models and their states", "Index", BODY) | filters},
         f"{model}/load": {"post": _operation("Load a model", "Empty", control, ("name",)) | options},
         f"{model}/unload": {"post": _operation("Unload a model", "Empty", control, ("name",)) | options},
+        **_of_shared_memory("/v2/systemsharedmemory"),
     }
 
 
@@ -100,6 +101,19 @@ def _of_model(path: str, parameters: tuple[str, ...]) -> Json:
         f"{path}/infer": {"post": infer},
         f"{path}/generate": {"post": generate | values},
         f"{path}/generate_stream": {"post": streamed | values},
+    }
+
+
+def _of_shared_memory(path: str) -> Json:
+    one = f"{path}/region/{{name}}"
+    place = {"requestBody": _json("SharedMemory") | {"required": True}}
+    options = {"requestBody": _json("LoadOptions")}
+    return {
+        f"{path}/status": {"get": _operation("All regions of shared memory", "SharedMemories", ("400",))},
+        f"{one}/status": {"get": _operation("A region of shared memory", "SharedMemories", ("400", "404"), ("name",))},
+        f"{one}/register": {"post": _operation("Use a region of shared memory", "Empty", BODY, ("name",)) | place},
+        f"{path}/unregister": {"post": _operation("Forget all regions", "Empty", BODY) | options},
+        f"{one}/unregister": {"post": _operation("Forget a region", "Empty", BODY, ("name",)) | options},
     }
 
 
@@ -150,6 +164,7 @@ def _list(items: Json, **limits: int) -> Json:
 
 
 TEXT: Json = {"type": "string"}
+SIZE: Json = {"type": "integer", "minimum": 0}
 FLAG: Json = {"type": "boolean"}
 COUNT: Json = {"type": "integer", "minimum": 0}
 NAME: Json = {"type": "string", "minLength": 1}
@@ -167,6 +182,8 @@ SCHEMAS: Json = {
     "Empty": {"type": "object"},
     "IndexOptions": _object({}, {"ready": FLAG}),
     "LoadOptions": _object({}, {"parameters": PARAMETERS}),
+    "SharedMemory": _object({"key": TEXT, "byte_size": SIZE}, {"offset": SIZE}),
+    "SharedMemories": _list(_object({"name": TEXT, "key": TEXT, "offset": SIZE, "byte_size": SIZE})),
     "Live": _object({"live": FLAG}),
     "Ready": _object({"ready": FLAG}, {"loading": _list(TEXT)}),
     "ServerMetadata": _object({"name": TEXT, "version": TEXT, "extensions": _list(TEXT)}),

@@ -224,6 +224,10 @@ def serve(arguments: argparse.Namespace) -> int:
             "--allow-control needs one worker: a client that loads a model reaches only one of them; use --watch, or "
             "leave out --workers"
         )
+    if arguments.shared_memory and arguments.workers > 1:
+        raise hami.ConfigError(
+            "--shared-memory needs one worker: a region that a client registers reaches only one; leave out --workers"
+        )
     if arguments.uds and arguments.workers > 1:
         raise hami.ConfigError("--uds needs one worker: processes cannot share a Unix socket; leave out --workers")
     if arguments.max_open_mib is not None and arguments.max_open_mib < arguments.max_request_mib:
@@ -292,6 +296,7 @@ def _run_logging(
     serving = Serving(
         with_settings(arguments.source, arguments.set) if arguments.set else arguments.source,
         allow_control=arguments.allow_control,
+        shared_memory=arguments.shared_memory,
         max_loaded=arguments.max_loaded,
         drain_timeout=arguments.drain,
         peers=peers,

@@ -25,6 +25,7 @@ from hami_serve.failures import line_of, of_load
 from hami_serve.model import Model
 from hami_serve.peers import Peers
 from hami_serve.rounder import AllRounder
+from hami_serve.shared_memory import Regions
 from hami_serve.source import INDEX, NAME, ComponentSpec, read_components, read_each
 from hami_serve.threads import Outcome, Threads
 
@@ -40,6 +41,7 @@ class Serving:
         source: Any,
         *,
         allow_control: bool = False,
+        shared_memory: bool = False,
         peers: Peers | None = None,
         max_open: int | None = None,
         make: Callable[..., AllRounder] = AllRounder,
@@ -51,6 +53,7 @@ class Serving:
         self._source = source
         self._options = options
         self._allow_control = allow_control
+        self.regions = Regions(shared_memory)
         self._rounder: AllRounder | None = None if self._own else source
         self._load: Outcome[None] | None = None
         self._lock = threading.Lock()  # of the two above
@@ -151,6 +154,7 @@ class Serving:
 
     def stop(self) -> None:
         """Close the models that this has loaded. It does not wait for those that still load."""
+        self.regions.close()
         left = self.drain_left()
         self.drain(0.0)
         with self._lock:
