@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -209,6 +210,10 @@ def test_native_plugins_in_wheels_are_found_and_loaded(build: Build, tmp_path: P
     golden, later = records["golden"], records["later"]
     assert (golden["state"], golden["abi"], golden["error"], golden["backends"]) == ("ok", "1.0", None, ["GccAdd"])
     assert (later["state"], later["abi"], later["error"]) == ("incompatible", None, reason)
+    assert (golden["since"], later["since"]) == ("2.0.0", None)
+    assert re.search(
+        r"^golden +acme-golden +0\.9\.0 +1\.0 +since 2\.0\.0 +ok ", run_hami("plugins", "--load", **chosen).stdout, re.M
+    )
     assert run_hami("backends", "GccAdd", **chosen).stdout == (
         "GccAdd  (acme-golden, thread concurrent, non-blocking)\n  Adds `step` to an integer.\n  step: int = 1\n"
     )

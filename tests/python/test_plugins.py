@@ -131,6 +131,7 @@ def test_records_contain_name_version_backends_and_load_time(site: Site) -> None
         ("AcmeAdd", "AcmeEcho", "AcmeExtra"),
         ("acme-twice",),
         (),
+        None,
     )
 
 

@@ -20,7 +20,7 @@ py::tuple load(const py::bytes& name, const std::string& owner) {
   }
   py::list handles;
   for (ClassPtr& cls : plugin.classes) handles.append(py::cast(ClassHandle{std::move(cls)}));
-  return py::make_tuple(plugin.name, plugin.version, plugin.abi, handles);
+  return py::make_tuple(plugin.name, plugin.version, plugin.abi, plugin.since, handles);
 }
 
 }  // namespace
@@ -34,9 +34,10 @@ void register_plugins(py::module_& module) {
   module.def("check_library", [](const py::bytes& path, const std::string& what) {
     check_library(path, what);
   }, py::arg("path"), py::arg("what"), "Raise ConfigError if a configuration may not load this file with native code.");
-  module.def("load_library", load, py::arg("path"), py::arg("owner"),
-             "Load a native plugin and return its name, its version, the ABI version it was built with and its backend "
-             "classes.");
+  module.def(
+      "load_library", load, py::arg("path"), py::arg("owner"),
+      "Load a native plugin and return its name, its version, the ABI version it was built with, the first release "
+      "of the core that it runs with, and its backend classes.");
 }
 
 }  // namespace hami::bind

@@ -996,8 +996,10 @@ def allow_library(path: bytes) -> None:
 def check_library(path: bytes, what: str) -> None:
     """Raise ConfigError if a configuration may not load this file with native code."""
 
-def load_library(path: bytes, owner: str) -> tuple[str, str, str, list[BackendClass]]:
-    """Load a native plugin and return its name, its version, the ABI version it was built with and its classes.
+def load_library(path: bytes, owner: str) -> tuple[str, str, str, str, list[BackendClass]]:
+    """Load a native plugin and return its name, its version, the ABI version it was built with, and its classes.
+
+    Before the classes comes the first release of the core that it runs with.
 
     Raises AbiMismatch or PluginError.
     """

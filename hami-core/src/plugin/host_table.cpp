@@ -2,7 +2,9 @@
 #include "plugin/host_table.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
+#include <utility>
 
 #include "backend/api.hpp"
 #include "plugin/handles.hpp"
@@ -130,6 +132,12 @@ hami_host make_table() {
 // The option by which backends in Python find the stream.
 std::string stream_option(DLDevice device) { return "stream." + show_device(device); }
 
+// By minor version of the ABI.
+constexpr const char* kFirstReleases[] = {"2.0.0", "2.0.0"};
+static_assert(std::size(kFirstReleases) == kAbiMinor + 1);
+
+thread_local const char* first_release = "";
+
 std::string version(unsigned major, unsigned minor) { return std::to_string(major) + "." + std::to_string(minor); }
 
 }  // namespace
@@ -164,8 +172,13 @@ void log_failed_entry(const char* name) {
   }
 }
 
+std::string take_first_release() { return std::exchange(first_release, ""); }
+
 hami_error* fill_host(hami_host* host) {
-  hami_error* const error = catch_error([&] { fill_table(host_table(), *host); });
+  hami_error* const error = catch_error([&] {
+    fill_table(host_table(), *host);
+    first_release = kFirstReleases[host->min_minor];
+  });
   if (error && error->error.code() == ErrorCode::kPlugin) error->is_incompatible_abi = true;
   return error;
 }

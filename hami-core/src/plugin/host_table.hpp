@@ -22,6 +22,9 @@ void fill_table(const hami_host& core, hami_host& plugin);
 
 // The `fill` function of a plugin's entry. The text of its error follows "…, which" in messages; see IncompatibleAbi.
 hami_error* fill_host(hami_host* host);
+// The first release of the core that serves what the last table asked for that this thread has filled; empty if it has filled
+// none since the last call.
+std::string take_first_release();
 
 // Each sets the entries of one part of the table.
 void add_errors(hami_host& host);

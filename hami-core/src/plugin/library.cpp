@@ -137,6 +137,7 @@ std::string last_dl_error() {
 
 NativePlugin call_entry(hami_entry entry, const std::string& owner, const std::string& library) {
   hami_error* error = nullptr;
+  take_first_release();  // of a plugin whose entry has failed
   const hami_plugin* plugin = call_plugin(HAMI_ENTRY_NAME, library.c_str(), [&] { return entry(fill_host, &error); });
   const bool is_incompatible = error && error->is_incompatible_abi;
   try {
@@ -146,7 +147,9 @@ NativePlugin call_entry(hami_entry entry, const std::string& owner, const std::s
     throw Error(ErrorCode::kPlugin, failure.message());
   }
   if (!plugin) throw Error(ErrorCode::kPlugin, "its " HAMI_ENTRY_NAME " returned neither a plugin nor an error");
-  return read_plugin(*plugin, owner, library);
+  NativePlugin read = read_plugin(*plugin, owner, library);
+  read.since = take_first_release();
+  return read;
 }
 
 NativePlugin load_library(const std::string& path, const std::string& owner) {

@@ -23,6 +23,7 @@ struct NativePlugin {
   std::string version;
   std::string abi;  // the version that it was built with: "1.0"
   std::vector<ClassPtr> classes;
+  std::string since{};  // the first release of the core that it runs with; empty if its entry has not filled a table
 };
 
 // Checks the tables, as far as this is possible. Error(kPlugin) says what is wrong. `library` is the path of its file, if it has

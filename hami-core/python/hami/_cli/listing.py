@@ -105,7 +105,9 @@ def plugins(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json_of([record._asdict() for record in records]))
     elif records:
-        print_table([_row(record) for record in records], ["plugin", "package", "version", "abi", "state", "time", ""])
+        print_table(
+            [_row(record) for record in records], ["plugin", "package", "version", "abi", "cores", "state", "time", ""]
+        )
         for name, owners in installed.pipelines().items():
             print(f"pipeline {name} from {' and '.join(pipeline.distribution for pipeline in owners)}")
         for name, text in devices() if arguments.load else ():
@@ -117,9 +119,19 @@ def plugins(arguments: argparse.Namespace) -> int:
 
 def _row(record: PluginRecord) -> list[str]:
     load_time = "" if record.seconds is None else f"{record.seconds * 1000:.0f} ms"
+    cores = f"since {record.since}" if record.since else ""
     error = [f"{'it ' if record.state == 'incompatible' else ''}{record.error}"] if record.error else []
     remark = "; ".join([*error, *record.remarks])
-    return [record.plugin, record.distribution, record.version, record.abi or "", record.state, load_time, remark]
+    return [
+        record.plugin,
+        record.distribution,
+        record.version,
+        record.abi or "",
+        cores,
+        record.state,
+        load_time,
+        remark,
+    ]
 
 
 def version(arguments: argparse.Namespace) -> int:

@@ -258,6 +258,8 @@ class Loader:
                     plugin.classes, plugin.for_devices = registry.classes, registry.for_devices
                     plugin.on_demand = {name for name, handle in plugin.classes.items() if isinstance(handle, str)}
                     plugin.abi = ", ".join(sorted({library.abi for library in registry.libraries})) or None
+                    releases = [library.since for library in registry.libraries if library.since]
+                    plugin.since = max(releases, key=lambda text: [*map(int, text.split("."))], default=None)
                     plugin.seconds = time.perf_counter() - started
                     plugin.succeed(loaded)
         except KeyboardInterrupt:

@@ -132,6 +132,7 @@ class PluginManager:
             backends=tuple(plugin.names),
             pipelines=tuple(each.name for each in packaged if each.distribution == plugin.distribution),
             remarks=tuple(self._remarks(plugin)),
+            since=plugin.since,
         )
 
     def _remarks(self, plugin: Plugin) -> Iterator[str]:

@@ -19,6 +19,7 @@ class Library(NamedTuple):
     name: str
     version: str
     abi: str  # the ABI version that it was built with
+    since: str  # the first release of hami-core that it runs with
     classes: list[_core.BackendClass]
 
 

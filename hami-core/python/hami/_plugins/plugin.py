@@ -39,6 +39,7 @@ class Plugin:
         self.models: list[str] = []  # extensions of model files that it opens, such as "onnx"
         self.library: str | None = None  # for a library in HAMI_PLUGIN_PATH, which has no module
         self.abi: str | None = None  # of a native plugin, once loaded
+        self.since: str | None = None  # the first release of hami-core that a native plugin runs with, once loaded
         self.seconds: float | None = None  # that loading took
         self.object: Any = None  # the imported module or object
         self.classes: dict[str, BackendClass | str] = {}  # the core's handle; until the first use "module:Class"

@@ -30,6 +30,8 @@ class PluginRecord(NamedTuple):
     """The names of the pipelines that its distribution packages."""
     remarks: tuple[str, ...]
     """Warnings about a plugin that works, such as a name that another plugin provides too."""
+    since: str | None
+    """The first release of hami-core that a native plugin runs with; None for other plugins, and until it is loaded."""
 
 
 class BackendInfo(NamedTuple):
