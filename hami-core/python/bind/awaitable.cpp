@@ -33,6 +33,7 @@ struct Awaitable {
 
 PyTypeObject* type = nullptr;
 
+// The type of `self`: only objects of this type have these slots.
 Awaitable& of(PyObject* self) noexcept { return *reinterpret_cast<Awaitable*>(self); }
 
 void release_call(Awaitable& awaitable) noexcept {

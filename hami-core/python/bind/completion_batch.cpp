@@ -75,7 +75,7 @@ bool complete_reliably(const char* what, Nanoseconds timeout, void (*complete)(v
         interruption->discard_as_unraisable(what);
         return true;
       }
-    } catch (...) {
+    } catch (...) {        // no memory: it is tried again
       is_out_of_memory();  // no other exception of C++ is expected here
     }
     if (now() >= until) return false;

@@ -11,6 +11,7 @@ namespace hami::bind {
 namespace {
 
 NativeCaller& caller_of(hami_caller* caller) noexcept { return *static_cast<NativeCaller*>(caller); }
+// hami_submitted is Call for plugins.
 Call* call_of(hami_submitted* started) noexcept { return reinterpret_cast<Call*>(started); }
 
 Dict dict_of(const hami_text* keys, const hami_value* values, std::size_t n) {
@@ -37,7 +38,7 @@ hami_error* submit(hami_caller* caller, const hami_text* keys, const hami_value*
                    std::int64_t timeout, hami_submit_done done, void* data, hami_submitted** started) noexcept {
   return catch_error([&] {
     Ref<Call> call = caller_of(caller).submit(dict_of(keys, values, n), timeout, done, data);
-    if (started) *started = reinterpret_cast<hami_submitted*>(call.detach());
+    if (started) *started = reinterpret_cast<hami_submitted*>(call.detach());  // as call_of
   });
 }
 
@@ -91,6 +92,7 @@ py::capsule to_capsule(Ref<NativeCaller> caller) {
 
 void register_native_values(py::module_& module) {
   module.def("value_of", [](std::uintptr_t address) {
+    // hami_serve passes an address of its own
     return to_python(borrow(*reinterpret_cast<const hami_value*>(address)));
   }, py::arg("address"), "Return the object for the hami_value at an address, which is borrowed.");
 }

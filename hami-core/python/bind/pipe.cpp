@@ -287,7 +287,7 @@ class PyPipe {
           to_json(description_of(state)), state.opened_at(), &state.stats(), &state.times(), &state.counters(), {}};
       const ReleaseGil released;
       publish(running.published);
-    } catch (...) {
+    } catch (...) {  // no memory, as said above
       PyErr_Clear();
     }
   }

@@ -267,6 +267,7 @@ py::object get_item(const Tensor& self, const py::object& index) {
 // As device_tensor_adopt of the plugin ABI, from addresses.
 Tensor adopt(std::uintptr_t managed, std::uintptr_t order) {
   auto* const tensor = reinterpret_cast<DLManagedTensorVersioned*>(managed);
+  // Addresses that a native plugin of this process gives to its own Python part.
   const auto call = reinterpret_cast<hami_error* (*)(DLManagedTensorVersioned*, std::int64_t)>(order);
   if (!tensor) throw Error(ErrorCode::kInvalidArgument, "Tensor.adopt takes the address of a DLPack tensor, got 0");
   TensorObject::Order ordered;

@@ -186,15 +186,16 @@ class SerializedBackend::CallScope {
     const std::thread::id self = std::this_thread::get_id();
     if (backend.holder_.load(std::memory_order_relaxed) == self)
       throw Error(ErrorCode::kReentrantCall, backend.label() + " called itself; it runs one call at a time");
+    // This scope holds it: the destructor unlocks.
     if (!backend.mutex_.try_lock()) {
       BlockingScope blocking;
-      backend.mutex_.lock();
+      backend.mutex_.lock();  // as above, after waiting
     }
     backend.holder_.store(self, std::memory_order_relaxed);
   }
   ~CallScope() {
     backend_.holder_.store({}, std::memory_order_relaxed);
-    backend_.mutex_.unlock();
+    backend_.mutex_.unlock();  // taken by the constructor
   }
   CallScope(const CallScope&) = delete;
   CallScope& operator=(const CallScope&) = delete;

@@ -74,8 +74,9 @@ Ring* add_ring(std::shared_ptr<Ring> ring) {
 // The writer thread does not exist in the child of a fork.
 const int stops_in_child = pthread_atfork([]() HAMI_NO_THREAD_SAFETY_ANALYSIS {
   names.lock();
+  // held over a fork: the child gets the names whole
 }, []() HAMI_NO_THREAD_SAFETY_ANALYSIS { names.unlock(); }, []() HAMI_NO_THREAD_SAFETY_ANALYSIS {
-  names.unlock();
+  names.unlock();  // locked before the fork
   detail::active = false;
 });
 
@@ -101,7 +102,7 @@ Ring* ring() noexcept {
   try {
     owner.ring = std::make_shared<Ring>(fork_generation());
     return ring_of_thread = add_ring(owner.ring);
-  } catch (...) {
+  } catch (...) {  // no memory: this thread records nothing
     return nullptr;
   }
 }

@@ -329,7 +329,7 @@ void PipeState::close_elsewhere(Nanoseconds timeout) noexcept {
   try {
     const auto closer = std::make_shared<Worker>("hami-closer");
     closer->post([closer, self = shared_from_this(), timeout] { self->close(timeout); });
-  } catch (...) {
+  } catch (...) {  // no memory for a thread: nothing can close it here
     leak_intentionally();
   }
 }

@@ -102,6 +102,7 @@ void check_utf8(const char* what, std::string_view text, const char* remedy) {
 Value borrow(const hami_value& raw) {
   Value value;
   if (raw.kind >= HAMI_STR) {
+    // hami_object is Object for plugins, which cannot look into it.
     Object* object = reinterpret_cast<Object*>(raw.as.o);
     if (!object || static_cast<std::int32_t>(object->kind()) != raw.kind)
       throw Error(ErrorCode::kInvalidArgument, "the value has kind " + std::to_string(raw.kind) +
@@ -114,6 +115,7 @@ Value borrow(const hami_value& raw) {
 }
 
 void add_values(hami_host& host) {
+  // hami_object is Object for plugins, in both entries.
   HAMI_HOST_ENTRY(host, object_retain, [](hami_object* object) { reinterpret_cast<Object*>(object)->retain(); });
   HAMI_HOST_ENTRY(host, object_release, [](hami_object* object) { reinterpret_cast<Object*>(object)->release(); });
   HAMI_HOST_ENTRY(host, str_new, [](const char* text, std::size_t size, hami_value* out) {

@@ -157,10 +157,12 @@ NativePlugin load_library(const std::string& path, const std::string& owner) {
   report_crashes();
   const std::string name = escape_invalid_utf8(path);
   void* library =
+      // The program, the command line or an installed package named it: never a configuration.
       call_plugin("the initialisation", name.c_str(), [&] { return dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL); });
   if (!library) throw Error(ErrorCode::kPlugin, escape_invalid_utf8(last_dl_error()));
   if (void* entry = dlsym(library, HAMI_ENTRY_NAME)) {
     record_plugin_code(entry, name, name);  // the entry may start threads
+    // The type that the ABI gives to this symbol.
     NativePlugin plugin = call_entry(reinterpret_cast<hami_entry>(entry), owner, name);
     record_plugin_code(entry, name, "plugin " + plugin.name + " (" + name + ")");
     return plugin;

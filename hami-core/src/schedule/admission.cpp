@@ -251,7 +251,7 @@ void InstanceDispatcher::wait_for_capacity(const Request& request, Arrival& arri
     waits_inside_ += is_inside;
     mutex_.unlock();  // the GIL is never acquired while a core lock is held
     WaitOutcome outcome = wait_unlocked(request, moment, arrival);
-    mutex_.lock();
+    mutex_.lock();  // for the caller, whose scope holds it; wait_unlocked does not throw
     waits_inside_ -= is_inside;
     if (outcome.interrupted) arrival.interrupted = outcome.refused;
     if (outcome.refused) {

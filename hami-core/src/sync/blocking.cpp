@@ -13,6 +13,7 @@ BlockingHooks active_hooks;
 thread_local bool has_interrupt = false;
 alignas(Interrupted) thread_local unsigned char interrupt_storage[sizeof(Interrupted)];
 
+// store_interrupt has constructed one in the storage if `has_interrupt`.
 Interrupted& stored_interrupt() noexcept { return *std::launder(reinterpret_cast<Interrupted*>(interrupt_storage)); }
 
 thread_local bool uninterruptible = false;

@@ -72,11 +72,11 @@ bool Event::forget(std::uint64_t number) noexcept {
 }
 
 const Object* Event::held_alone() const noexcept {
-  if (!mutex_.try_lock()) return nullptr;
+  if (!mutex_.try_lock()) return nullptr;  // no scope: a caller that would wait gets nullptr
   const bool shared = error_ && !error_->alone();
   const Value& held = error_ ? error_->payload() : value_;
   const Object* const object = !shared && held.is_counted() && held.object()->alone() ? held.object() : nullptr;
-  mutex_.unlock();
+  mutex_.unlock();  // nothing above throws
   return object;
 }
 

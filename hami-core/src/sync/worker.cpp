@@ -218,7 +218,7 @@ bool Worker::stop(Nanoseconds until) {
   if (ended)
     state->thread.join();
   else
-    state->thread.detach();
+    state->thread.detach();  // it is this one, or runs on; it owns the state
   return ended || is_current();
 }
 

@@ -269,8 +269,9 @@ extern "C" __global__ void hami_copy(HAMI_CUDA_PARTS(hami_cuda_copy) copies) {
       rest /= copy.shape[axis];
     }
     unsigned char* const to = copy.to + i * copy.size;
-    switch (copy.size) {  // elements are aligned
+    switch (copy.size) {
       case 1: *to = *from; break;
+      // copy_of chose a size by which both addresses can be divided; the elements are only copied.
       case 2: *reinterpret_cast<unsigned short*>(to) = *reinterpret_cast<const unsigned short*>(from); break;
       case 4: *reinterpret_cast<unsigned*>(to) = *reinterpret_cast<const unsigned*>(from); break;
       case 8: *reinterpret_cast<unsigned long long*>(to) = *reinterpret_cast<const unsigned long long*>(from); break;

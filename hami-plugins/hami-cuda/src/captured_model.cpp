@@ -57,7 +57,7 @@ bool CapturedModel::count_joined() {
 std::int64_t CapturedModel::take_joined() { return std::exchange(untaken_, 0); }
 
 void CapturedModel::enter(CUstream stream) {
-  mutex_.lock();
+  mutex_.lock();  // until leave(), which unlocks; `enter` unlocks it if it throws
   try {
     if (last_ && *last_ != stream) {
       Event done(device_);
@@ -65,14 +65,14 @@ void CapturedModel::enter(CUstream stream) {
       done.hold_back(stream);
     }
   } catch (...) {
-    mutex_.unlock();
+    mutex_.unlock();  // taken above
     throw;
   }
 }
 
 void CapturedModel::leave(CUstream stream) noexcept {
   last_ = stream;
-  mutex_.unlock();
+  mutex_.unlock();  // taken by enter()
 }
 
 CapturedModels& CapturedModels::get() {

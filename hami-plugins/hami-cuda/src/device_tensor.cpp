@@ -67,7 +67,7 @@ class Foreign {
         read.hold_back(stream_->raw());
       }
       stream_->hold(std::make_shared<hami::Tensor>(std::move(tensor_)));
-    } catch (...) {
+    } catch (...) {  // the driver is gone, and with it all that was to be ordered
     }
   }
 

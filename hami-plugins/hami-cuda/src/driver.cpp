@@ -49,6 +49,7 @@ std::size_t memory_limit() {
 }  // namespace
 
 Driver::Driver(const std::string& path) {
+  // A default, or a parameter of the type library: it is on the allow list.
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     const char* const text = dlerror();

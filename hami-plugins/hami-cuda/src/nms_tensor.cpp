@@ -120,6 +120,7 @@ class NmsTensor final : public CudaBackend {
       boxes.class_type = *number_of(given[2].dtype());
       boxes.kept_classes = kept(2);
     }
+    // Three addresses of the device, which no host code reads.
     boxes.kept_indices = reinterpret_cast<long long*>(results + request.indices);
     boxes.kept_count = reinterpret_cast<int*>(count);
     boxes.candidates = reinterpret_cast<int*>(scratch + request.candidates);

@@ -130,6 +130,7 @@ bool JpegDecoder::succeeds(JpegState& state, CUstream stream, const Call& call) 
 
 JpegDecoders::JpegDecoders(const Device& device, const std::string& library, bool interpolates)
     : device_(device), library_(library) {
+  // A default, or a parameter of the type library: it is on the allow list.
   void* const loaded = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!loaded) {
     const char* const text = dlerror();

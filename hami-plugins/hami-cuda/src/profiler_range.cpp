@@ -19,7 +19,7 @@ const Nvtx& nvtx() {
     Nvtx functions;
     if (!std::getenv("NVTX_INJECTION64_PATH")) return functions;
     for (const char* const name : {"libnvtx3interop.so.1", "libnvToolsExt.so.1"})
-      if (void* const library = dlopen(name, RTLD_NOW)) {
+      if (void* const library = dlopen(name, RTLD_NOW)) {  // one of these two names
         functions.push = reinterpret_cast<decltype(functions.push)>(dlsym(library, "nvtxRangePushA"));
         functions.pop = reinterpret_cast<decltype(functions.pop)>(dlsym(library, "nvtxRangePop"));
         if (functions.push && functions.pop) return functions;

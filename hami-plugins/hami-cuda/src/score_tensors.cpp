@@ -95,7 +95,7 @@ class ScoreTensor : public CudaBackend {
       for (Part& part : request.parts) {
         part.lines.data = given[next++].view().data;
         part.lines.values = reinterpret_cast<void*>(memory->start() + part.values);
-        part.lines.indices = reinterpret_cast<long long*>(memory->start() + part.indices);
+        part.lines.indices = reinterpret_cast<long long*>(memory->start() + part.indices);  // an address of the device
         if (part.lines.count > 0 && part.lines.length > 0) tensors.push_back(part.lines);
       }
     if (!tensors.empty()) launch(tensors);

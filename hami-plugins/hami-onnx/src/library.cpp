@@ -38,6 +38,7 @@ const Library& Library::load(const std::string& path) {
 }
 
 Library::Library(const std::string& path) {
+  // A default, or a parameter of the type library: it is on the allow list.
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     const char* const reason = dlerror();
@@ -54,6 +55,7 @@ Library::Library(const std::string& path) {
   if (!functions)
     unavailable("\"" + path + "\" is ONNX Runtime " + version_ +
                 "; 1.20 or newer is required: pip install -U onnxruntime");
+// The order and the types of this table never change.
 #define HAMI_ONNX_READ(index, result, name, arguments) \
   api_.name = reinterpret_cast<result(*) arguments>(functions[index]);
   HAMI_ONNX_FUNCTIONS(HAMI_ONNX_READ)

@@ -53,6 +53,7 @@ const Library& Library::load(const std::string& path) {
 }
 
 Library::Library(const std::string& path) {
+  // A default, or a parameter of the type library: it is on the allow list.
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     const char* reason = dlerror();

@@ -22,6 +22,7 @@ std::int64_t now() noexcept {
 
 // Not FUTEX_PRIVATE_FLAG: the word is shared between processes.
 long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value, const timespec* timeout) noexcept {
+  // lock-free, so it has the layout of its value
   return syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), operation, value, timeout, nullptr, 0);
 }
 

@@ -83,7 +83,7 @@ std::shared_ptr<const Table> read_table(std::string_view json, const Table& old)
     ModelPtr& model = known[key];
     if (!model) {
       const std::uint64_t address = each["caller"];
-      model = std::make_shared<Model>(key, reinterpret_cast<hami_caller*>(address));
+      model = std::make_shared<Model>(key, reinterpret_cast<hami_caller*>(address));  // the Python part keeps it open
       model->name = std::string(std::string_view(each["name"]));
       model->version = std::string(std::string_view(each["version"]));
       model->inputs = specs_of(each["inputs"]);

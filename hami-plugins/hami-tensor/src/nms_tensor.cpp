@@ -18,7 +18,7 @@ class Numbers {
   bool read(const hami::Tensor& tensor) {
     solid_.emplace(contiguous(tensor));
     if (hami::same_dtype(tensor.dtype(), hami::dtype_of<Number>())) {
-      start_ = reinterpret_cast<const Number*>(data_of(*solid_));
+      start_ = reinterpret_cast<const Number*>(data_of(*solid_));  // the type was compared above
       return true;
     }
     copies_.resize(tensor.count());
@@ -104,6 +104,7 @@ class NmsTensor : public TensorBackend {
     const NmsResult result = apply(set);
     if (result.nan_boxes > 0) count("nan_boxes", result.nan_boxes);
     const hami::Tensor indices = hami::Tensor::make(hami::kInt64, {static_cast<std::int64_t>(result.indices.size())});
+    // `indices` was made with this type.
     std::copy(result.indices.begin(), result.indices.end(), reinterpret_cast<std::int64_t*>(data_of(indices)));
     std::vector<std::pair<std::string, hami::Value>> entries;
     for (std::size_t i = 0; i < parts.size(); ++i)

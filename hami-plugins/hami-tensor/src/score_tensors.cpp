@@ -130,7 +130,7 @@ class ArgMaxTensor final : public Scores {
     Shape shape = tensor.shape();
     shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(along));
     const hami::Tensor made = hami::Tensor::make(hami::kInt64, std::move(shape));
-    auto* to = reinterpret_cast<std::int64_t*>(data_of(made));
+    auto* to = reinterpret_cast<std::int64_t*>(data_of(made));  // made with this type
     const bool taken = hami::with_element(tensor.dtype(), [&](auto element) {
       Lines lines(tensor, along);
       for (std::size_t line = 0; line < lines.count(); ++line, lines.advance())
