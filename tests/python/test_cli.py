@@ -96,7 +96,10 @@ def test_run_on_text(call: Any) -> None:
 def test_run_on_json(call: Any) -> None:
     assert call("run", "Identity", "--data", '[{"text": "a", "score": 0.5}]') == (0, "score  text\n0.500  a\n", "")
     status, out, err = call("run", "Identity", "--data", "[1", "--json")
-    message = "--data takes a JSON value: Expecting ',' delimiter: line 1 column 3 (char 2); for plain text use --text"
+    message = (
+        "--data takes a JSON value: Expecting ',' delimiter: line 1 column 3 (char 2); for plain text use --text, "
+        "and give a file without --data"
+    )
     assert (status, json.loads(out), err) == (1, {"error": message, "type": "ConfigError"}, f"error: {message}\n")
     assert call("run", "Identity", "--data", "[" * 100_000)[2].startswith(
         "error: --data takes a JSON value: maximum recursion"

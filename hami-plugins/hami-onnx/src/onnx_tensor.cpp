@@ -102,6 +102,7 @@ class OnnxSession final : public hami::Backend {
                       params.get<bool>("cpu_fallback"),
                       params.get<std::string>("memory"),
                       params.get<std::vector<std::string>>("freed"),
+                      {},
                       params.get<std::string>("version")};
     session_ = Session::open(plan_.settings);
     plan_.input_axes.assign(session_->inputs().size(), kShared);
@@ -184,6 +185,7 @@ HAMI_REGISTER(
     "cast: str = 'exact' 'conversion of inputs: exact (values that the declared type has), safe, or false';"
     "batch_invariant: bool = false 'run only with numbers of rows for which each row is equal bit for bit; lone rows run "
     "alone';"
+    "profile: str? 'file for the times of the operators, for hami trace; written when the pipe is closed';"
     "isolate_load: bool = false 'load the model in a child process first, which must succeed';"
     "max_nodes: int = 100000 'ONNX: largest number of nodes after local functions are inlined';"
     "max_graph_depth: int = 10 'ONNX: deepest nesting of subgraphs (If, Loop, Scan)';"

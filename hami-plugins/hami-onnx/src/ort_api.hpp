@@ -37,6 +37,7 @@ struct OrtValue;
     (OrtSession*, const OrtRunOptions*, const char* const* input_names, const OrtValue* const* inputs, size_t n_in, \
      const char* const* output_names, size_t n_out, OrtValue** outputs))                                            \
   F(10, OrtStatus*, CreateSessionOptions, (OrtSessionOptions**))                                                    \
+  F(14, OrtStatus*, EnableProfiling, (OrtSessionOptions*, const char* path))                                        \
   F(17, OrtStatus*, DisableMemPattern, (OrtSessionOptions*))                                                        \
   F(19, OrtStatus*, DisableCpuMemArena, (OrtSessionOptions*))                                                       \
   F(22, OrtStatus*, SetSessionLogSeverityLevel, (OrtSessionOptions*, int))                                          \
@@ -74,7 +75,9 @@ struct OrtValue;
   F(98, void, ReleaseTypeInfo, (OrtTypeInfo*))                                                                      \
   F(99, void, ReleaseTensorTypeAndShapeInfo, (OrtTensorTypeAndShapeInfo*))                                          \
   F(100, void, ReleaseSessionOptions, (OrtSessionOptions*))                                                         \
+  F(110, OrtStatus*, SessionEndProfiling, (OrtSession*, OrtAllocator*, char** path))                                \
   F(130, OrtStatus*, AddSessionConfigEntry, (OrtSessionOptions*, const char*, const char*))                         \
+  F(146, OrtStatus*, SessionGetProfilingStartTimeNs, (const OrtSession*, uint64_t*))                                \
   F(165, OrtStatus*, AddRunConfigEntry, (OrtRunOptions*, const char*, const char*))                                 \
   F(228, OrtStatus*, RegisterCustomOpsLibrary_V2, (OrtSessionOptions*, const char* path))
 

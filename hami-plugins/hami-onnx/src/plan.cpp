@@ -29,6 +29,7 @@ Settings settings_of(const hami::Value& dict) {
     if (key == "cpu_fallback") settings.cpu_fallback = value.as_bool();
     if (key == "memory") settings.memory = value.as_text();
     if (key == "freed") settings.freed = texts_of(value);
+    if (key == "profile") settings.profile = value.as_text();
     if (key == "custom_operators") settings.custom_operators = texts_of(value);
   }
   return settings;

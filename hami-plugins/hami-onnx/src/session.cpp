@@ -5,6 +5,7 @@
 
 #include "model_in_memory.hpp"
 #include "plugin_providers.hpp"
+#include "profile.hpp"
 
 #include <hami/elements.hpp>
 #include <map>
@@ -44,6 +45,7 @@ std::string key_of(const Settings& settings) {
   for (const std::string& at : settings.freed) key += "\n\t" + at;
   for (const std::string& provider : settings.providers) key += "\n\n" + provider;
   if (!settings.cpu_fallback) key += "\n\n";
+  if (!settings.profile.empty()) key += "\n\r" + settings.profile;
   return key;
 }
 
@@ -151,6 +153,7 @@ std::shared_ptr<const Session> Session::open(const Settings& settings) {
 
 Session::Session(const Settings& settings)
     : library_(Library::load(settings.library)),
+      profile_(settings.profile),
       runs_(library_, settings.memory == "shrink"),
       handle_(library_.api().ReleaseSession) {
   const Api& api = library_.api();
@@ -178,6 +181,7 @@ Session::Session(const Settings& settings)
       fail(HAMI_FAILED_PRECONDITION, "\"custom_operators\" names \"" + library +
                                          "\", which is not a library of operators for onnxruntime " +
                                          library_.version() + ": " + why);
+  if (!profile_.empty()) library_.check(api.EnableProfiling(options.get(), profile_.c_str()));
   if (settings.freed.empty())
     library_.check(api.CreateSession(library_.env(), settings.model.c_str(), options.get(), handle_.out()));
   else
@@ -190,6 +194,10 @@ Session::Session(const Settings& settings)
                         api.SessionGetOutputTypeInfo);
   if (asks) assigned_ = read_assigned(library_, handle_.get());
   for (const Port& port : outputs_) output_names_.push_back(port.name.c_str());
+}
+
+Session::~Session() {
+  if (!profile_.empty() && handle_.get()) write_profile(library_, handle_.get(), profile_);
 }
 
 void Session::create_with_free_axes(const Settings& settings, OrtSessionOptions* options) {

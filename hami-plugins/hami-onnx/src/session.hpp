@@ -36,6 +36,7 @@ struct Settings {
   bool cpu_fallback = true;            // false: an operator that no provider takes is an error
   std::string memory = "arena";        // what runs do with memory that they have used: arena, shrink or none
   std::vector<std::string> freed;      // offsets in the file: lengths of 1 that the session leaves free
+  std::string profile;                 // file for the times of the operators, when the session ends; empty: none
   std::string version;                 // differs after a file of the model was replaced
 };
 
@@ -44,6 +45,9 @@ class Session {
   // Returns the open session with these settings, or opens it. hami::Error(HAMI_FAILED_PRECONDITION) has ONNX Runtime's
   // reason.
   static std::shared_ptr<const Session> open(const Settings& settings);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
 
   const Library& library() const noexcept { return library_; }
   const std::vector<Port>& inputs() const noexcept { return inputs_; }
@@ -73,6 +77,7 @@ class Session {
   void create_with_free_axes(const Settings& settings, OrtSessionOptions* options);
 
   const Library& library_;
+  const std::string profile_;
   mutable RunPool runs_;
   Owned<OrtSession> handle_;
   std::vector<Port> inputs_;

@@ -95,6 +95,7 @@ def test_every_function_of_the_list_is_at_its_index(model):
     api.do("DisableCpuMemArena", options)
     api.do("DisableMemPattern", options)
     api.do("AddSessionConfigEntry", options, ctypes.c_char_p(b"session.dynamic_block_base"), ctypes.c_char_p(b"4"))
+    api.do("EnableProfiling", options, ctypes.c_char_p(str(model.with_name("profile")).encode()))
     missing = api.message("RegisterCustomOpsLibrary_V2", options, ctypes.c_char_p(b"/none/operators.so"))
     assert "operators.so" in missing
     none = (ctypes.c_void_p * 1)()
@@ -150,6 +151,10 @@ def test_every_function_of_the_list_is_at_its_index(model):
     assert result.tolist() == (given + np.float32([10, 20])).tolist()
     for value in (x, y):
         api.free("ReleaseValue", value)
+    assert api.get("SessionGetProfilingStartTimeNs", session, kind=ctypes.c_uint64).value > 0
+    written = api.get("SessionEndProfiling", session, allocator)
+    assert b"model_run" in Path(ctypes.cast(written, ctypes.c_char_p).value.decode()).read_bytes()
+    api.do("AllocatorFree", allocator, written)
     api.free("ReleaseSession", session)
     assert api.called == set(FUNCTIONS) - set(PROVIDER_FUNCTIONS) - set(ASSIGNMENT_FUNCTIONS)
 

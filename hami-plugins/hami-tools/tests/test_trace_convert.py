@@ -102,6 +102,33 @@ def test_convert_writes_the_trace_event_format(hami_command: Run, tmp_path: Path
     assert sum(event["ph"] == "s" for event in events) == 2
 
 
+def test_operators_of_an_engine_are_on_the_clock_of_the_timeline(hami_command: Run, tmp_path: Path) -> None:
+    file = tmp_path / "t.pftrace"
+    hami_command("run", "Identity", "--data", "1", "--trace", str(file))
+    node = {"cat": "Node", "pid": 7, "tid": 8, "dur": 31, "ts": 24, "ph": "X", "name": "MatMul", "args": {}}
+    clock = {"ph": "M", "name": "hami_clock", "pid": 7, "tid": 0, "args": {"monotonic_ns": 5_000_000}}
+    (tmp_path / "engine.json").write_text(json.dumps([clock, node]))
+    options = ("--profile", str(tmp_path / "engine.json"))
+    done = hami_command("trace", "convert", str(file), "--chrome", str(tmp_path / "t.json"), *options)
+    assert done.returncode == 0, done.stderr
+    events = json.loads((tmp_path / "t.json").read_text("utf-8"))["traceEvents"]
+    assert [event for event in events if event["name"] == "MatMul"] == [{**node, "ts": 5024.0}]
+    assert any(event["name"] == "Identity" for event in events)
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [("", "is not a complete profile"), ("[1]", "is not a complete profile"), ("[]", "does not say when it began")],
+)
+def test_a_file_without_a_profile_is_an_error(content: str, text: str, hami_command: Run, tmp_path: Path) -> None:
+    file = tmp_path / "t.pftrace"
+    hami_command("run", "Identity", "--data", "1", "--trace", str(file))
+    (tmp_path / "engine.json").write_text(content)
+    options = ("--profile", str(tmp_path / "engine.json"))
+    done = hami_command("trace", "convert", str(file), "--chrome", str(tmp_path / "t.json"), *options)
+    assert (done.returncode, text in done.stderr) == (1, True), done.stderr
+
+
 @pytest.mark.parametrize("content", [b"\x08\x01", b"not a trace", b"\x0a\x02\x5a\x7f"])
 def test_a_file_that_is_no_trace_is_an_error(content: bytes, hami_command: Run, tmp_path: Path) -> None:
     (tmp_path / "t").write_bytes(content)

@@ -66,7 +66,9 @@ def inputs_of(arguments: argparse.Namespace) -> Iterator[Input]:
         try:
             yield Input("--data", json.loads(data, parse_float=_number))
         except (ValueError, RecursionError) as error:
-            raise ConfigError(f"--data takes a JSON value: {error}; for plain text use --text") from None
+            raise ConfigError(
+                f"--data takes a JSON value: {error}; for plain text use --text, and give a file without --data"
+            ) from None
     for name in arguments.inputs:
         path = Path(name)
         if name == "-":

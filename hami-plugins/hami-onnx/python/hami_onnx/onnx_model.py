@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from pathlib import Path
+from typing import Annotated, Any
 
 import hami
 from hami_model_check import row_watch
@@ -26,13 +28,19 @@ class OnnxModel(OnnxModelBackend):
     OnnxTensor watches.
     """
 
+    profile: Annotated[
+        Path | None, "file for the times of the operators, for hami trace; written when the pipe is closed"
+    ] = None
+
     _model: Model | None = None
     _has_remarked = False
 
     def init(self, options: Any) -> None:
         self._model = self.open_model(options, _BACKEND)
+        if self.profile is not None:
+            _check_profile(self.profile, self._model, self.model)
         options["engine_inputs"] = self._model.announced_inputs()
-        options["onnx_plan"] = _plan_of(self._model)
+        options["onnx_plan"] = _plan_of(self._model, self.profile)
 
     def max(self) -> int | str | None:
         if self._model is None:
@@ -69,14 +77,27 @@ class OnnxModel(OnnxModelBackend):
             item.fail(error)
 
 
-def _plan_of(model: Model) -> dict[str, Any]:
+def _check_profile(profile: Path, model: Model, path: object) -> None:
+    """Raise ConfigError if the model has no profile, or the file cannot be written."""
+    if not isinstance(model.session, NativeSession):
+        raise hami.ConfigError(
+            f'{_BACKEND}: "profile" needs a model that runs in C++, and "{path}" runs in Python (see `hami show`); '
+            "the package onnxruntime has SessionOptions.enable_profiling"
+        )
+    try:
+        profile.open("ab").close()
+    except OSError as error:
+        raise hami.ConfigError(f'{_BACKEND}: "profile" = "{profile}" cannot be written: {error.strerror}') from error
+
+
+def _plan_of(model: Model, profile: Path | None) -> dict[str, Any]:
     """Return the option `onnx_plan`, which src/plan.hpp explains."""
     session, rows = model.session, model.rows
     if not isinstance(session, NativeSession):
         return {"native": False}
     return {
         "native": True,
-        "settings": session.settings.plan(),
+        "settings": {**session.settings.plan(), "profile": os.path.abspath(profile) if profile else ""},
         "joins": rows.joins,
         "fixed": rows.fixed or 0,
         "runs_one": rows.runs_one,

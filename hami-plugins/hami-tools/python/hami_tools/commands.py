@@ -40,6 +40,13 @@ def add_commands(commands: Any) -> None:
     trace.add_argument(
         "--tensorboard", metavar="DIR", help="write scalars, histograms and a trace for TensorBoard to the folder DIR"
     )
+    trace.add_argument(
+        "--profile",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="add the operators in the profile of an engine, such as that of OnnxTensor; repeatable",
+    )
 
     shown = add_command(
         commands,

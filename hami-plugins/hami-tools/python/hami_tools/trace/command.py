@@ -9,6 +9,7 @@ from hami.cli import json_of
 
 from hami_tools.trace.convert import write_chrome, write_tensorboard
 from hami_tools.trace.file import read_trace
+from hami_tools.trace.profile import read_profile
 
 
 def trace(arguments: argparse.Namespace) -> int:
@@ -16,10 +17,11 @@ def trace(arguments: argparse.Namespace) -> int:
     if arguments.chrome is None and arguments.tensorboard is None:
         raise ConfigError("hami trace convert needs --chrome OUT or --tensorboard DIR")
     found = read_trace(arguments.file)
+    operators = [event for profile in arguments.profile for event in read_profile(profile)]
     if arguments.chrome is not None:
-        write_chrome(found, arguments.chrome)
+        write_chrome(found, arguments.chrome, operators)
     if arguments.tensorboard is not None:
-        write_tensorboard(found, arguments.tensorboard)
+        write_tensorboard(found, arguments.tensorboard, operators)
     if arguments.json:
         print(json_of({"chrome": arguments.chrome, "tensorboard": arguments.tensorboard}))
     return 0

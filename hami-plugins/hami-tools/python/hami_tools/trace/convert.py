@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,18 @@ NS_PER_MS = 1e6
 NS_PER_S = 10**9
 
 
-def write_chrome(trace: TraceFile, path: str | Path) -> None:
+def write_chrome(trace: TraceFile, path: str | Path, operators: Sequence[dict[str, Any]] = ()) -> None:
     """Write the trace event format, which chrome://tracing, Perfetto and TensorBoard's profile plug-ins read.
 
     Slices of threads are complete events, requests are asynchronous events, and flows connect a request with its
     batches. Times are in microseconds.
+
+    Args:
+        trace: the timeline.
+        path: of the file to write.
+        operators: events of `read_profile`, which are shown inside the batches of their threads.
     """
-    events = sorted(_chrome_events(trace), key=lambda event: event.get("ts", 0.0))
+    events = sorted((*_chrome_events(trace), *operators), key=lambda event: event.get("ts", 0.0))
     Path(path).write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}), encoding="utf-8")
 
 
@@ -82,7 +87,7 @@ def series_of(trace: TraceFile) -> dict[str, list[tuple[int, float]]]:
     return dict(series)
 
 
-def write_tensorboard(trace: TraceFile, folder: str | Path) -> None:
+def write_tensorboard(trace: TraceFile, folder: str | Path, operators: Sequence[dict[str, Any]] = ()) -> None:
     """Write the mean of each quantity in each second as scalars, all its values as a histogram, and a trace.
 
     A step is a second of the trace. The scalar `requests_per_second` counts the requests that ended in that second.
@@ -102,7 +107,7 @@ def write_tensorboard(trace: TraceFile, folder: str | Path) -> None:
             writer.add_event(Event(step=step, summary=summary))
     finally:
         writer.close()
-    write_chrome(trace, Path(folder) / "hami.pt.trace.json")
+    write_chrome(trace, Path(folder) / "hami.pt.trace.json", operators)
 
 
 def _summaries(trace: TraceFile) -> Iterator[tuple[int, Any]]:
