@@ -210,6 +210,26 @@ def test_the_order_of_texts_for_a_query(write):
 
 
 @pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("embed", {"output": "sentence_embedding"}),
+        ("classify-text", {"output": "logits", "classes": 2}),
+        ("rerank", {"output": "logits", "classes": 1}),
+        ("entities", {"output": "logits"}),
+    ],
+)
+def test_each_packaged_pipeline_divides_its_texts_by_their_number_of_tokens(write, name, model):
+    labels = {str(i): f"B-{i}" for i in range(model.get("classes", SIZE))}
+    file = write(model, config={"id2label": labels, "max_position_embeddings": 80})
+    texts = ["cat", " ".join(["the cat"] * 30)] * 3
+    data = [{"query": "cat", "texts": texts}] if name == "rerank" else texts
+    with packaged(name, file) as pipe:
+        pipe([{"data": each} for each in data])
+        (stats,) = [node for node in pipe.stats().values() if node.policy.batch_cost is not None]
+    assert (stats.batch_items, stats.policy.padding) == (6, 0)
+
+
+@pytest.mark.parametrize(
     ("data", "message"),
     [
         ("a text", "PairTexts takes"),

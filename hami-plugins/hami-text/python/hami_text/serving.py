@@ -16,7 +16,7 @@ TOKEN_IDS = (
     "`input` has token ids, and a tokenizer of another model has made them; send texts (LangChain's OpenAIEmbeddings "
     "sends texts with check_embedding_ctx_length=False)"
 )
-ELEMENT = re.compile(r"\belement (\d+) of \d+$")  # in the note of an error of FanOut
+ELEMENT = re.compile(r"\belement (\d+) of \d+(?:,|$)")  # in the note of an error of FanOut
 OPENAI_CODES = {404: "model_not_found", 429: "rate_limit_exceeded"}
 TEI_TYPES = {  # of errors, and their statuses
     400: ("Validation", 422),

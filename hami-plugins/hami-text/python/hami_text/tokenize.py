@@ -69,6 +69,27 @@ class TextInputs(hami.Backend):
                 )
 
 
+class CountTokens(hami.Backend):
+    """Set `tokens`, by which a node with `request_cost = "tokens"` divides what `FanOut` passes on.
+
+    data: the result of Tokenize(inputs=false)
+    tokens: key that is set, the number of tokens with special tokens
+    """
+
+    max = 1024
+    thread = "concurrent"
+    lightweight = True
+
+    def forward(self, batch: list[Any]) -> None:
+        for item in batch:
+            tokens = item.get("data", None)
+            if isinstance(tokens, Encoding):
+                item["tokens"] = len(tokens)
+            else:
+                given = _describe(tokens)
+                item.fail(hami.DataTypeError(f"CountTokens takes the result of Tokenize(inputs=false), got {given}"))
+
+
 class Tokenize(hami.Backend):
     """Turn a text into the inputs of a text model.
 
