@@ -294,6 +294,18 @@ def test_a_text_of_special_tokens_alone_has_a_vector(write):
     np.testing.assert_allclose(vector, unit(VECTORS[[2, 2, 3, 3]].mean(0)), rtol=1e-5)
 
 
+def test_one_text_that_fails_among_a_thousand_is_named_and_the_others_are_answered(write):
+    requests: list[dict[str, Any]] = [{"data": "cat"} for _ in range(1000)]
+    requests[700]["data"] = 5
+    with (
+        packaged("embed", write({"output": "sentence_embedding"})) as pipe,
+        pytest.raises(hami.BatchError, match="1 request failed at index 700: DataTypeError") as raised,
+    ):
+        pipe(requests)
+    assert [index for index, _ in raised.value.errors] == [700]
+    assert sum("result" in request for request in requests) == 999
+
+
 def test_a_text_without_words_beside_longer_ones_has_its_own_maximum(write):
     """Attention that sees nothing but padding, and a maximum over padding, would be infinite or not numbers."""
     model = write({"layer": True}, modules=MODULES, pooling={"pooling_mode": "max"})
