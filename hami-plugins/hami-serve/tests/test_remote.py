@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import gc
 import shutil
 import signal
 import socket
@@ -22,6 +24,8 @@ from test_command import serving
 pytest.importorskip("aiohttp", reason="needs hami-serve[remote]")
 
 from hami_serve import RemoteFailed, RemoteUnavailable
+from hami_serve.remote.call import RemoteCall
+from hami_serve.remote.client import Client, Settings
 from hami_serve.remote.replicas import FAILURES, Circuit, Replicas
 
 TIMEOUT = 60.0
@@ -200,6 +204,36 @@ def test_a_cancelled_request_is_cancelled_at_the_server(url, gate, how):
             with pytest.raises(hami.DeadlineExceeded):
                 future.result(TIMEOUT)
         assert held.cancelled.wait(TIMEOUT)
+
+
+def test_an_error_that_comes_while_a_request_is_cancelled_is_not_logged(caplog):
+    begun, ended = threading.Event(), threading.Event()
+
+    class Late:
+        """Answers a cancellation with the error of the server."""
+
+        async def infer(self, call):
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                raise hami.DeadlineExceeded("too late") from None
+            finally:
+                ended.set()
+
+        async def close(self):
+            pass
+
+    client = Client(Settings(urls=("http://127.0.0.1:1",), model="any"))
+    client._transports = dict.fromkeys(client._transports, Late())
+    future = client.infer(RemoteCall([], {}, None, None, None))
+    assert begun.wait(TIMEOUT)
+    assert future.cancel()
+    assert ended.wait(TIMEOUT)
+    client.close()
+    del future  # it refers to the task
+    gc.collect()
+    assert [record for record in caplog.records if record.name == "asyncio"] == []
 
 
 def test_a_sequence_keeps_its_replica(url):

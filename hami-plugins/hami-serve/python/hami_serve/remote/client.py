@@ -76,7 +76,13 @@ class Client:
 
     def infer(self, call: RemoteCall) -> Future[dict[str, Array]]:
         """Start a request. The future has the outputs by name; to cancel it ends the request at the server too."""
-        return asyncio.run_coroutine_threadsafe(self._infer(call), self._loop)
+        return asyncio.run_coroutine_threadsafe(self._outcome(call), self._loop)
+
+    async def _outcome(self, call: RemoteCall) -> dict[str, Array]:
+        task = asyncio.current_task()
+        assert task is not None
+        task.add_done_callback(_look_at)
+        return await self._infer(call)
 
     async def _infer(self, call: RemoteCall) -> dict[str, Array]:
         """Try replicas, until one gives an answer that counts.
@@ -142,6 +148,12 @@ class Client:
         await asyncio.gather(*others, return_exceptions=True)
         for transport in self._transports.values():
             await transport.close()
+
+
+def _look_at(task: asyncio.Task[dict[str, Array]]) -> None:
+    """Let asyncio log no exception that comes while a request is cancelled: its future has no outcome any more."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _transport(settings: Settings, url: str) -> Transport:
