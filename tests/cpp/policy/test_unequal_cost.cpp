@@ -291,3 +291,20 @@ TEST_CASE("policy: requests of a call that batches leave behind do not come befo
   });
   CHECK_EQ(place, 32u);  // those of the first round, and not of the two rounds that 128 items are
 }
+
+TEST_CASE("policy: a node with a cost of requests ends a round when the last of its requests is taken") {
+  TextNode node({});
+  RequestQueue& queue = node.scheduler().queue();
+  const std::size_t share = std::max<std::size_t>(64, hami::policy::kAutoMax);
+  for (std::size_t i = 0; i < 4 * share; ++i) node.push(node.text(i % 2 == 0 ? 1 : 9), 1'000'000, i);
+  RequestChain taken;
+  queue.take(queue.cut(4 * share, false, RequestQueue::Takes::kAll, {nullptr, -hami::kNever, 1, 1}), taken);
+  REQUIRE_EQ(taken.size(), 2 * share);
+  node.push(node.text(9), 1'000'001, 0);
+  std::size_t ahead = 0, place = 0;
+  queue.for_each([&](const Request& request) {
+    if (request.call == 1'000'001) place = ahead;
+    ++ahead;
+  });
+  CHECK_EQ(place, share / 2);
+}
