@@ -27,8 +27,15 @@ namespace {
 constexpr std::string_view kEnd = "\r\n\r\n";
 constexpr std::size_t kMaxInput = 1 << 16;  // bytes; the buffers of a socket take them
 constexpr std::size_t kMaxLength = 1 << 16;
-constexpr int kPatience = 60'000;  // milliseconds; a loaded machine can pause
+constexpr int kSlice = 1'000;  // milliseconds of one poll, which a signal of libFuzzer (-timeout) may interrupt
+constexpr int kPatience = 60;  // polls; a loaded machine can pause
 constexpr char kByPython[] = "HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n";
+
+bool is_ready(pollfd (&waited)[2]) {
+  for (int slice = 0; slice < kPatience; ++slice)
+    if (::poll(waited, 2, kSlice) > 0) return true;
+  return false;
+}
 
 #define REQUIRE(holds) \
   if (!(holds)) std::fprintf(stderr, "%s:%d does not hold: %s\n", __FILE__, __LINE__, #holds), std::abort()
@@ -153,7 +160,7 @@ Outcome exchange(std::string_view input) {
   Outcome outcome;
   pollfd waited[2] = {{client, POLLIN, 0}, {door().event(), POLLIN, 0}};
   for (bool open = true; open;) {
-    REQUIRE(::poll(waited, 2, kPatience) > 0);  // every request ends
+    REQUIRE(is_ready(waited));  // every request ends
     if (waited[1].revents) {
       std::uint64_t count = 0;
       (void)!::read(door().event(), &count, sizeof count);
