@@ -268,3 +268,35 @@ def test_the_size_of_a_value_is_that_of_its_content() -> None:
     assert size_label(999) == "999 B"
     assert size_label(1_234_567) == "1.23 MB"
     assert size_label(5e12) == "5,000 GB"
+
+
+LAYERS = {"nodes": {"input x": [], "stem": ["Conv", "Conv", HOSTILE]}, "edges": [["input x", "stem", "1 x 3"]]}
+
+
+@pytest.mark.parametrize("form", ["text", "mermaid", "dot", "svg", "html"])
+def test_layers_of_a_model_are_a_picture_in_each_format(form: str) -> None:
+    shown = Graph.from_layers(LAYERS).render(form)
+    assert "2 Conv" in shown
+    assert "stem" in shown
+    assert form not in ("svg", "html") or "<script>alert" not in shown
+
+
+def test_the_command_shows_the_layers_that_a_plugin_describes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    asked = []
+
+    def describe(path: str, question: str) -> dict[str, Any]:
+        asked.append((path, question))
+        return {"acme 1.0": LAYERS} if path.endswith(".acme") else {}
+
+    monkeypatch.setattr("hami_tools.graph.command.describe_file", describe)
+    assert main(["graph", "model.acme", "--layers"]) == 0
+    assert capsys.readouterr().out.startswith("input x:\n  --> stem  (1 x 3)\nstem: 2 Conv, ")
+    assert main(["graph", "model.acme", "--layers", "--json", "--output", str(tmp_path / "out.json")]) == 0
+    assert json.loads((tmp_path / "out.json").read_text()) == LAYERS
+    assert main(["graph", "model.other", "--layers"]) == 1
+    assert "no installed plugin shows the layers of model.other" in capsys.readouterr().err
+    assert main(["graph", "model.acme", "--layers", "--diff", "Identity"]) == 1
+    assert "--layers shows a model file, without --live" in capsys.readouterr().err
+    assert asked[0] == ("model.acme", "hami_model_layers")

@@ -41,10 +41,10 @@ def _show_file(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def describe_file(path: str) -> dict[str, dict[str, Any]]:
-    """Return what each plugin says about a file, by "distribution version"."""
+def describe_file(path: str, question: str = "hami_show_file") -> dict[str, dict[str, Any]]:
+    """Return what each plugin answers to a hook about a file, by "distribution version"."""
     found: dict[str, dict[str, Any]] = {}
-    failures = _ask(found, "hami_show_file", path)
+    failures = _ask(found, question, path)
     if len(failures) == len(found) == 1:
         raise failures[0]
     return found

@@ -69,6 +69,11 @@ class HookSpecs:
         """Return what `hami show FILE --providers` adds: what each provider of an engine runs, or None."""
         return None
 
+    @hookspec
+    def hami_model_layers(self, path: str) -> dict[str, Any] | None:
+        """Return `nodes` and `edges` of a model file for `hami graph --layers`; None for other files."""
+        return None
+
     @hookspec(firstresult=True)
     def hami_open_model(self, path: str) -> dict[str, Any] | None:
         """Return the keys of a node that runs a model file, such as backend and model; None for other files."""

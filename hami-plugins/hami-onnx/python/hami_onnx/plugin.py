@@ -51,6 +51,15 @@ def hami_show_providers(path: str) -> dict[str, str] | None:
 
 
 @hookimpl
+def hami_model_layers(path: str) -> dict[str, Any] | None:
+    if not path.endswith(".onnx"):
+        return None
+    from hami_onnx.layers import model_layers
+
+    return model_layers(path)
+
+
+@hookimpl
 def hami_signature(backend: str, params: dict[str, Any]) -> dict[str, Any] | None:
     if backend != "OnnxTensor" or not str(params.get("model")).endswith(".onnx"):
         return None

@@ -121,6 +121,9 @@ def _add_graph(commands: Any) -> None:
         help="instead of SOURCE: show the pipe of a running process, with its numbers; PID:2 is its second pipe",
     )
     graph.add_argument(
+        "--layers", action="store_true", help="show the layers of a model file, folded by module, instead of its node"
+    )
+    graph.add_argument(
         "--diff", metavar="OTHER", help="show what changes from SOURCE to OTHER; the exit status is 1 if they differ"
     )
 

@@ -21,6 +21,8 @@ def graph(arguments: argparse.Namespace) -> int:
     """Print the graph, or write it to a file; with --diff return 1 if the two graphs differ."""
     if (arguments.source is None) == (arguments.live is None):
         raise ConfigError("hami graph takes a SOURCE, or --live PID")
+    if arguments.layers:
+        return _layers(arguments)
     description, stats = _live(arguments.live) if arguments.live else (_describe(arguments.source, arguments), None)
     if arguments.stats:
         stats = _read_stats(arguments.stats)
@@ -39,11 +41,29 @@ def graph(arguments: argparse.Namespace) -> int:
     text = json_of(description) if arguments.json else shown.render(arguments.format)
     if arguments.format == "text" and not arguments.json and arguments.diff is None:
         text = "\n".join([text, *_facts(arguments.source)])
-    if arguments.output is None:
+    _write(text, arguments.output)
+    return status
+
+
+def _layers(arguments: argparse.Namespace) -> int:
+    """Print the layers of a model file, as the plugin of its engine describes them."""
+    if arguments.live or arguments.diff or arguments.stats or arguments.inputs or arguments.text or arguments.data:
+        raise ConfigError("--layers shows a model file, without --live, --diff, --stats and inputs")
+    found = describe_file(arguments.source, "hami_model_layers")
+    if not found:
+        raise ConfigError(
+            f"no installed plugin shows the layers of {printable(arguments.source)}; hami-onnx does of .onnx"
+        )
+    layers = next(iter(found.values()))
+    _write(json_of(layers) if arguments.json else Graph.from_layers(layers).render(arguments.format), arguments.output)
+    return 0
+
+
+def _write(text: str, output: str | None) -> None:
+    if output is None:
         print(text)
     else:
-        Path(arguments.output).write_text(text + "\n", encoding="utf-8")
-    return status
+        Path(output).write_text(text + "\n", encoding="utf-8")
 
 
 def _facts(source: str | None) -> list[str]:

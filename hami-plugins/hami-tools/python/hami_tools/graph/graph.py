@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 from hami import ConfigError
 from hami.cli import did_you_mean
 
-from hami_tools.graph.labels import backend_lines, edge_labels, names_of, settings_of, size_label, statistics_of
+from hami_tools.graph.labels import (
+    backend_lines,
+    edge_labels,
+    names_of,
+    operators_of,
+    settings_of,
+    size_label,
+    statistics_of,
+)
 
 if TYPE_CHECKING:
     from hami import Pipe
@@ -107,6 +115,24 @@ class Graph:
             for edge in _edges(nodes)
         )
         return cls(shown, tuple(edges))
+
+    @classmethod
+    def from_layers(cls, layers: Mapping[str, Any]) -> Graph:
+        """Return the graph of a model's layers, as the hook `hami_model_layers` describes them.
+
+        >>> layers = {"nodes": {"input x": [], "stem": ["Conv", "Relu"]}, "edges": [["input x", "stem", "1 x 3"]]}
+        >>> print(hami_tools.Graph.from_layers(layers).render())
+        input x:
+          --> stem  (1 x 3)
+        stem: Conv, Relu
+
+        Args:
+            layers: Its `nodes` and `edges`.
+        """
+        nodes = tuple(Node(name, operators_of(operators), (), {}) for name, operators in layers["nodes"].items())
+        return cls(
+            nodes, tuple(Edge(source, target, (text,) if text else ()) for source, target, text in layers["edges"])
+        )
 
     def render(self, format: str = "text") -> str:
         """Return the graph as text in a format.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hami.cli import printable
@@ -101,3 +102,8 @@ def statistics_of(stats: Mapping[str, Any]) -> Iterator[str]:
         yield f"batch: {stats['batch_items'] / batches:.1f} items, {figure(stats['compute_ms'] / batches)} ms"
     if stats.get("waiting") or stats.get("running"):
         yield f"{stats.get('waiting', 0):,} waiting, {stats.get('running', 0):,} running"
+
+
+def operators_of(operators: Sequence[str]) -> str:
+    """Return the operators of a module in the order of their first use, such as `2 Conv, Relu`."""
+    return ", ".join(name if count == 1 else f"{count} {name}" for name, count in Counter(operators).items())

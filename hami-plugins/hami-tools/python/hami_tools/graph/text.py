@@ -22,7 +22,7 @@ def render(graph: Graph) -> str:
 
 def _block(graph: Graph, node: Node, *, compared: bool) -> list[str]:
     sign, indent = (SIGNS[node.change], "    ") if compared else ("", "  ")
-    lines = [f"{sign}{printable(node.name)}: {node.backends}"]
+    lines = [f"{sign}{printable(node.name)}: {node.backends}".rstrip()]
     lines += [f"{indent}{line}" for line in node.changes]
     if node.settings and not node.changes:
         lines.append(indent + ", ".join(f"{name} {value}" for name, value in node.settings.items()))
