@@ -22,7 +22,11 @@ NEEDS_COMPILER = pytest.mark.skipif(not has_compiler(), reason="no compiler of C
 
 
 @pytest.mark.parametrize(
-    "name", ["memory", "forks", "clocks", "code_from_data", pytest.param("interleavings", marks=NEEDS_COMPILER)]
+    "name",
+    [
+        *("memory", "forks", "clocks", "code_from_data", "surroundings"),
+        pytest.param("interleavings", marks=NEEDS_COMPILER),
+    ],
 )
 def test_a_promise_holds(name: str) -> None:
     program = [sys.executable, str(FOLDER / f"{name}.py"), "--seconds", "0"]
