@@ -84,7 +84,9 @@ def test_scores_beside_boxes_stay_close_and_the_table_says_how_close(detector, d
 def test_the_table_is_printed_and_requests_are_still_joined(detector, data, capsys):
     made = detector.with_name("small.onnx")
     assert main(["quantize", str(detector), "--data", str(data), "--output", str(made)]) == 0
-    first, header, row = capsys.readouterr().out.splitlines()
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    first, header, row = printed.out.splitlines()
     assert first.endswith("2 nodes in 8 bits; 8 samples calibrated it, 2 compared")
     assert header.split()[:3] == ["output", "largest", "value"]
     assert row.split()[0] == "y"

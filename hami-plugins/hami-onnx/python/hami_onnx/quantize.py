@@ -149,7 +149,7 @@ def nodes_after_the_last_product(graph: Any) -> set[str]:
 
 
 def _no_advice(record: logging.LogRecord) -> bool:
-    return "Please consider to run pre-processing" not in record.getMessage()
+    return "Please consider" not in record.getMessage()
 
 
 def _inputs(model: Any) -> list[Any]:
