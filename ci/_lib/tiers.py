@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from hami_build import headers, interpreters, project, sanitizers, zig
-from hami_build.development import launcher_settings
+from hami_build import development, headers, interpreters, project, sanitizers, zig
 from hami_build.steps import Failure, environment, run, step
 
 from . import dist, environments, in_place, other_systems, wheel_env
@@ -129,15 +128,15 @@ def links(compiler: str, sanitizer: str) -> bool:
     return subprocess.run(command, input=b"int main() {}", capture_output=True, check=False).returncode == 0
 
 
-def build_preset(name: str, target: str) -> Path:
-    """Build one target by a preset of CMakePresets.json; returns the build folder."""
+def build_preset(name: str, target: str, *options: str) -> Path:
+    """Build one target by a preset of CMakePresets.json, with more options of cmake; returns the build folder."""
     folder = CACHE / "build" / name
-    env = {**environment(), "PATH": zig.build_environment()["PATH"]}
+    env = environment(PATH=development.search_path())
     # Tests that run at the same time get the processors first.
     build = ["nice", "-n", "5", "cmake", "--build", folder, "--target", target]
     with step(f"compiling by preset {name}"):
         # No debugger runs here, and nothing compiles twice: less for a debugger and fewer, larger files compile faster.
-        settings = ["-DCMAKE_CXX_FLAGS_DEBUG=-g1", "-DCMAKE_UNITY_BUILD=ON", *launcher_settings()]
+        settings = ["-DCMAKE_CXX_FLAGS_DEBUG=-g1", "-DCMAKE_UNITY_BUILD=ON", *development.launcher_settings(), *options]
         run(["cmake", "--preset", name, "-B", folder, *settings], log=f"{name}-configure", env=env, cwd=ROOT)
         run(build, log=f"{name}-build", env=env)
     return folder
@@ -164,6 +163,18 @@ def stress(name: str, sanitizer: in_place.Sanitizer, totals: Totals, options: Se
         return
     reports = (*options, "--capture=sys")  # the sanitizer writes to the standard error
     pytest(python, [ROOT / "tests" / "python" / "test_stress.py"], name, totals, reports, env)
+
+
+def under_asan(
+    plugin: Path, sanitizer: sanitizers.Sanitizer, python: Path, totals: Totals, options: Sequence[str] = ()
+) -> None:
+    """Compile a native plugin under AddressSanitizer and run its tests."""
+    work = CACHE / "build" / f"asan-{plugin.name}"
+    with step(f"compiling {plugin.name} under AddressSanitizer"):
+        site = sanitizers.build(project.read(plugin), work, dist.CMAKE_PACKAGE, sanitizer)
+    env = environment(PYTHONPATH=str(site), **sanitizer.variables())
+    reports = (*options, "--capture=sys")  # the sanitizer writes to the standard error and ends all
+    pytest(python, [plugin / "tests"], f"{plugin.name} asan", totals, reports, env)
 
 
 # ---- the tiers ----
@@ -304,15 +315,9 @@ def plugins_asan(totals: Totals, options: Sequence[str]) -> None:
         totals.skip("plugins-asan", f"no runtime of AddressSanitizer; install {sanitizers.PACKAGES}")
         return
     interpreter = build_current()
-    reports = (*options, "--capture=sys")  # the sanitizer writes to the standard error and ends all
     for plugin in filter(dist.is_native, dist.folders()):
         print(f"-- {plugin.name}", flush=True)
-        work = CACHE / "build" / f"asan-{plugin.name}"
-        with step(f"compiling {plugin.name} under AddressSanitizer"):
-            site = sanitizers.build(project.read(plugin), work, dist.CMAKE_PACKAGE, sanitizer)
-        env = environment(PYTHONPATH=str(site), **sanitizer.variables())
-        tests = [plugin / "tests"]
-        pytest(plugin_environment(plugin, interpreter), tests, f"{plugin.name} asan", totals, reports, env)
+        under_asan(plugin, sanitizer, plugin_environment(plugin, interpreter), totals, options)
 
 
 for name, each in (("python-tsan", in_place.THREAD), ("python-asan", in_place.ADDRESS)):
