@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import random
@@ -9,6 +10,7 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -39,6 +41,7 @@ MODELS = {
     "slow": {"backend": "TestGate", "gate": "native grpc"},
 }
 INFER = f"/{SERVICE}/ModelInfer"
+CORPUS = Path(__file__).parents[3] / "tests" / "fuzz" / "corpus" / "grpc"
 
 
 @pytest.fixture(scope="module")
@@ -301,6 +304,22 @@ def test_broken_frames_end_at_most_their_connection_and_leave_nothing_behind(doo
             return
         threading.Event().wait(0.1)
     raise AssertionError(f"connections and bytes are left: {doors[1].left_open()}")
+
+
+@pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus is part of the repository only")
+def test_every_input_of_the_fuzz_target_ends_at_most_its_connection(doors):
+    inputs = sorted(CORPUS.iterdir())
+    assert len(inputs) > 50
+    for path in inputs:
+        data = path.read_bytes()
+        frames = preface() + data[1:] if data[0] % 2 else call("ModelInfer", data[1:], 1)
+        with socket.create_connection(("127.0.0.1", doors[1].port), timeout=60) as client, contextlib.suppress(OSError):
+            client.sendall(frames)  # the server may have ended the connection
+            client.shutdown(socket.SHUT_WR)
+            while client.recv(1 << 16):
+                pass
+    data = REQUESTS["raw"].SerializeToString()
+    assert answer(doors[1], data) == answer(doors[0], data)
 
 
 def test_idle_connections_end_and_calls_that_run_are_answered_when_the_server_stops():
