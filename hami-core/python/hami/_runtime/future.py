@@ -21,7 +21,7 @@ class RequestFuture(Future[dict[str, Any]]):
     # The core's handle of the request. None once there is an outcome: the handle refers to the outcome, and the garbage
     # collector cannot see that reference.
     _call: Any = None
-    _result: dict[str, Any]  # of the base class, as is the next one
+    _result: Any  # of the base class, as is the next one
     _done_callbacks: list[Callable[[Future[dict[str, Any]]], object]]
 
     def cancel(self) -> bool:
@@ -35,7 +35,8 @@ class RequestFuture(Future[dict[str, Any]]):
         self._wait_if_nested(timeout)
         error = super().exception(timeout)
         if error is None:
-            return self._result
+            request: dict[str, Any] = self._result
+            return request
         try:
             raise error  # the base class of some Pythons, such as 3.12, returns None if the exception is false
         finally:

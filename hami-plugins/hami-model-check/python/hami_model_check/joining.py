@@ -210,7 +210,8 @@ def decide_joining(
 def _proven(path: str | os.PathLike[str], backend: str, rules: str, named: Axes, limits: Mapping[str, int]) -> Joining:
     from hami_model_check.rows import prove_rows
 
-    proof = prove_rows(path, backend=backend, engine=rules, batch_axes=named or None, **limits)
+    known: Mapping[str, Any] = limits
+    proof = prove_rows(path, backend=backend, engine=rules, batch_axes=named or None, **known)
     reason = proof.reason
     joins = proof.verdict == "independent" and any(axis is not None for axis in proof.input_axes.values())
     joining = Joining(

@@ -105,7 +105,9 @@ def _freed(
     `freed` is empty if the model does not run with a free axis, computes one row otherwise, or mixes rows.
     """
     nothing: dict[str, Any] = {"freed": [], "joining": {}}
-    axes = dict(model.joining.input_axes) if model.rows.joins else {spec.name: 0 for spec in model.inputs}
+    axes: dict[str, int | None] = dict.fromkeys((spec.name for spec in model.inputs), 0)
+    if model.rows.joins:
+        axes = dict(model.joining.input_axes)
     opened = find_files(ways["path"], ways["limits"], ways["backend"])[0]
     offsets = find_fixed_ones(opened, axes)
     if not offsets:

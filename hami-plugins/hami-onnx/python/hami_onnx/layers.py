@@ -34,8 +34,8 @@ def model_layers(path: str) -> dict[str, Any]:
     for port in body.inputs:
         if port.name not in body.constants:
             maker[port.name] = _added(nodes, f"input {port.name}", [])
-    last, edges = "", {}
-    module = None
+    edges: dict[tuple[str, str], str] = {}
+    last, module = "", None
     for node in body.own_nodes:
         if node.op_type in _HIDDEN:
             maker.update(

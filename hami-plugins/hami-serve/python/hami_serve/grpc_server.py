@@ -466,6 +466,7 @@ async def _message_of(context: Any, method: str, max_body: int) -> Any:
         log_rejected("gRPC", short(method), 408, why)
         answers.count("gRPC", "DEADLINE_EXCEEDED")
         await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, why)
+        raise  # for type checkers: `abort` has raised
     if request is not grpc.aio.EOF:  # pyright: ignore[reportAttributeAccessIssue]
         return request
     why = f"it has no message, or one of more than {max_body} bytes, or its client has left"

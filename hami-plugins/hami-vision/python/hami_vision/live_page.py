@@ -43,6 +43,7 @@ class LivePage:
         self._newest: dict[str, _Shown] = {}
         self._changed = threading.Condition()
         self._is_closed = False
+        self.host = host
         page = self
 
         class Handler(_Handler):
@@ -138,7 +139,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _is_own_host(self) -> bool:
         """Refuse names of other sites that lead here, whose scripts could look otherwise (DNS rebinding)."""
         name = self.headers.get("Host", "").rpartition(":")[0].strip("[]")
-        return not self.server.server_address[0].startswith("127.") or name in ("127.0.0.1", "localhost")  # type: ignore[union-attr]
+        return not self.live.host.startswith("127.") or name in ("127.0.0.1", "localhost")
 
     def _page(self, source: str) -> None:
         names, nonce = self.live.names(), secrets.token_hex(16)
@@ -181,5 +182,5 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("X-Content-Type-Options", "nosniff")
         self.end_headers()
 
-    def log_message(self, *_: Any) -> None:
+    def log_message(self, format: str, *arguments: Any) -> None:
         """Write no line for each request: the terminal belongs to the program."""

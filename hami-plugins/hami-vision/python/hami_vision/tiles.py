@@ -87,13 +87,13 @@ def _is_cut(found: Detections, area: tuple[int, int, int, int], size: tuple[int,
     """Return which boxes end at an edge of the tile that is not one of the picture."""
     near = np.abs(found.boxes - np.array(area, np.float32)) < _EDGE
     inner = np.array([area[0] > 0, area[1] > 0, area[2] < size[0], area[3] < size[1]])
-    cut: NDArray[np.bool_] = (near & inner).any(1)
+    cut: NDArray[np.bool_] = np.any(near & inner, axis=1)
     return cut
 
 
 def _joined(parts: list[Detections]) -> Detections:
     names = ("boxes", "scores", "classes", "masks", "keypoints", "angles")
-    columns = {
+    columns: dict[str, Any] = {
         name: np.concatenate([getattr(part, name) for part in parts])
         for name in names
         if all(getattr(part, name) is not None for part in parts)

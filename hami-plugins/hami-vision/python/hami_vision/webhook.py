@@ -66,7 +66,7 @@ class Webhook:
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """Where a redirect leads, the headers would go too."""
 
-    def redirect_request(self, *_: Any) -> None:
+    def redirect_request(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: Any) -> None:
         return None
 
 
