@@ -200,7 +200,18 @@ def test_a_zone_knows_who_is_inside_and_for_how_long():
     frames = [at((40, 40), (300, 300), ids=[0, 1])] * 11 + [at((200, 40), (40, 40), ids=[0, 1])] * 6
     shop = count(frames, {}, zone)["zones"]["shop"]
     assert (shop["inside"], shop["entered"]) == (1, 2)
-    assert shop["dwell"] == pytest.approx({0: 1.1, 1: 0.5})
+    assert [(each["id"], each["seconds"]) for each in shop["dwell"]] == [
+        (0, pytest.approx(1.1)),
+        (1, pytest.approx(0.5)),
+    ]
+
+
+def test_a_zone_keeps_objects_of_two_classes_with_one_id_apart():
+    zone = {"shop": [(0.0, 0.0), (100.0, 0.0), (100.0, 100.0), (0.0, 100.0)]}
+    frames = [at((40, 40), (50, 50), ids=[4, 4], classes=[0, 1])] * 11 + [at((40, 40), ids=[4], classes=[0])] * 5
+    shop = count(frames, {}, zone)["zones"]["shop"]
+    assert [(each["class"], each["id"]) for each in shop["dwell"]] == [(0, 4), (1, 4)]
+    assert shop["dwell"][0]["seconds"] > shop["dwell"][1]["seconds"]
 
 
 def test_a_zone_keeps_the_newest_visits(monkeypatch):
@@ -208,7 +219,7 @@ def test_a_zone_keeps_the_newest_visits(monkeypatch):
     zone = {"shop": [(0.0, 0.0), (100.0, 0.0), (100.0, 100.0), (0.0, 100.0)]}
     visits = [frame for each in (0, 1, 2, 1, 3) for frame in (at((40, 40), ids=[each]), at((200, 40), ids=[each]))]
     shop = count(visits, {}, zone)["zones"]["shop"]
-    assert (list(shop["dwell"]), shop["entered"]) == ([1, 3], 5)
+    assert ([each["id"] for each in shop["dwell"]], shop["entered"]) == ([1, 3], 5)
 
 
 def test_objects_without_an_id_do_not_count():

@@ -69,8 +69,8 @@ class Counter:
 
         Returns:
             {"objects": int, "lines": {name: {"in": int, "out": int}}, "zones": {name: {"inside": int, "entered": int,
-            "dwell": {id: seconds}}}}. Dwell is of visits that go on, and of the last MOST_VISITS objects whose visits
-            are complete.
+            "dwell": [{"class": int, "id": int, "seconds": float}]}}}. Dwell is of visits that go on, and of the last
+            MOST_VISITS objects whose visits are complete. Two classes may have objects of one id.
         """
         return {
             "objects": self._seen,
@@ -85,7 +85,7 @@ class Counter:
         return {
             "inside": len(visits.inside),
             "entered": visits.entered,
-            "dwell": {number: seconds for (_, number), seconds in dwell.items()},
+            "dwell": [{"class": kind, "id": number, "seconds": each} for (kind, number), each in dwell.items()],
         }
 
     def _cross(self, before: Point, now: Point) -> None:
