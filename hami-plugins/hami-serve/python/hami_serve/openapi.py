@@ -107,7 +107,7 @@ def _of_model(path: str, parameters: tuple[str, ...]) -> Json:
 def _of_shared_memory(path: str) -> Json:
     one = f"{path}/region/{{name}}"
     place = {"requestBody": _json("SharedMemory") | {"required": True}}
-    options = {"requestBody": _json("LoadOptions")}
+    options = {"requestBody": _json("Empty")}
     return {
         f"{path}/status": {"get": _operation("All regions of shared memory", "SharedMemories", ("400",))},
         f"{one}/status": {"get": _operation("A region of shared memory", "SharedMemories", ("400", "404"), ("name",))},

@@ -27,7 +27,8 @@ EXAMPLES = 60  # for each operation
 def test_no_request_is_a_server_error_and_answers_are_as_the_document_says(server, tmp_path):
     described = document()
     names = {"name": ["any", "simple", "absent"], "version": ["1", "7"]}
-    for operation in (each for item in described["paths"].values() for each in item.values()):
+    of_models = (item for path, item in described["paths"].items() if "/models/" in path)
+    for operation in (each for item in of_models for each in item.values()):
         for parameter in operation["parameters"]:
             if parameter["name"] in names:
                 parameter["schema"]["enum"] = names[parameter["name"]]
