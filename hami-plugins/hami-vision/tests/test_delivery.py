@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import socket
 import threading
@@ -85,6 +86,36 @@ def test_a_lossless_sink_that_is_only_slow_gets_everything():
     assert seen == list(range(40))
 
 
+def test_a_sender_that_waits_for_a_sink_ends_when_the_delivery_is_closed(monkeypatch):
+    monkeypatch.setattr("hami_vision.delivery._CLOSE_TIMEOUT", 0.2)
+    hold, waits, raised = threading.Event(), threading.Event(), []
+    delivery = Delivery({"stuck": lambda *_: hold.wait(WAIT)}, lossless=("stuck",), timeout=WAIT)
+    changed = delivery._lanes["stuck"]._changed
+    wait_for = changed.wait_for
+
+    def wait_for_space(*arguments):  # with the lock, which `close` needs, until it waits
+        if len(delivery._lanes["stuck"]._waiting) == 8:
+            waits.set()
+        return wait_for(*arguments)
+
+    monkeypatch.setattr(changed, "wait_for", wait_for_space)
+
+    def send() -> None:
+        try:
+            for i in itertools.count():
+                delivery.send(frame(i), i)
+        except ValueError as error:
+            raised.append(str(error))
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    assert waits.wait(WAIT)
+    delivery.close()
+    sender.join(WAIT / 4)
+    assert raised == ["the delivery is closed"]
+    hold.set()
+
+
 def test_a_sink_that_raises_is_counted_and_gets_the_next_result():
     def sink(frame, result):
         if result % 2:
@@ -158,6 +189,19 @@ def test_a_webhook_without_an_answer_ends():
         Webhook("file:///etc/passwd")
 
 
+def test_a_password_in_the_address_is_sent_as_basic_authentication_and_is_in_no_message(receiver):
+    url, got = receiver
+    url = url.replace("://", "://user:s%2Fecret@")
+    Webhook(url + "/in")(frame(), FOUND)
+    assert got[0][0]["Authorization"] == "Basic dXNlcjpzL2VjcmV0"  # user:s/ecret
+    with Delivery({"hook": Webhook(url + "/broken"), "none": Webhook("http://user:s3cret@127.0.0.1/")}) as delivery:
+        delivery.send(frame(), FOUND)
+    for state in delivery.states().values():
+        assert state.failed == 1
+        assert "ecret" not in state.reason
+        assert "s3cret" not in state.reason
+
+
 def get(address: str, **headers):
     return urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=WAIT)
 
@@ -196,6 +240,30 @@ def test_other_names_of_hosts_and_sources_are_refused():
                 get(page.address + path, **headers)
             raised.value.close()
             assert raised.value.code == status
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "localhost"])
+def test_a_page_of_this_machine_answers_under_its_own_names_only(host):
+    with LivePage(0, host) as page:
+        port = page.address.rstrip("/").rpartition(":")[2]
+        for name in (f"{host}:{port}", host, "localhost"):  # browsers leave out port 80
+            assert get(page.address, Host=name).status == 200
+        for name in ("evil.example", f"evil.example:{port}", ""):
+            with pytest.raises(urllib.error.HTTPError, match="403") as raised:
+                get(page.address, Host=name)
+            raised.value.close()
+
+
+def test_a_viewer_that_leaves_is_noticed_although_no_frame_comes(monkeypatch):
+    monkeypatch.setattr("hami_vision.live_page._WAIT", 0.01)
+    with LivePage(0) as page:
+        page(frame(), FOUND)
+        before = set(threading.enumerate())
+        with get(page.address + "frames?source=camera") as stream:
+            stream.read(10)
+            (viewer,) = set(threading.enumerate()) - before
+        viewer.join(WAIT)
+        assert not viewer.is_alive()
 
 
 def test_a_page_whose_port_is_taken_says_so():

@@ -105,10 +105,12 @@ class _Lane:
 
     def put(self, work: Callable[[], object]) -> None:
         with self._changed:
+            if self._timeout and not self._is_stuck:
+                self._is_stuck = not self._changed.wait_for(
+                    lambda: self._has_ended or len(self._waiting) < _CAPACITY, self._timeout
+                )
             if self._has_ended:
                 raise ValueError("the delivery is closed")
-            if self._timeout and not self._is_stuck:
-                self._is_stuck = not self._changed.wait_for(lambda: len(self._waiting) < _CAPACITY, self._timeout)
             if len(self._waiting) >= _CAPACITY:
                 self._waiting.popleft()
                 reason = f"took no result for {self._timeout:g} s" if self._timeout else self.state.reason

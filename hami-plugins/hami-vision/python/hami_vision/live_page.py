@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import html
 import json
+import re
 import secrets
+import select
+import socket
 import threading
 import urllib.parse
 from collections.abc import Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -17,7 +21,7 @@ from hami_vision.drawing import annotate
 from hami_vision.sources import Frame
 from hami_vision.webhook import message_of
 
-_WAIT = 1.0  # seconds after which a viewer's thread looks whether the page is closed
+_WAIT = 1.0  # seconds without a frame after which a viewer's thread looks whether the viewer has left
 _POLICY = "default-src 'none'; img-src 'self'; style-src 'nonce-{}'; frame-ancestors 'none'; base-uri 'none'"
 _STYLE = """body { font: 16px system-ui, sans-serif; margin: 1rem; background: #fff; color: #1a1a1a }
 img { max-width: 100%; background: #ddd } nav a { margin-right: 1rem; color: #0645ad }
@@ -37,6 +41,7 @@ class LivePage:
 
     Raises:
         OSError: The port is taken.
+        OverflowError: It is not from 0 to 65535.
     """
 
     def __init__(self, port: int = 8088, host: str = "127.0.0.1") -> None:
@@ -80,19 +85,20 @@ class LivePage:
         with self._changed:
             return list(self._newest)
 
-    def shown(self, source: str) -> Iterator[_Shown]:
-        """Yield the newest frame of a source, each once, until the page is closed."""
+    def shown(self, source: str) -> Iterator[_Shown | None]:
+        """Yield the newest frame of a source, each once, until the page is closed; None after a second without one."""
         last: _Shown | None = None
         while True:
             with self._changed:
-                while not self._is_closed and self._newest.get(source) is last:
-                    self._changed.wait(_WAIT)
+                is_new = self._changed.wait_for(partial(self._has_other, source, last), _WAIT)
                 if self._is_closed:
                     return
                 newest = self._newest.get(source)
-            if newest is not None:
-                last = newest
-                yield newest
+            last = newest
+            yield newest if is_new else None
+
+    def _has_other(self, source: str, last: _Shown | None) -> bool:
+        return self._is_closed or self._newest.get(source) is not last
 
 
 class _Shown:
@@ -138,8 +144,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _is_own_host(self) -> bool:
         """Refuse names of other sites that lead here, whose scripts could look otherwise (DNS rebinding)."""
-        name = self.headers.get("Host", "").rpartition(":")[0].strip("[]")
-        return not self.live.host.startswith("127.") or name in ("127.0.0.1", "localhost")
+        host = self.live.host
+        name = re.sub(r":\d*$", "", self.headers.get("Host", ""))
+        return not (host.startswith("127.") or host == "localhost") or name in (host, "127.0.0.1", "localhost")
 
     def _page(self, source: str) -> None:
         names, nonce = self.live.names(), secrets.token_hex(16)
@@ -166,14 +173,22 @@ class _Handler(BaseHTTPRequestHandler):
         self._head("multipart/x-mixed-replace; boundary=frame")
         head = b"--frame\r\nContent-Type: image/jpeg\r\n\r\n"
         self.wfile.write(head)
-        for shown in self.live.shown(source):
+        for shown in self._shown(source):
             # Chromium shows a picture when it has the head of the next one, so that this one follows at once.
             self.wfile.write(shown.jpeg() + b"\r\n" + head)
 
     def _results(self, source: str) -> None:
         self._head("text/event-stream")
-        for shown in self.live.shown(source):
+        for shown in self._shown(source):
             self.wfile.write(b"data: " + json.dumps(message_of(shown.frame, shown.result)).encode() + b"\n\n")
+
+    def _shown(self, source: str) -> Iterator[_Shown]:
+        """Yield the frames of a source until the viewer leaves."""
+        for shown in self.live.shown(source):
+            if shown is not None:
+                yield shown
+            elif select.select([self.connection], [], [], 0)[0] and not self.connection.recv(1, socket.MSG_PEEK):
+                return
 
     def _head(self, kind: str, more: dict[str, str] | None = None) -> None:
         self.send_response(200)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -20,7 +22,7 @@ class Webhook:
     Redirects are not followed. An answer other than 2xx, or none within `timeout`, is a failure of this sink.
 
     Args:
-        url: An address of http or https.
+        url: An address of http or https. A name and password in it are sent as basic authentication.
         headers: More headers, such as {"Authorization": "Bearer …"}.
         timeout: Seconds for the connection and for each part of the answer.
         only_if: Called with the frame and its result; false: nothing is posted.
@@ -39,7 +41,11 @@ class Webhook:
     ) -> None:
         if not url.lower().startswith(("http://", "https://")):
             raise ValueError(f"a webhook is an address of http or https, got {hami.observe.redact(url)}")
-        self._url, self._headers, self._timeout, self._only_if = url, dict(headers or {}), timeout, only_if
+        place = urllib.parse.urlsplit(url)
+        login, at, address = place.netloc.rpartition("@")
+        self._url, self._timeout, self._only_if = place._replace(netloc=address).geturl(), timeout, only_if
+        basic = base64.b64encode(urllib.parse.unquote_to_bytes(login)).decode()
+        self._headers = {**({"Authorization": f"Basic {basic}"} if at else {}), **(headers or {})}
         self._opener = urllib.request.build_opener(_NoRedirect)
 
     def __call__(self, frame: Frame, result: Any) -> None:
