@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import re
 import signal
+import subprocess
+import sys
+from concurrent.futures import Future
 from pathlib import Path
 
 import cv2
@@ -14,12 +20,13 @@ from make_sample import FRAMES, IN, OUT, SCALE, frame
 from small_models import SIZE, picture
 
 import hami_vision
-from hami_vision import run_command
+from hami_vision import Detections, run_command
 from hami_vision.live_page import LivePage
 from hami_vision.saving import SaveFolder
 from hami_vision.sinks import VideoWriter
 
 WALK = Path(hami_vision.__file__).parent / "sample" / "walk.webm"
+NAMES = "detect, segment, track, count-people"
 MODEL = ["--set", f"model={WALK.with_name('squares.onnx')}", "--set", f"labels={WALK.with_name('squares.txt')}"]
 
 
@@ -127,15 +134,119 @@ def test_a_file_that_has_changed_is_read_again_and_other_settings_are_refused(wa
 
 
 def test_a_full_disk_is_an_error_of_the_files_and_the_frames_are_still_counted(walks, capsys, tmp_path, monkeypatch):
-    def full(*_, **__):
-        raise OSError(28, "No space left on device")
-
     monkeypatch.setattr("hami_vision.saving.LabelWriter.write", full)
     assert main(["run", "track", *MODEL, walks[0], "--save", str(tmp_path / "out")]) == 1
     printed = capsys.readouterr()
     assert "12 frames" in printed.out
     assert "error: files: 12 results failed, 0 dropped: OSError: [Errno 28] No space left" in printed.err
     assert not (tmp_path / "out" / "a.webm").exists()
+
+
+def test_a_source_whose_results_are_not_written_does_not_keep_the_others_from_completing(
+    walks, tmp_path, monkeypatch, capsys
+):
+    out, write = tmp_path / "out", SaveFolder.__call__
+
+    def write_but_not_the_last_one_of_a(self, frame, result):
+        with monkeypatch.context() as patch:
+            if (frame.source, frame.index) == (walks[0], 11):
+                patch.setattr("hami_vision.saving.LabelWriter.write", full)
+            write(self, frame, result)
+
+    monkeypatch.setattr(SaveFolder, "__call__", write_but_not_the_last_one_of_a)
+    assert main(["run", "track", *MODEL, *walks, "--save", str(out)]) == 1
+    assert {file.name for file in out.iterdir()} == {"a.part.jsonl", "a.part.webm", "b.jsonl", "b.webm", "run.json"}
+    assert "error: files: 1 results failed, 0 dropped: OSError: [Errno 28]" in capsys.readouterr().err
+
+
+class Ready:
+    """A pipe whose results are ready at once, without a bar and signals."""
+
+    received = 0
+
+    def __init__(self):
+        self.events: list[tuple[str, str, int]] = []
+
+    def submit(self, request):
+        self.events.append(("start", request["source"], request["frame"]))
+        future: Future = Future()
+        future.set_result({"result": Detections(np.zeros((0, 4)), [], [])})
+        return future
+
+    def send(self, frame, result):
+        self.events.append(("deliver", frame.source, frame.index))
+
+    def update(self, *_):
+        pass
+
+    def run(self, inputs: list[str]) -> None:
+        run_command._Work(self, {}, self, None, False).run(inputs, self, self)
+
+
+def test_a_result_that_is_ready_is_delivered_before_the_next_frame_is_started(walks):
+    """A frame of a stream would wait for the 32 after it otherwise."""
+    ready = Ready()
+    ready.run(walks[:1])
+    assert ready.events == [(event, walks[0], i) for i in range(12) for event in ("start", "deliver")]
+
+
+def test_files_are_read_beside_any_number_of_streams(walks, monkeypatch):
+    monkeypatch.setattr(run_command, "_MOST_OPEN", 1)
+    ready, add, ended_for = Ready(), run_command.Sources.add, []
+
+    def stream():
+        for _ in range(5000):  # a real one has no end
+            if ("deliver", walks[0], 11) in ready.events:
+                return ended_for.append("the file")
+            yield np.zeros((8, 8, 3), np.uint8)
+
+    monkeypatch.setattr(
+        run_command.Sources, "add", lambda self, name, place: add(self, name, stream() if "://" in place else place)
+    )
+    ready.run(["rtsp://camera/live", walks[0]])
+    assert ended_for == ["the file"]
+
+
+def test_the_bar_on_a_terminal_shows_each_source_with_its_rate():
+    """A real terminal: a bar, how many of all have ended, and the name and rate of open ones. At the end, nothing."""
+    ours, theirs = pty.openpty()
+    program = [sys.executable, "-m", "hami", "run", "count-people", "--sample"]
+    environment = {**os.environ, "COLUMNS": "80", "TERM": "xterm"}
+    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=theirs, text=True, env=environment) as done:
+        os.close(theirs)
+        drawn = b""
+        while part := read_terminal(ours):
+            drawn += part
+        printed, _ = done.communicate(timeout=60)
+    os.close(ours)
+    assert done.returncode == 0
+    assert "door: in" in printed
+    before, *lines = [re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", line) for line in drawn.decode().split("\r\x1b[K")]
+    assert (before, lines[-1].strip()) == ("", "")
+    assert all(len(line) < 80 for line in lines)
+    assert re.fullmatch(r"\S{30,32} 0/1  walk\.webm \d+\.\d/s", lines[-2].strip())
+
+
+def read_terminal(number: int) -> bytes:
+    """Return what is there to read; nothing when the program has closed its side."""
+    try:
+        return os.read(number, 1 << 16)
+    except OSError:  # EIO of Linux
+        return b""
+
+
+@pytest.mark.parametrize(("given", "named"), [([], "no input"), (["array.npy"], "array.npy")])
+def test_options_of_sinks_without_videos_say_what_they_are_for(given, named, tmp_path, capsys):
+    assert main(["run", "track", *MODEL, *given, "--save", str(tmp_path / "out")]) == 1
+    assert f"--save, --show and --sample are for videos, cameras, folders and pictures of {NAMES}" in (
+        printed := capsys.readouterr().err
+    )
+    assert f"got track with {named}" in printed
+    assert not (tmp_path / "out").exists()
+
+
+def full(*_, **__):
+    raise OSError(28, "No space left on device")
 
 
 def test_show_serves_the_frames_while_it_runs(walks, capsys, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import time
@@ -25,10 +26,11 @@ from hami_vision.sources import Frame, Sources, SourceState
 from hami_vision.webhook import message_of
 
 OF_PICTURES = ("detect", "segment")  # their first node decodes a file
+PIPELINES = (*OF_PICTURES, "track", "count-people")
 _SAMPLE = {"model": "squares.onnx", "labels": "squares.txt"}
 _SAMPLE_LINES = "lines=door: 160,320, 160,0"
 _MOST_RUNNING = 32  # frames in the pipe: enough for batches, and few in memory
-_MOST_OPEN = 16  # sources that are read at a time; streams never end, so that all of them are
+_MOST_OPEN = 16  # files that are read at a time, beside all streams and devices
 _POLL = 0.1  # seconds without a frame after which it looks at the sources
 _RECENT = 32  # frames over which a rate is measured
 
@@ -42,25 +44,30 @@ def run(arguments: argparse.Namespace, otherwise: Callable[[argparse.Namespace],
     """
     name = arguments.source.rpartition("::")[2]
     shows = arguments.save or arguments.show or arguments.sample
-    if arguments.text or arguments.data or not _are_sources(name, arguments.inputs, bool(shows)):
-        return otherwise(arguments)
     sample = files("hami_vision") / "sample"
+    inputs = [*arguments.inputs, *([str(sample / "walk.webm")] if arguments.sample else [])]
+    if arguments.text or arguments.data or not _are_sources(name, inputs, bool(shows)):
+        if shows:
+            raise hami.ConfigError(
+                f"--save, --show and --sample are for videos, cameras, folders and pictures of {', '.join(PIPELINES)}; "
+                f"got {name} with {', '.join(inputs) or 'no input'}"
+            )
+        return otherwise(arguments)
     settings = list(arguments.set)
     if arguments.sample:
         settings = [*(f"{key}={sample / file}" for key, file in _SAMPLE.items()), *settings]
         settings += [_SAMPLE_LINES] if name == "count-people" else []
-    inputs = [*arguments.inputs, *([str(sample / "walk.webm")] if arguments.sample else [])]
     config, problems = read_source(arguments.source, settings, arguments.imports)
     if problems:
         raise problems[0]
     sinks: dict[str, Sink] = {}
+    save = SaveFolder(arguments.save, {"pipeline": name, "set": settings}) if arguments.save else None
+    if save is not None:
+        sinks["files"] = save
     if arguments.show:
         page = LivePage(arguments.port)
         print(f"live: {page.address}", file=sys.stderr)
         sinks["page"] = page
-    save = SaveFolder(arguments.save, {"pipeline": name, "set": settings}) if arguments.save else None
-    if save is not None:
-        sinks["files"] = save
     with (
         hami.pipe(config) as pipe,
         traced(pipe, arguments),
@@ -75,11 +82,21 @@ def run(arguments: argparse.Namespace, otherwise: Callable[[argparse.Namespace],
 
 def _are_sources(name: str, inputs: list[str], shows: bool) -> bool:
     """Return whether inputs are videos and the like; `hami run` itself reads arrays, and prints objects of pictures."""
-    if not inputs or name not in (*OF_PICTURES, "track", "count-people"):
-        return shows and not inputs
+    if not inputs or name not in PIPELINES:
+        return False
     if any(each == "-" or each.endswith((".npy", ".npz")) for each in inputs):
         return False
     return shows or name not in OF_PICTURES or not all(each.lower().endswith(PICTURES) for each in inputs)
+
+
+def _ends(place: str) -> bool:
+    """Return whether a source comes to an end: not a stream or the number of a device."""
+    return "://" not in place and not place.isdecimal()
+
+
+def _short(place: str) -> str:
+    """Return the name of a file without its folder, so that several fit into the line of a terminal."""
+    return printable(os.path.basename(place.rstrip("/")) if _ends(place) else place)
 
 
 class _Signals:
@@ -160,10 +177,10 @@ class _Work:
 
     def run(self, inputs: list[str], progress: Progress, signals: _Signals) -> None:
         """Return when every source has ended, or after a signal, when what runs is delivered."""
-        waiting = deque(dict.fromkeys(inputs))
+        waiting = deque(sorted(dict.fromkeys(inputs), key=_ends))  # streams first: they are all open at a time
         with Sources({}, take="auto") as sources:
             while not signals.received:
-                while waiting and ("://" in waiting[0] or len(sources.states()) < _MOST_OPEN):
+                while waiting and (not _ends(waiting[0]) or sum(map(_ends, sources.states())) < _MOST_OPEN):
                     self._add(sources, waiting.popleft())
                 frame = sources.next(_POLL)
                 if frame is not None:
@@ -172,7 +189,7 @@ class _Work:
                 self._end_sources(sources)
                 if not waiting and not sources.states():
                     return
-                rates = (f"{printable(name)} {each.rate:.1f}/s" for name, each in self._sources.items())
+                rates = (f"{_short(name)} {self._sources[name].rate:.1f}/s" for name in sources.states())
                 progress.update(self._ended, "  ".join(rates))
             for name, state in sources.states().items():
                 self._sources[name].state = state
@@ -198,8 +215,8 @@ class _Work:
         self._running.append((frame, future))
 
     def _finish(self, most: int) -> None:
-        """Deliver the oldest frames until at most so many are in the pipe."""
-        while len(self._running) > most:
+        """Deliver the frames that are ready, in their order, and wait until at most so many are in the pipe."""
+        while self._running and (len(self._running) > most or self._running[0][1].done()):
             frame, future = self._running.popleft()
             source = self._sources[frame.source]
             source.running -= 1
@@ -229,8 +246,8 @@ class _Work:
                 self._delivery.call("files", partial(self._complete, name))
 
     def _complete(self, name: str) -> None:
-        state = self._delivery.states()["files"]
-        if self._save is not None and not state.dropped and not state.failed:
+        is_whole = self._save is not None and not self._save.has_failed(name)
+        if self._save is not None and is_whole and not self._delivery.states()["files"].dropped:
             self._save.complete(name)
 
     def report(self, delivery: Delivery) -> int:

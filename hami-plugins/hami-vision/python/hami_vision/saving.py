@@ -26,8 +26,8 @@ class SaveFolder:
     """Write the results of each source, named after it: `NAME.jsonl`, and `NAME.webm` or pictures `NAME_000000.png`.
 
     A result has objects for the labels if it is Detections, or the dict of CountObjects. Frames with a time of their
-    own make a video, others pictures. Until a source is complete, its files are called `NAME.part.…`, so that a run
-    that was interrupted is seen: its files are closed and can be opened, and the next run makes them again.
+    own make a video, others pictures. Until a source is complete, its video and labels are called `NAME.part.…`, so
+    that a run that was interrupted is seen: they are closed and can be opened, and the next run makes them again.
 
     Args:
         path: The folder; made if it is missing.
@@ -35,7 +35,7 @@ class SaveFolder:
 
     Raises:
         ValueError: The folder has results of other settings.
-        OSError: It cannot be written.
+        OSError: It cannot be written, or its `run.json` is not that of such a folder.
     """
 
     def __init__(self, path: str | os.PathLike[str], settings: Mapping[str, Any] | None = None) -> None:
@@ -47,26 +47,44 @@ class SaveFolder:
         self._stems: dict[str, str] = {}
         file = self._path / _RUN
         if file.exists():
-            before = json.loads(file.read_text("utf-8"))
-            if before["settings"] != self._settings:
+            try:
+                before = json.loads(file.read_text("utf-8"))
+                settings, self._complete = before["settings"], before["complete"]
+                self._stems = {source: each["name"] for source, each in self._complete.items()}
+            except (ValueError, TypeError, KeyError, AttributeError) as error:
+                raise OSError(f"{file} does not say which results are complete; use another folder") from error
+            if settings != self._settings:
                 raise ValueError(
-                    f"{self._path} has results of other settings, {json.dumps(before['settings'])}; use another folder"
+                    f"{self._path} has results of other settings, {json.dumps(settings)}; use another folder"
                 )
-            self._complete = before["complete"]
-            self._stems = {source: each["name"] for source, each in self._complete.items()}
 
     def is_complete(self, source: str) -> bool:
         """Return whether a run before has completed a file that has not changed since."""
         found = self._complete.get(source)
         return found is not None and found["file"] is not None and found["file"] == _stamp(source)
 
+    def has_failed(self, source: str) -> bool:
+        """Return whether a result of a source that is not complete could not be written."""
+        with self._lock:
+            return source in self._open and self._open[source].has_failed
+
     def __call__(self, frame: Frame, result: Any) -> None:
-        """Write one result."""
+        """Write one result.
+
+        Raises:
+            OSError: It cannot be written.
+            ValueError: The picture has another size than those before of its video.
+        """
         with self._lock:
             if frame.source not in self._open:
-                self._open[frame.source] = _Results(self._path, stem_of(frame.source, self._stems))
+                stem, stamp = stem_of(frame.source, self._stems), _stamp(frame.source)
+                self._open[frame.source] = _Results(self._path, stem, stamp)
             results = self._open[frame.source]
-        results.write(frame, result)
+        try:
+            results.write(frame, result)
+        except BaseException:
+            results.has_failed = True
+            raise
 
     def complete(self, source: str) -> None:
         """Close the files of a source that has ended, and give them their names.
@@ -79,9 +97,11 @@ class SaveFolder:
         if results is None:
             return
         results.close()
+        if results.has_failed:
+            raise OSError(f"the files of {source} do not have all results, because one could not be written")
         results.rename()
         with self._lock:
-            self._complete[source] = {"name": self._stems[source], "file": _stamp(source)}
+            self._complete[source] = {"name": self._stems[source], "file": results.stamp}
             content = {"settings": self._settings, "complete": self._complete}
             new = self._path / f"{_RUN}.part"
             new.write_text(json.dumps(content, indent=1), "utf-8")
@@ -109,8 +129,10 @@ class SaveFolder:
 class _Results:
     """The files of one source."""
 
-    def __init__(self, folder: Path, stem: str) -> None:
+    def __init__(self, folder: Path, stem: str, stamp: list[int] | None) -> None:
         self._folder, self._stem = folder, stem
+        self.stamp = stamp  # of the source, when its first result came
+        self.has_failed = False
         for old in (folder / f"{stem}.part.jsonl", folder / f"{stem}.part.webm"):
             old.unlink(missing_ok=True)
         self._labels = LabelWriter(folder / f"{stem}.part.jsonl", "jsonl")
@@ -161,9 +183,13 @@ class _Results:
 
 
 def _stamp(source: str) -> list[int] | None:
-    """Return the size and time of a file; None for what has none, such as a stream, which is never the same again."""
+    """Return what changes with a file, or those of a folder: their number, size and newest time.
+
+    None: a stream and the like, which is never the same again.
+    """
     try:
-        found = os.stat(source)
+        places = list(os.scandir(source)) if os.path.isdir(source) else [source]
+        found = [os.stat(place) for place in places]
     except OSError:
         return None
-    return [found.st_size, found.st_mtime_ns]
+    return [len(found), sum(each.st_size for each in found), max((each.st_mtime_ns for each in found), default=0)]
