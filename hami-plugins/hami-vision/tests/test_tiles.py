@@ -31,6 +31,19 @@ def test_a_picture_of_the_size_of_a_tile_is_one_tile(pipe):
     assert sorted(found.name_of(i) for i in range(len(found))) == ["blue", "red"]
 
 
+def test_a_large_picture_is_in_the_pipe_in_parts(pipe):
+    sizes = []
+
+    def counted(requests):
+        sizes.append(len(requests))
+        pipe(requests)
+
+    image = picture(("red", 300, 4), ("red", 3, 300), width=320, height=320)
+    found = find_in_tiles(counted, image, size=SIZE, overlap=0.5)
+    assert sizes == [32, 32, 18]  # 9 x 9 and the whole
+    assert sorted(found.boxes.round().astype(int)[:, :2].tolist()) == [[3, 300], [300, 4]]
+
+
 @hami.register
 class TestWhole(hami.Backend):
     """A bright part of a picture as one object, with its mask and the corner as a key point."""

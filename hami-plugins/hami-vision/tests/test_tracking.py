@@ -137,6 +137,10 @@ def test_a_refused_frame_leaves_the_stream_as_it_was():
             {"backend": "StateFul[CountObjects]", "lines": ["a: 1,2, 3,4", "a: 1,2, 3,5"]},
             'lines has the name "a" twice',
         ),
+        (
+            {"backend": "StateFul[CountObjects]", "zones": ["a: 0,0, 9,0, 9,9", "5,5, 6,6"]},
+            "zones has a name and at least 3 points in pixels, .* got '5,5, 6,6'",
+        ),
     ],
 )
 def test_a_wrong_configuration_names_what_to_do(backend, message):

@@ -55,8 +55,14 @@ class CountObjects(hami.Backend):
 
 def _named(parameter: str, texts: list[str], least: int, most: float) -> dict[str, list[Point]]:
     found: dict[str, list[Point]] = {}
-    # A list that is given as one text, such as by --set, was cut at each comma. A name begins each entry.
-    for text in re.split(r",(?=[^,]*:)", ",".join(texts)) if texts else ():
+    entries: list[str] = []
+    for text in texts:
+        # A list that is given as one text, such as by --set, was cut at each comma. A name begins each entry.
+        if entries and not re.search("[:,]", text):
+            entries[-1] += f",{text}"
+        else:
+            entries.append(text)
+    for text in entries:
         name, points = _points_of(text, parameter, least, most)
         if name in found:
             raise hami.ConfigError(f'CountObjects: {parameter} has the name "{name}" twice; give each its own')

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from hami_vision.detections import Detections
 
+_AT_ONCE = 32  # tiles in the pipe: enough for batches, and few in memory
 _EDGE = 2.0  # pixels: a box that ends so near to the edge of its tile may be cut
 _SAME = 0.6  # of the smaller of two boxes: where it is in the other one and one of them is cut, they are one object
 
@@ -52,11 +53,16 @@ def find_in_tiles(
         rows, columns = (list(_starts(side, size, overlap)) for side in (height, width))
         areas += [(x, y, min(x + size, width), min(y + size, height)) for y in rows for x in columns]
     keys = {} if node is None else {"node_name": node}
-    requests: list[dict[str, Any]] = [
-        {"data": np.ascontiguousarray(image[y1:y2, x1:x2]), "color": "bgr", **keys} for x1, y1, x2, y2 in areas
-    ]
-    pipe(requests)
-    parts = [_placed(request["result"], area, (width, height)) for request, area in zip(requests, areas, strict=True)]
+    parts: list[Detections] = []
+    for start in range(0, len(areas), _AT_ONCE):
+        some = areas[start : start + _AT_ONCE]
+        requests: list[dict[str, Any]] = [
+            {"data": np.ascontiguousarray(image[y1:y2, x1:x2]), "color": "bgr", **keys} for x1, y1, x2, y2 in some
+        ]
+        pipe(requests)
+        parts += [
+            _placed(request["result"], area, (width, height)) for request, area in zip(requests, some, strict=True)
+        ]
     cut = np.concatenate([_is_cut(part, area, (width, height)) for part, area in zip(parts, areas, strict=True)])
     return _merged(_joined(parts), cut, iou_threshold)
 
