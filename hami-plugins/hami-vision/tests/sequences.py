@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hami_vision import Detections
+from hami_vision.tracking import assign, overlaps_of
 
 RATE = 25  # frames per second
 WIDTH, HEIGHT, SIDE = 640, 480, 40  # pixels
@@ -45,6 +46,26 @@ def sequence(seed: int, frames: int = 150, objects: int = 12, gap: int = 12) -> 
             seen, scores = np.vstack([seen, [*corner, *(corner + SIDE)]]), np.append(scores, 0.7)
         truth = {n: boxes[n] for n in shown}
         yield Seen(i / RATE, Detections(seen, scores, np.zeros(len(seen))), truth)
+
+
+class ByOverlap:
+    """The reference: an object continues the track of the last second whose last box it overlaps most."""
+
+    def __init__(self) -> None:
+        self._boxes = np.zeros((0, 4))
+        self._times = np.zeros(0)  # of each track that ever began; its number is its id
+
+    def update(self, found: Detections, time: float) -> NDArray[np.int64]:
+        boxes, ids = found.boxes.astype(float), np.full(len(found), -1)
+        recent = np.flatnonzero(time - self._times <= 1)
+        overlaps = overlaps_of(self._boxes[recent], boxes)
+        assign(overlaps, overlaps, 0.3, recent, np.arange(len(found)), ids)
+        new = np.flatnonzero(ids < 0)
+        ids[new] = len(self._times) + np.arange(len(new))
+        self._boxes = np.vstack([self._boxes, boxes[new]])
+        self._times = np.append(self._times, np.full(len(new), time))
+        self._boxes[ids], self._times[ids] = boxes, time
+        return ids
 
 
 def switches(frames: list[Seen], ids: list[NDArray[np.int64]]) -> int:

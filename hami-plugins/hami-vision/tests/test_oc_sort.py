@@ -8,7 +8,7 @@ import types
 import hami
 import numpy as np
 import pytest
-from sequences import sequence, switches
+from sequences import ByOverlap, sequence, switches
 
 from hami_vision import Detections
 from hami_vision.oc_sort import OcSortTracker
@@ -18,12 +18,15 @@ METHODS = {"bytetrack": Tracker, "oc-sort": OcSortTracker}
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_objects_that_cross_and_hide_change_their_id_rarely(method):
-    changes = 0
+def test_objects_that_cross_and_hide_change_their_id_half_as_often_as_by_overlap_alone(method):
+    """In each sequence; in all four, overlap with the last box alone changes 62 ids, ByteTrack 18 and OC-SORT 17."""
     for seed in range(4):
-        frames, tracker = list(sequence(seed)), METHODS[method]()
-        changes += switches(frames, [tracker.update(each.found, each.time) for each in frames])
-    assert changes <= 24  # half of the objects: each of the 48 turns, crosses others, and is hidden once
+        frames = list(sequence(seed))
+        changes, reference = (
+            switches(frames, [tracker.update(each.found, each.time) for each in frames])
+            for tracker in (METHODS[method](), ByOverlap())
+        )
+        assert 2 * changes <= reference, seed
 
 
 @pytest.mark.parametrize("method", METHODS)
