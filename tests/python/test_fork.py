@@ -47,7 +47,7 @@ def test_a_stream_begun_before_a_fork_raises_in_the_child() -> None:
         with hami.pipe("Counts") as pipe:
             stream = pipe.stream({"data": 1})
             opened.set()
-            print(next(stream))
+            print(next(stream), flush=True)  # else the child prints it again
             opened.clear()
             child = os.fork()
             if child == 0:

@@ -33,6 +33,6 @@ def test_a_promise_holds(name: str) -> None:
     for module in NEEDS.get(name, ()):
         pytest.importorskip(module)
     program = [sys.executable, str(FOLDER / f"{name}.py"), "--seconds", "0"]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=2 * TIMEOUT, check=False)
+    done = subprocess.run(program, capture_output=True, text=True, timeout=5 * TIMEOUT, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)

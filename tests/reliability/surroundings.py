@@ -262,6 +262,7 @@ def attempt(place: Place, command: Command, where: str) -> str:
     around = SURROUNDINGS[where]
     place.clear(command)
     variables = {**os.environ, "HOME": place.names["home"], "TMPDIR": place.names["out"]}
+    variables["PIP_RETRIES"] = "0"  # the index is always absent
     for name in ("FORCE_COLOR", "NO_COLOR", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR"):
         variables.pop(name, None)
     for name, value in around.variables.items():
