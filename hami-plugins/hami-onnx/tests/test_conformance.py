@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import threading
 import warnings
@@ -98,6 +99,20 @@ def is_small_float(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.kind == "V" and "float" in value.dtype.name
 
 
+@functools.cache
+def accepts(opsets: tuple[tuple[str, int], ...], ir_version: int) -> bool:
+    """Return whether onnxruntime takes models of these opsets and this version of the IR at all."""
+    port = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1])
+    graph = onnx.helper.make_graph([], "nothing", [port], [port])
+    imports = [onnx.helper.make_opsetid(*each) for each in opsets]
+    model = onnx.helper.make_model(graph, opset_imports=imports, ir_version=ir_version)
+    try:
+        onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    except Exception:
+        return False
+    return True
+
+
 def outcome(case: Any, path: Path, instances: int) -> str:
     """Run one case in all ways; return "equal", or what happened instead."""
     given, wanted = ([array_of(value) for value in values] for values in case.data_sets[0])
@@ -107,7 +122,8 @@ def outcome(case: Any, path: Path, instances: int) -> str:
         # onnxruntime takes and returns no arrays of small floats by itself.
         expected = wanted if any(map(is_small_float, (*given, *wanted))) else session.run(None, feeds)
     except Exception:
-        return "not run by onnxruntime"
+        opsets = tuple((each.domain, each.version) for each in case.model.opset_import)
+        return "not run by onnxruntime" if accepts(opsets, case.model.ir_version) else "newer than onnxruntime"
     if any(kind in port.type for port in (*session.get_inputs(), *session.get_outputs()) for kind in PACKED):
         return "packed type"
     onnx.save(case.model, path)
@@ -142,5 +158,7 @@ def test_every_case_is_equal_alone_and_beside_other_requests(cases, tmp_path, pa
     print(f"part {part}: {dict(counts)}")
     wrong = {name: what for name, what in outcomes.items() if what.startswith("differs")}
     assert not wrong
-    assert counts["equal"] > (len(outcomes) - counts["not run by onnxruntime"]) * 0.9
-    assert counts["equal"] > len(outcomes) * 0.4  # onnxruntime 1.20 runs about half of the cases, later ones more
+    accepted = len(outcomes) - counts["newer than onnxruntime"]
+    ran = accepted - counts["not run by onnxruntime"]
+    assert ran > accepted * 2 / 3  # at least 92 % with onnxruntime 1.32, 85 % with 1.20
+    assert counts["equal"] > ran * 0.9

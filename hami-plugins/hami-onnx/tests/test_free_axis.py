@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hami
+import hami.config
 import numpy as np
 import onnx
 import pytest
@@ -81,6 +82,48 @@ def test_the_finding_is_kept_and_shown(pipe, tmp_path, monkeypatch, capsys):
     for each in (path, str(copy)):
         assert main(["show", each]) == 0
         assert "the file fixes one row, and the session takes any number" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("operator", "shape"), [("Mul", []), ("MatMul", [3, 3])], ids=["a scalar", "an input of three rows"]
+)
+def test_an_input_that_all_rows_share_stays_as_it_is(pipe, tmp_path, operator, shape):
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node(operator, ["h", "s"], ["y"])]
+    ports = {"x": (FLOAT, [1, 2]), "s": (FLOAT, shape)}, {"y": (FLOAT, [1, 3])}
+    path = str(save(tmp_path / "shared.onnx", nodes, *ports, WEIGHTS))
+    running = pipe(model=path, batch_axes=["x=0", "s=none"])
+    assert running.remarks() == []
+    shared = np.full(shape, 2, np.float32)
+    rows = np.float32([[1, 2], [3, 4]])
+    found = hami.to_numpy(running({"data": {"x": rows, "s": shared}})["result"])
+    combined = np.multiply if operator == "Mul" else np.matmul
+    np.testing.assert_allclose(found, combined(rows @ WEIGHTS["w"], shared))
+
+
+def test_one_row_is_compared_beside_an_input_that_all_rows_share(pipe, tmp_path, monkeypatch):
+    """Its first axis is not that of the rows."""
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("MatMul", ["h", "s"], ["y"])]
+    ports = {"x": (FLOAT, [1, 2]), "s": (FLOAT, [3, 3])}, {"y": (FLOAT, [1, 3])}
+    path = str(save(tmp_path / "shared.onnx", nodes, *ports, {"w": 3 * WEIGHTS["w"]}))  # a file without a finding
+    compared = []
+    same_alone = _free_axis._same_alone
+
+    def recorded(arrays, fixed, free, axes):
+        run = fixed.run
+        monkeypatch.setattr(fixed, "run", lambda given: compared.append(given) or run(given))
+        return same_alone(arrays, fixed, free, axes)
+
+    monkeypatch.setattr(_free_axis, "_same_alone", recorded)
+    pipe(model=path, batch_axes=["x=0", "s=none"])
+    assert compared
+
+
+@pytest.mark.parametrize(("batched", "rows"), [(None, -1), (False, 1)])
+def test_the_signature_says_whether_the_length_is_free(pipe, tmp_path, batched, rows):
+    """Servers show it, and reject requests of another shape."""
+    running = pipe(model=layer(tmp_path), batched=batched)
+    signature = hami.config.signature(running.describe())
+    assert [port["shape"] for port in (*signature["inputs"], *signature["outputs"])] == [[rows, 2], [rows, 3]]
 
 
 def test_batched_false_leaves_the_length_as_it_is(pipe, tmp_path):

@@ -132,16 +132,51 @@ def test_the_tail_is_what_leads_to_no_product(detector):
         (["detector.onnx", "--data", "wrong"], "has a, and the model takes x"),
         (["detector.onnx", "--data", "broken"], "broken/a.npz cannot be read"),
         (["double.onnx", "--data", "data"], "has no convolution or product"),
-        (["detector.onnx", "--data", "shape"], "ONNX Runtime cannot quantize detector.onnx"),
+        (
+            ["detector.onnx", "--data", "shape"],
+            "shape/a.npy has float32 [1, 2] for x, and the model takes float32 [?, 3",
+        ),
+        (
+            ["detector.onnx", "--data", "double"],
+            "double/a.npy has float64 [1, 3, 8, 8] for x, and the model takes float",
+        ),
     ],
 )
 def test_a_mistake_says_what_to_do(detector, data, models, capsys, monkeypatch, given, message):
     monkeypatch.chdir(detector.parent)
     models.double()
-    for folder in ("wrong", "broken", "shape"):
+    for folder in ("wrong", "broken", "shape", "double"):
         (detector.parent / folder).mkdir()
     np.savez("wrong/a.npz", a=np.zeros(1))
     (detector.parent / "broken" / "a.npz").write_bytes(b"no array")
     np.save("shape/a.npy", np.zeros((1, 2), np.float32))
+    np.save("double/a.npy", np.zeros((1, 3, 8, 8)))
     assert main(["quantize", *given]) == 1
     assert message in capsys.readouterr().err
+    assert not list(detector.parent.glob("*.int8.onnx"))
+
+
+def test_an_output_whose_shape_depends_on_values_is_named_and_not_compared(tmp_path, data, capsys):
+    """As the boxes of a model that has NonMaxSuppression: 8 bits find another number of them."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["y"]),
+        helper.make_node("Greater", ["y", "limit"], ["above"]),
+        helper.make_node("NonZero", ["above"], ["found"]),
+    ]
+    random = np.random.default_rng(2)
+    constants = {"w": random.normal(0, 0.3, (8, 3, 3, 3)).astype(np.float32), "limit": np.float32(0)}
+    ports = {"y": (TensorProto.FLOAT, ["n", 8, 6, 6]), "found": (TensorProto.INT64, [4, "k"])}
+    model = save(tmp_path / "m.onnx", nodes, {"x": PORT}, ports, constants)
+    assert main(["quantize", str(model), "--data", str(data), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found["outputs"]) == ["y"]
+    assert found["warnings"] == [
+        'output "found" is not compared: it is not numbers, or its shape depends on values and differs'
+    ]
+
+
+def test_the_size_of_a_model_has_the_weights_beside_it(detector, data, capsys):
+    onnx.save(onnx.load(detector), detector, save_as_external_data=True, location="weights.bin", size_threshold=100)
+    assert main(["quantize", str(detector), "--data", str(data), "--json"]) == 0
+    both = sum((detector.parent / each).stat().st_size for each in ("detector.onnx", "weights.bin"))
+    assert json.loads(capsys.readouterr().out)["bytes before"] == both

@@ -78,10 +78,17 @@ def open_joined(
 
 
 def freed_joining(
-    path: str, *, rules: str | None, settings: object, limits: Mapping[str, int], backend: str
+    path: str,
+    *,
+    batch_axes: Sequence[str],
+    rules: str | None,
+    settings: object,
+    limits: Mapping[str, int],
+    backend: str,
+    reads: bool = False,
 ) -> Joining | None:
     """Return what is kept about a model that open_joined has opened with a free axis, or None."""
-    known = recall(**_key(path, rules, [], settings, limits, backend), reads=False)
+    known = recall(**_key(path, rules, sorted(batch_axes), settings, limits, backend), reads=reads)
     return Joining(**known["joining"]) if known is not None and known["freed"] else None
 
 
@@ -151,7 +158,8 @@ def _freed(
 def _same_alone(arrays: Arrays, fixed: Model, free: Model, axes: Axes) -> list[Any]:
     """Run the model with a free axis; one row must have the bits of the model as it is in the file."""
     results = free.run(arrays)
-    if all(array.shape[axes[spec.name] or 0] == 1 for array, spec in zip(arrays, free.inputs, strict=True)):
+    given = zip(arrays, (axes[spec.name] for spec in free.inputs), strict=True)
+    if all(axis is None or array.shape[axis] == 1 for array, axis in given):
         for one, other in zip(results, fixed.run(arrays), strict=True):
             if (one.dtype, one.shape) != (other.dtype, other.shape) or one.tobytes() != other.tobytes():
                 raise hami.RequestError("one row has other bits with a free axis")

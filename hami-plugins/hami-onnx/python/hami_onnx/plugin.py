@@ -63,9 +63,9 @@ def hami_model_layers(path: str) -> dict[str, Any] | None:
 def hami_signature(backend: str, params: dict[str, Any]) -> dict[str, Any] | None:
     if backend != "OnnxTensor" or not str(params.get("model")).endswith(".onnx"):
         return None
-    from hami_model_check.signature import onnx_signature
+    from hami_onnx.show import signature_of
 
-    return onnx_signature(params["model"])
+    return signature_of(params)
 
 
 @hookimpl

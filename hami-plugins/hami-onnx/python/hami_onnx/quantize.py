@@ -7,6 +7,7 @@ import json
 import logging
 import sys
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,8 @@ def quantize(source: Path, data: str | Path, target: Path) -> dict[str, Any]:
         What `hami quantize --json` prints.
 
     Raises:
-        hami.ConfigError: A package is missing, the model or a sample cannot be read, or nothing can be quantized.
+        hami.ConfigError: A package is missing, the model or a sample cannot be read, a sample is not what the model
+            takes, or nothing can be quantized.
     """
     try:
         import onnx
@@ -95,13 +97,13 @@ def quantize(source: Path, data: str | Path, target: Path) -> dict[str, Any]:
     opset = next((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), 0)
     if opset < _MIN_OPSET:
         model = _converted(model, opset)
-    samples = _samples(Path(data), [port.name for port in _inputs(model)])
     for i, node in enumerate(model.graph.node):
         node.name = node.name or f"node_{i}"
     kept = nodes_after_the_last_product(model.graph)
     chosen = [node.name for node in model.graph.node if node.op_type in _COSTLY and node.name not in kept]
     if not chosen:
         raise hami.ConfigError(f"{printable(source)} has no convolution or product ({', '.join(sorted(_COSTLY))})")
+    samples = _samples(Path(data), _inputs(model))
     held = samples[::_HELD_OUT] if len(samples) >= _HELD_OUT else samples
     calibration = [sample for i, sample in enumerate(samples) if len(samples) < _HELD_OUT or i % _HELD_OUT]
     logging.getLogger().addFilter(_no_advice)
@@ -118,7 +120,14 @@ def quantize(source: Path, data: str | Path, target: Path) -> dict[str, Any]:
         raise hami.ConfigError(f"ONNX Runtime cannot quantize {printable(source)}: {error}") from error
     finally:
         logging.getLogger().removeFilter(_no_advice)
-    warnings = []
+    try:
+        rows, other = _differences(source, target, held)
+    except Exception as error:
+        raise hami.ConfigError(f"{printable(target)} is written, and cannot be compared: {error}") from error
+    warnings = [
+        f'output "{name}" is not compared: it is not numbers, or its shape depends on values and differs'
+        for name in sorted(other)
+    ]
     if any(node.op_type == _DYNAMIC for node in model.graph.node):
         warnings.append(
             f"the model has {_DYNAMIC}, whose scale is that of the whole batch: a row depends on the others, so "
@@ -126,12 +135,12 @@ def quantize(source: Path, data: str | Path, target: Path) -> dict[str, Any]:
         )
     return {
         "output": str(target),
-        "bytes before": source.stat().st_size,
-        "bytes after": target.stat().st_size,
+        "bytes before": _size(source),
+        "bytes after": _size(target),
         "quantized": len(chosen),
         "calibrated": len(calibration),
         "compared": len(held),
-        "outputs": _differences(source, target, held),
+        "outputs": rows,
         "warnings": warnings,
     }
 
@@ -169,29 +178,57 @@ def _converted(model: Any, opset: int) -> Any:
         ) from error
 
 
-def _samples(folder: Path, names: Sequence[str]) -> list[Sample]:
+def _size(path: Path) -> int:
+    """Return the bytes of a model with its weights beside it."""
+    from hami_onnx.session import find_files
+
+    return sum(Path(stamp.path).stat().st_size for stamp in find_files(str(path.absolute()), {}, "hami quantize")[1])
+
+
+def _samples(folder: Path, ports: Sequence[Any]) -> list[Sample]:
     files = sorted(file for file in folder.glob("*.np[yz]")) if folder.is_dir() else []
     if not files:
         raise hami.ConfigError(
             f"{printable(folder)} is not a folder with .npy or .npz files; hami run SOURCE INPUT… --output DIR writes "
             "them"
         )
-    return [_sample(file, names) for file in files]
+    return [_sample(file, ports) for file in files]
 
 
-def _sample(file: Path, names: Sequence[str]) -> Sample:
+def _sample(file: Path, ports: Sequence[Any]) -> Sample:
+    names = [port.name for port in ports]
     try:
         with open(file, "rb") as opened:
             loaded = np.load(opened, allow_pickle=False)
-            sample = {names[0]: loaded} if isinstance(loaded, np.ndarray) else dict(loaded)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            sample = {names[0]: loaded} if isinstance(loaded, np.ndarray) and names else dict(loaded)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise hami.ConfigError(f"{printable(file)} cannot be read: {error}") from error
     if set(sample) != set(names):
         raise hami.ConfigError(
             f"{printable(file)} has {', '.join(sorted(sample))}, and the model takes {', '.join(names)}; "
             "a file of several inputs is .npz with their names"
         )
+    for port in ports:
+        _check(file, port, sample[port.name])
     return sample
+
+
+def _check(file: Path, port: Any, array: NDArray[Any]) -> None:
+    """Raise ConfigError if an array is not what the model takes, before the hours of a calibration."""
+    from onnx import helper
+
+    tensor = port.type.tensor_type
+    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+    sizes = [each.dim_value if each.HasField("dim_value") else None for each in tensor.shape.dim]
+    fits = not tensor.HasField("shape") or (
+        len(sizes) == array.ndim and all(size in (None, own) for size, own in zip(sizes, array.shape, strict=True))
+    )
+    if array.dtype != dtype or not fits:
+        wanted = ", ".join("?" if size is None else str(size) for size in sizes)
+        raise hami.ConfigError(
+            f"{printable(file)} has {array.dtype} {list(array.shape)} for {port.name}, and the model takes "
+            f"{dtype} [{wanted}]"
+        )
 
 
 def _reader(samples: Sequence[Sample], base: type[Any]) -> Any:
@@ -210,31 +247,31 @@ def _reader(samples: Sequence[Sample], base: type[Any]) -> Any:
     return Reader()
 
 
-def _differences(source: Path, target: Path, samples: Sequence[Sample]) -> dict[str, Mapping[str, float]]:
+def _differences(
+    source: Path, target: Path, samples: Sequence[Sample]
+) -> tuple[dict[str, Mapping[str, float]], set[str]]:
+    """Return a row for each output of numbers, and the names of the outputs that cannot be compared."""
     import onnxruntime
 
     before, after = (
         onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"]) for file in (source, target)
     )
     sums: dict[str, list[NDArray[np.float64]]] = {port.name: [] for port in before.get_outputs()}
+    other: set[str] = set()
     for sample in samples:
-        for name, one, other in zip(sums, before.run(None, sample), after.run(None, sample), strict=True):
-            one, other = (np.asarray(each, np.float64).ravel() for each in (one, other))
-            difference = np.abs(one - other)
-            sums[name].append(
-                np.array(
-                    [
-                        np.abs(one).max(initial=0),
-                        difference.max(initial=0),
-                        difference.sum(),
-                        one.size,
-                        one @ other,
-                        one @ one,
-                        other @ other,
-                    ]
-                )
-            )
-    return {name: _row(np.array(rows)) for name, rows in sums.items()}
+        for name, *pair in zip(sums, before.run(None, sample), after.run(None, sample), strict=True):
+            are_numbers = all(isinstance(each, np.ndarray) and each.dtype.kind in "fiub" for each in pair)
+            if are_numbers and pair[0].shape == pair[1].shape:  # which may be the number of boxes
+                sums[name].append(_sums(*(each.astype(np.float64).ravel() for each in pair)))
+            else:
+                other.add(name)
+    return {name: _row(np.array(rows)) for name, rows in sums.items() if name not in other}, other
+
+
+def _sums(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
+    difference = np.abs(one - other)
+    largest = (np.abs(one).max(initial=0), difference.max(initial=0))
+    return np.array([*largest, difference.sum(), one.size, one @ other, one @ one, other @ other])
 
 
 def _row(rows: NDArray[np.float64]) -> Mapping[str, float]:

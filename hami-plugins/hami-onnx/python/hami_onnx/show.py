@@ -9,8 +9,9 @@ from typing import Any
 
 import hami
 from hami_model_check.joining import Joining, decide_joining
+from hami_model_check.onnx import OnnxLimits
 from hami_model_check.row_test import BATCHES, RowTest, compare_rows, tolerance
-from hami_model_check.signature import describe_onnx
+from hami_model_check.signature import describe_onnx, onnx_signature
 
 from hami_onnx._free_axis import freed_joining, open_joined
 from hami_onnx._joining import engine_name, row_input
@@ -95,21 +96,42 @@ def findings_of(params: dict[str, Any]) -> list[str]:
     path = str(params.get("model") or "")
     if not os.path.isfile(path) or params.get("batched") is False:
         return []
-    opened, stamps = find_files(os.path.abspath(path), {}, _BACKEND)
+    ways, provider = _ways(params), params.get("provider") or ["cpu"]
+    name = os.path.basename(path)
+    if freed := freed_joining(os.path.abspath(path), batch_axes=params.get("batch_axes") or [], **ways):
+        return [freed.finding(name)]
+    opened, stamps = find_files(os.path.abspath(path), ways["limits"], _BACKEND)
+    joining: Joining = decide_joining(opened, engine=engine_name(), files=[stamp.path for stamp in stamps], **ways)
+    if ways["rules"] is None and not joining.tested:
+        return [f"{name}: a test decides whether requests are joined when {provider} has opened it"]
+    if joining.verdict == "unknown" and not joining.tested and params.get("batched") is None:
+        return [f'"{name}": a test decides when the model is opened, because {joining.reason}']
+    return [joining.finding(name)]
+
+
+def signature_of(params: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the inputs and outputs of a configured backend, where an axis that its session leaves free is -1."""
+    found = onnx_signature(params["model"])
+    if found is None or params.get("batched") is False or not any(1 in port["shape"] for port in found["inputs"]):
+        return found
+    ways, axes = _ways(params), params.get("batch_axes") or []
+    freed = freed_joining(os.path.abspath(params["model"]), batch_axes=axes, reads=True, **ways)
+    if freed is not None:
+        for ports, of_rows in ((found["inputs"], freed.input_axes), (found["outputs"], freed.output_axes)):
+            for port in ports:
+                axis = of_rows.get(port["name"])
+                if axis is not None and axis < len(port["shape"]):
+                    port["shape"][axis] = -1
+    return found
+
+
+def _ways(params: dict[str, Any]) -> dict[str, Any]:
+    """Return under which circumstances a finding about the model of a configured backend was made."""
     provider = params.get("provider") or ["cpu"]
-    rules = proof_rules(provider)
     settings = [
         provider if isinstance(provider, str) else ",".join(provider),
         params.get("provider_options") or [],
         params.get("custom_operators") or [],
     ]
-    name = os.path.basename(path)
-    ways: dict[str, Any] = {"rules": rules, "settings": settings, "limits": {}, "backend": _BACKEND}
-    if not params.get("batch_axes") and (freed := freed_joining(os.path.abspath(path), **ways)):
-        return [freed.finding(name)]
-    joining: Joining = decide_joining(opened, engine=engine_name(), files=[stamp.path for stamp in stamps], **ways)
-    if rules is None and not joining.tested:
-        return [f"{name}: a test decides whether requests are joined when {provider} has opened it"]
-    if joining.verdict == "unknown" and not joining.tested and params.get("batched") is None:
-        return [f'"{name}": a test decides when the model is opened, because {joining.reason}']
-    return [joining.finding(name)]
+    limits = {key: params[key] for key in OnnxLimits.__annotations__ if params.get(key) is not None}
+    return {"rules": proof_rules(provider), "settings": settings, "limits": limits, "backend": _BACKEND}
