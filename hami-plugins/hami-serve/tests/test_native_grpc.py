@@ -9,6 +9,7 @@ import random
 import socket
 import struct
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -411,17 +412,26 @@ def test_a_client_that_takes_no_answers_of_a_stream_loses_its_call():
 @pytest.mark.parametrize("model", ["any", "say"])
 def test_an_answer_larger_than_messages_can_be_is_an_error(model, monkeypatch):
     """The limit of gRPC is 4 GiB; the length of a larger message would mean a smaller one."""
-    monkeypatch.setattr("hami_serve.native_grpc.MAX_ANSWER", 1000)
+    for module in ("native_grpc", "grpc_server"):
+        monkeypatch.setattr(f"hami_serve.{module}.MAX_ANSWER", 1000)
+    counted: Counter[str] = Counter()
+    monkeypatch.setattr(
+        "hami_serve.metrics.answers.count",
+        lambda protocol, code, times=1: counted.update({f"{protocol} {code}": times}),
+    )
     door = RunningGrpc({"any": "Identity", "say": say("hello" * 200)}, door="native")
     try:
         status, text = answer(door, raw("INT8", [1000], bytes(1000), model_name=model).SerializeToString())
         assert status == "RESOURCE_EXHAUSTED"
         assert "a message of gRPC has at most 1000, ask for fewer outputs or rows" in text
         assert answer(door, raw("INT8", [10], bytes(10)).SerializeToString())[0] == "OK"
+        probes = 0
         while door.left_open():
             assert answer(door, b"", f"/{SERVICE}/ServerLive")[0] == "OK"
+            probes += 1
     finally:
         door.close()
+    assert counted == {"gRPC RESOURCE_EXHAUSTED": 1, "gRPC OK": 1 + probes}
 
 
 def test_an_event_that_cannot_be_handled_fails_its_call_alone(monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import uuid
 from collections.abc import Iterator
@@ -16,6 +17,10 @@ grpc = pytest.importorskip("tritonclient.grpc", reason=reason, exc_type=ImportEr
 memory = pytest.importorskip("tritonclient.utils.shared_memory", reason=reason, exc_type=ImportError)
 pytest.importorskip("grpc_health", reason=reason)
 pytest.importorskip("grpc_reflection", reason=reason)
+
+from hami_serve.budget import Budget  # noqa: E402
+from hami_serve.errors import BadRequest, TooLarge  # noqa: E402
+from hami_serve.shared_memory import Memory, Regions  # noqa: E402
 
 TRITON = {"http": http, "grpc": grpc}
 FIRST = np.arange(16, dtype=np.int32).reshape(1, 16)
@@ -191,6 +196,40 @@ def test_an_output_that_is_larger_than_its_place_is_rejected(triton, client, reg
     sent.set_data_from_numpy(FIRST)
     with pytest.raises(Exception, match="has 64 bytes; its shared_memory_byte_size is 60"):
         client.infer("native", [sent], outputs=[wanted(triton, "y", name, size=60)])
+
+
+def test_a_key_that_no_file_can_have_is_rejected():
+    """JSON can have half of a surrogate pair."""
+    with pytest.raises(BadRequest, match="without another slash"):
+        Regions(enabled=True).register("name", "/\ud800", 0, 1)
+
+
+def test_a_region_without_pages_takes_no_memory_that_the_server_does_not_have(region):
+    """A client makes an object of any size without a byte of memory; to read it takes the whole size."""
+    name, key, _ = region(SIZE)
+    os.truncate(f"/dev/shm{key}", 1 << 40)
+    regions, budget = Regions(enabled=True), Budget(1 << 20)
+    regions.register(name, key, 0, 1 << 40)
+    place = {"shared_memory_region": name, "shared_memory_byte_size": 1 << 40}
+    lease = budget.lease()
+    with pytest.raises(TooLarge, match="needs 1048576 MiB; the open requests of this server may have 1 MiB together"):
+        Memory(regions, lease).read('input "x"', place)
+    assert budget.used == 0
+    assert len(Memory(regions, lease).read('input "x"', place | {"shared_memory_byte_size": 1 << 20})) == 1 << 20
+
+
+def test_an_output_for_which_shared_memory_has_no_pages_is_an_error_of_the_client(triton, client, region, monkeypatch):
+    name, key, _ = region(SIZE)
+    client.register_system_shared_memory(name, key, SIZE)
+    sent = triton[1].InferInput("x", [1, 16], "INT32")
+    sent.set_data_from_numpy(FIRST)
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(Exception, match="cannot be written: No space left on device"):
+        client.infer("native", [sent], outputs=[wanted(triton, "y", name)])
 
 
 def test_a_region_that_is_forgotten_leaves_no_descriptor(client, region):

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from hami_serve.errors import Overloaded
+from hami_serve.errors import Overloaded, TooLarge
 
 SHARE = 4  # of the memory of the machine, the default of a server has one part
 RETRY_S = 0.02  # between tries of a call that waits for others to end
@@ -84,6 +84,21 @@ class Lease:
 
     def add(self, size: int) -> None:
         self.resize(self._size + size)
+
+    def add_unbounded(self, size: int) -> None:
+        """Have `size` more bytes of what has no limit for one request, as a body has.
+
+        Raises:
+            TooLarge: All open requests together may not have so many.
+            Overloaded: The other open requests leave too few.
+        """
+        limit = self._budget.limit
+        if self._size + size > limit:
+            raise TooLarge(
+                f"the request needs {self._size + size >> 20} MiB; the open requests of this server may have "
+                f"{limit >> 20} MiB together (--max-open-mib)"
+            )
+        self.add(size)
 
     def close(self) -> None:
         self.resize(0)

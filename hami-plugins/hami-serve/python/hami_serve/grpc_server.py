@@ -20,7 +20,7 @@ from hami_serve import describing
 from hami_serve.access import MISSING, is_allowed
 from hami_serve.access_log import Entry, recorded
 from hami_serve.budget import Budget
-from hami_serve.errors import STOPPING, BadRequest, Overloaded, short
+from hami_serve.errors import STOPPING, BadRequest, Overloaded, TooLarge, short
 from hami_serve.failures import Failure, log_rejected, report
 from hami_serve.grpc_messages import POOL, SERVICE, message, methods
 from hami_serve.grpc_stopping import GOAWAY_S, LAST_CALLS_S, LastCalls
@@ -55,6 +55,7 @@ MIN_PING_MS = 100  # between pings of a client; more of them end its connection
 LAST_ANSWERS_S = 1.0  # for the errors of requests that did not end in time
 GRPC_LOG = "grpc._cython.cygrpc"  # the logger of its asyncio servers
 INFER = f"/{SERVICE}/ModelInfer"
+MAX_ANSWER = (1 << 32) - 1  # bytes of a message: its length has four
 TYPED_COST = 16  # bytes for a byte of typed contents while they are converted: a small int64 has 8 in two places
 WAIT_S = 1.0  # for the memory of a call, before it is rejected
 MESSAGE_S = 60.0  # for a message to come, of which gRPC shows nothing before all of it has come,
@@ -189,10 +190,20 @@ async def _call(request: Received, context: Any, regions: Regions) -> Call:
 async def rendered(
     model: Model, id: str, outputs: Sequence[Output], raw: bool, places: Mapping[str, Place] | None = None
 ) -> Any:
-    """Return the message of an answer and its other fields; the loop does not wait for a long conversion."""
+    """Return the message of an answer and its other fields; the loop does not wait for a long conversion.
+
+    Raises:
+        TooLarge: The answer has more bytes than a message can have.
+    """
     if places or is_long(outputs, raw=raw):
-        return await off_loop(render_answer, model, id, outputs, raw, places)
-    return render_answer(model, id, outputs, raw)
+        answer, fields = await off_loop(render_answer, model, id, outputs, raw, places)
+    else:
+        answer, fields = render_answer(model, id, outputs, raw)
+    if (size := answer.ByteSize() + sum(map(len, fields))) > MAX_ANSWER:
+        raise TooLarge(
+            f"the answer has {size} bytes; a message of gRPC has at most {MAX_ANSWER}, ask for fewer outputs or rows"
+        )
+    return answer, fields
 
 
 class Stream:

@@ -29,6 +29,7 @@ from hami_serve.grpc_messages import SERVICE
 from hami_serve.grpc_server import (
     INFER,
     LAST_ANSWERS_S,
+    MAX_ANSWER,
     NO_MESSAGE,
     WAIT_S,
     Health,
@@ -46,7 +47,6 @@ from hami_serve.native_door import NativeDoor
 from hami_serve.serving import Serving
 
 AT_ONCE = 64  # events, before others have the loop
-MAX_ANSWER = (1 << 32) - 1  # bytes of a message: its length has four
 HTTP_STATUS = {  # in the log, of calls that the native door rejects
     grpc.StatusCode.UNAUTHENTICATED: 401,
     grpc.StatusCode.DEADLINE_EXCEEDED: 408,

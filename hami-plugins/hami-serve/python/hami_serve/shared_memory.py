@@ -38,7 +38,11 @@ class Region:
         self.name, self.key, self.offset, self.size = name, key, offset, size
         self._file = -1
         path = key.removeprefix("/")
-        if not 0 < len(os.fsencode(path)) <= MAX_NAME or "/" in path or "\0" in path or path in (".", ".."):
+        try:
+            length = len(os.fsencode(path))
+        except UnicodeEncodeError:  # JSON can have half of a pair
+            length = 0
+        if not 0 < length <= MAX_NAME or "/" in path or "\0" in path or path in (".", ".."):
             raise BadRequest(f"a key of shared memory is /NAME, without another slash, got {short(key)}")
         try:
             self._file = os.open(f"{FOLDER}/{path}", os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -74,9 +78,13 @@ class Region:
         if self.offset + offset + len(data) > os.fstat(self._file).st_size:  # writing would make it larger
             raise BadRequest(f'the client has shrunk the shared memory of region "{short(self.name)}"')
         left, position = memoryview(data), self.offset + offset
-        while left:
-            count = os.pwrite(self._file, left, position)
-            left, position = left[count:], position + count
+        try:
+            while left:
+                count = os.pwrite(self._file, left, position)
+                left, position = left[count:], position + count
+        except OSError as error:  # the pages of a sparse object come when they are written, and /dev/shm may be full
+            why = f'the shared memory of region "{short(self.name)}" cannot be written: {error.strerror}'
+            raise BadRequest(why) from None
 
 
 @dataclass(frozen=True)
@@ -190,7 +198,7 @@ class Memory:
     def read(self, what: str, parameters: Mapping[str, Any]) -> memoryview:
         place = self.regions.place(what, parameters)
         if self.lease is not None:
-            self.lease.add(place.size)
+            self.lease.add_unbounded(place.size)
         return place.region.read(place.offset, place.size)
 
     def place(self, what: str, parameters: Mapping[str, Any]) -> Place:
