@@ -18,7 +18,8 @@ from running import TIMEOUT
 
 import hami_tools
 from hami_tools.trace.convert import write_chrome
-from hami_tools.trace.file import TraceFile, read_trace
+from hami_tools.trace.file import Slice, TraceFile, Track, read_trace
+from hami_tools.trace.profile import read_profile
 
 GRAPH = {"a": {"backend": "S[Identity,Identity]", "max": 4, "next": "b"}, "b": {"backend": "Identity"}}
 
@@ -54,6 +55,8 @@ def test_only_a_regular_file_is_read_as_a_trace(tmp_path: Path) -> None:
     for path in (tmp_path / "fifo", Path("/dev/zero"), tmp_path):
         with pytest.raises(hami.ConfigError, match="is not a file"):
             read_trace(path)
+        with pytest.raises(hami.ConfigError, match="is not a file"):
+            read_profile(path)
 
 
 def test_the_joined_files_of_two_processes_are_one_timeline(tmp_path: Path) -> None:
@@ -118,7 +121,20 @@ def test_operators_of_an_engine_are_on_the_clock_of_the_timeline(hami_command: R
 
 @pytest.mark.parametrize(
     ("content", "text"),
-    [("", "is not a complete profile"), ("[1]", "is not a complete profile"), ("[]", "does not say when it began")],
+    [
+        ("", "is not a complete profile"),
+        ("[1]", "is not a complete profile"),
+        ("[]", "does not say when it began"),
+        (
+            json.dumps(
+                [
+                    {"name": "hami_clock", "ph": "M", "args": {"monotonic_ns": 10**400}},
+                    {"name": "x", "ph": "X", "ts": 1},
+                ]
+            ),
+            "is not a complete profile",
+        ),
+    ],
 )
 def test_a_file_without_a_profile_is_an_error(content: str, text: str, hami_command: Run, tmp_path: Path) -> None:
     file = tmp_path / "t.pftrace"
@@ -135,6 +151,24 @@ def test_a_file_that_is_no_trace_is_an_error(content: bytes, hami_command: Run, 
     done = hami_command("trace", "convert", str(tmp_path / "t"), "--chrome", str(tmp_path / "t.json"))
     assert done.returncode == 1
     assert "is not a trace of hami" in done.stderr
+
+
+@pytest.mark.parametrize(("kept", "text"), [(0, "is empty"), (9, "ends in its first packets")])
+def test_a_file_without_a_packet_is_an_error(kept: int, text: str, hami_command: Run, tmp_path: Path) -> None:
+    file = tmp_path / "t.pftrace"
+    hami_command("run", "Identity", "--data", "1", "--trace", str(file))
+    file.write_bytes(file.read_bytes()[:kept])
+    done = hami_command("trace", "convert", str(file), "--chrome", str(tmp_path / "t.json"))
+    assert (done.returncode, f'"{file}" {text}: it is not a trace of hami' in done.stderr) == (1, True), done.stderr
+    assert not (tmp_path / "t.json").exists()
+
+
+def test_flows_of_a_process_with_a_high_number_stay_apart_in_javascript(tmp_path: Path) -> None:
+    flows = [(4_194_303 << 38) + number for number in (1, 2)]
+    slices = [Slice("x", "batch", 1, start, 1, [flow]) for start, flow in enumerate(flows)]
+    write_chrome(TraceFile({4_194_303: "python"}, {1: Track("t", 4_194_303, 5)}, slices), tmp_path / "chrome.json")
+    events = json.loads((tmp_path / "chrome.json").read_text("utf-8"), parse_int=float)["traceEvents"]
+    assert len({event["id"] for event in events if event["ph"] == "s"}) == 2
 
 
 def test_convert_without_a_target_is_an_error(hami_command: Run, tmp_path: Path) -> None:

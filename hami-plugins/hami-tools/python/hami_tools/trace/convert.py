@@ -50,8 +50,9 @@ def _chrome_events(trace: TraceFile) -> Iterator[dict[str, Any]]:
             continue
         yield {**common, "ph": "i", "s": "t"} if each.duration is None else _complete(common, each.duration)
         for flow in each.flows:
-            # "s" begins a flow, "t" is a step of it; both bind to the slice around them.
-            yield {"name": "request", "cat": "flow", "ph": "t" if flow in started else "s", "id": flow, **place}
+            # "s" begins a flow, "t" is a step of it; both bind to the slice around them. A number above 2^53, which has
+            # a process above 32768, would lose its last bits in JavaScript.
+            yield {"name": "request", "cat": "flow", "ph": "t" if flow in started else "s", "id": hex(flow), **place}
             started.add(flow)
 
 

@@ -63,16 +63,27 @@ def read_trace(path: str | Path) -> TraceFile:
     """Return the contents of a trace. A packet that a killed process wrote in part is ignored.
 
     Raises:
-        ConfigError: The path is not that of a regular file, or the file is not a trace.
+        ConfigError: The path is not that of a regular file, or the file is not a trace or has no complete packet.
         OSError: The file cannot be read.
     """
-    if Path(path).exists() and not Path(path).is_file():  # a FIFO would wait, and a device may have no end
-        raise ConfigError(f'"{printable(str(path))}" is not a file; give the path of a file that hami has written')
-    data = Path(path).read_bytes()
+    data = content_of(path)
     try:
-        return _Reader().read(data)
+        found = _Reader().read(data)
     except (IndexError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(f'"{printable(str(path))}" is not a trace of hami: {error!r}') from None
+    if not found.processes:  # a file begins with the packets of its clocks and its process
+        state = "ends in its first packets" if data else "is empty"
+        raise ConfigError(
+            f'"{printable(str(path))}" {state}: it is not a trace of hami; record it again, until the program ends'
+        )
+    return found
+
+
+def content_of(path: str | Path) -> bytes:
+    """Return the bytes of a file. Raises ConfigError if the path is not that of a regular file, and OSError."""
+    if Path(path).exists() and not Path(path).is_file():  # a FIFO would wait, and a device may have no end
+        raise ConfigError(f'"{printable(str(path))}" is not a file; give the path of a file that hami has written')
+    return Path(path).read_bytes()
 
 
 class _Reader:

@@ -9,6 +9,8 @@ from typing import Any
 from hami import ConfigError
 from hami.cli import printable
 
+from hami_tools.trace.file import content_of
+
 NS_PER_US = 1e3
 
 
@@ -19,17 +21,17 @@ def read_profile(path: str | Path) -> list[dict[str, Any]]:
     on the monotonic clock.
 
     Raises:
-        ConfigError: The file is not a profile, or has no clock.
+        ConfigError: The path is not that of a regular file, or the file is not a profile or has no clock.
         OSError: The file cannot be read.
     """
     shown = printable(str(path))
     try:
-        events = json.loads(Path(path).read_bytes())
+        events = json.loads(content_of(path))
         clocks = [event["args"]["monotonic_ns"] for event in events if event["name"] == "hami_clock"]
         moved = [
             {**event, "ts": event["ts"] + clocks[0] / NS_PER_US} for event in events if clocks and event["ph"] == "X"
         ]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise ConfigError(
             f'"{shown}" is not a complete profile: {error!r}; it is written when the pipe with `profile` is closed'
         ) from None
