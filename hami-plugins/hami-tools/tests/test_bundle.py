@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.util
 import json
 import os
 import shutil
@@ -24,9 +25,10 @@ import tiny_wheels
 from hami.cli import main
 from hami.packages import BackendInfo
 
-from hami_tools.bundle import build, contents, sealing
+from hami_tools.bundle import build, contents, resolution, sealing
 from hami_tools.bundle.boot import folders, layout
 from hami_tools.bundle.boot.layout import BundleError
+from hami_tools.packages.installers import Pip, Sources
 
 PIPE = '[words]\nbackend = "S[Identity,Identity]"\n'
 HERE = {"python": folders.this_machine()[0], "machine": os.uname().machine, "glibc": [2, 17]}
@@ -637,3 +639,21 @@ def test_only_this_user_can_change_the_folder_of_bundles_with_every_umask(
         os.umask(before)
     made = [tmp_path / "cache", tmp_path / "cache" / "hami", tmp_path / "cache" / "hami" / "bundles"]
     assert [stat.S_IMODE(folder.stat().st_mode) for folder in made] == [0o700] * 3
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pip") is None, reason="this environment has no pip")
+def test_a_folder_without_the_installed_version_is_named_with_the_missing_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheels = tmp_path / "wheels"
+    tiny_wheels.plugin(wheels, "acme-one", requires="acme-two")
+    tiny_wheels.empty(wheels, "acme-two", "2.0")
+    monkeypatch.setattr(resolution, "installed_versions", lambda: ["acme-one==1.0.0", "acme-two==1.0"])
+    (tmp_path / "out").mkdir()
+    python, machine = "3.12", os.uname().machine
+    with pytest.raises(hami.PluginError) as caught:
+        resolution.resolve(Pip(), ["acme-one==1.0.0"], Sources(folder=str(wheels)), tmp_path / "out", machine, python)
+    assert str(caught.value) == (
+        f"{wheels} has no acme_two-1.0-*.whl: acme-two 1.0 is installed here, and a bundle has the installed versions; "
+        "add the file, or install a version that the folder has"
+    )

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Sequence
+from contextlib import suppress
 from email.message import Message
 from email.parser import BytesHeaderParser
 from pathlib import Path
 from typing import NamedTuple
 
 from hami import PluginError
+from hami.cli import printable
 from hami.packages import normalised
 from packaging.requirements import Requirement
+from packaging.utils import parse_wheel_filename
+from packaging.version import Version
 
 from hami_tools.packages.installers import Pip, Sources, installed_versions
 from hami_tools.packages.wheels import oldest_glibc, platform_tags
@@ -55,7 +59,10 @@ class Target(NamedTuple):
 def resolve(
     pip: Pip, requirements: Sequence[str], sources: Sources, folder: Path, platform: str, python: str
 ) -> Target:
-    """Download the wheels for a platform and a Python, in the installed versions where packages are installed."""
+    """Download the wheels for a platform and a Python, in the installed versions where packages are installed.
+
+    Raises PluginError, which names the files that a folder of wheels lacks.
+    """
     tags = platform_tags(platform)
     machine = tags[-1].removeprefix("linux_")
     options = [word for tag in tags for word in ("--platform", tag)]
@@ -63,13 +70,46 @@ def resolve(
     constraints = installed_versions()
     wanted, missing = list(requirements), list[str]()
     for _ in range(_ROUNDS):
-        pip.download(wanted, sources, str(folder), options, constraints)
+        try:
+            pip.download(wanted, sources, str(folder), options, constraints)
+        except PluginError:
+            if sources.folder:
+                _require_files(Path(sources.folder), wanted, constraints, _environment(python, machine))
+            raise
         wheels = {wheel.name: wheel for wheel in map(_read, sorted(folder.glob("*.whl")))}
         needed, missing = _closure(requirements, wheels, _environment(python, machine))
         if not missing:
             return Target(python, machine, tuple(wheels[name] for name in sorted(needed)))
         wanted += missing  # pip evaluates markers for the Python that runs it
     raise PluginError(f"the requirements of {', '.join(requirements)} do not end; add what is missing: {missing[0]}")
+
+
+def _require_files(
+    folder: Path, requirements: Sequence[str], pinned: Sequence[str], environment: dict[str, str]
+) -> None:
+    """Raise PluginError if a folder lacks a wheel in the installed version: pip calls this a conflict.
+
+    Args:
+        folder: Of the wheels.
+        requirements: What the bundle needs.
+        pinned: The installed packages with their versions, such as "acme-one==1.0".
+        environment: The values of markers.
+    """
+    versions = dict(each.split("==", 1) for each in pinned)
+    wheels = {}
+    for path in sorted(folder.glob("*.whl")):
+        with suppress(ValueError, StopIteration, zipfile.BadZipFile):  # of a file that pip does not take either
+            name, version, _, _ = parse_wheel_filename(path.name)
+            if str(version) == str(Version(versions.get(name, str(version)))):
+                wheels[normalised(name)] = _read(path)
+    needed = {normalised(Requirement(text).name) for text in _closure(requirements, wheels, environment)[1]}
+    if absent := [f"{name} {versions[name]}" for name in sorted(needed & versions.keys())]:
+        files = " and ".join(f"{each.replace('-', '_').replace(' ', '-')}-*.whl" for each in absent)
+        raise PluginError(
+            f"{printable(folder)} has no {files}: {' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} "
+            "installed here, and a bundle has the installed versions; add the file, or install a version that the folder "
+            "has"
+        )
 
 
 def _read(path: Path) -> Wheel:
