@@ -288,13 +288,18 @@ def test_the_command_shows_the_layers_that_a_plugin_describes(
 
     def describe(path: str, question: str) -> dict[str, Any]:
         asked.append((path, question))
-        return {"acme 1.0": LAYERS} if path.endswith(".acme") else {}
+        failed = {"other 1.0": {"error": "it is broken"}}
+        if path.endswith(".broken"):
+            return {**failed, "more 1.0": {"error": "so is it"}}
+        return {**failed, "acme 1.0": LAYERS} if path.endswith(".acme") else {}
 
     monkeypatch.setattr("hami_tools.graph.command.describe_file", describe)
     assert main(["graph", "model.acme", "--layers"]) == 0
     assert capsys.readouterr().out.startswith("input x:\n  --> stem  (1 x 3)\nstem: 2 Conv, ")
     assert main(["graph", "model.acme", "--layers", "--json", "--output", str(tmp_path / "out.json")]) == 0
     assert json.loads((tmp_path / "out.json").read_text()) == LAYERS
+    assert main(["graph", "model.broken", "--layers"]) == 1
+    assert "no plugin can show the layers of model.broken: other 1.0: it is broken; more 1.0" in capsys.readouterr().err
     assert main(["graph", "model.other", "--layers"]) == 1
     assert "no installed plugin shows the layers of model.other" in capsys.readouterr().err
     assert main(["graph", "model.acme", "--layers", "--diff", "Identity"]) == 1

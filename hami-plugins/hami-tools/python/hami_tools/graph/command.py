@@ -54,7 +54,10 @@ def _layers(arguments: argparse.Namespace) -> int:
         raise ConfigError(
             f"no installed plugin shows the layers of {printable(arguments.source)}; hami-onnx does of .onnx"
         )
-    layers = next(iter(found.values()))
+    layers = next((each for each in found.values() if "nodes" in each), None)
+    if layers is None:
+        reasons = "; ".join(f"{name}: {each.get('error', 'it gives no nodes')}" for name, each in found.items())
+        raise ConfigError(f"no plugin can show the layers of {printable(arguments.source)}: {reasons}")
     _write(json_of(layers) if arguments.json else Graph.from_layers(layers).render(arguments.format), arguments.output)
     return 0
 
