@@ -196,6 +196,13 @@ class Textless(Exception):
         raise LookupError
 
 
+class Moduleless(Exception):
+    __module__ = None  # type: ignore[assignment]
+
+
+MADE = eval('type("Made", (Exception,), {})', {"__builtins__": {"type": type, "Exception": Exception}})
+
+
 @pytest.mark.parametrize(
     ("error", "text"),
     [
@@ -206,6 +213,8 @@ class Textless(Exception):
         (hami.PluginError("said by hami"), "said by hami"),
         (RuntimeError("x" * 1_000_000), "RuntimeError: " + "x" * 300),
         (Textless(), "Textless"),
+        (Moduleless("x"), "Moduleless: x"),
+        (MADE("x"), "Made: x"),
     ],
 )
 def test_exceptions_of_plugins_are_described_in_one_line(error: BaseException, text: str) -> None:

@@ -330,6 +330,15 @@ def name_of(error: BaseException) -> str:
     return name
 
 
+def module_of(error: BaseException) -> str:
+    """Return the name of the module of any exception's class; empty if it has none that is text."""
+    try:
+        module = type.__dict__["__module__"].__get__(type(error))
+    except AttributeError:  # a class that exec made without a module
+        return ""
+    return module if isinstance(module, str) else ""
+
+
 def text_of(error: BaseException) -> str | None:
     """Return the message of any exception; None if its class has none, as its `__str__` raises."""
     try:

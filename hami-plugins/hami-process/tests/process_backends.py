@@ -33,6 +33,16 @@ class NamelessError(Exception, metaclass=Meta):
     pass
 
 
+class Homeless(type):
+    @property
+    def __module__(cls) -> str:
+        raise LookupError
+
+
+class HomelessError(Exception, metaclass=Homeless):
+    pass
+
+
 class UntestedError(Exception):
     def __bool__(self) -> bool:
         raise LookupError
@@ -50,7 +60,13 @@ class EmptyError(Exception):
         return 0
 
 
-HOSTILE = {"nameless": NamelessError, "untested": UntestedError, "frozen": FrozenError, "empty": EmptyError}
+HOSTILE = {
+    "nameless": NamelessError,
+    "homeless": HomelessError,
+    "untested": UntestedError,
+    "frozen": FrozenError,
+    "empty": EmptyError,
+}
 
 
 class Point:

@@ -83,6 +83,7 @@ def test_one_bad_request_does_not_fail_its_batch(shared):
     ("kind", "expected"),
     [
         ("nameless", "RequestError"),
+        ("homeless", "RequestError"),
         ("untested", "RequestError"),
         ("frozen", "FrozenError"),
         ("empty", "EmptyError"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hami._errors import BackendNotFound, PluginError, name_of, text_of
+from hami._errors import BackendNotFound, PluginError, module_of, name_of, text_of
 from hami._suggestions import did_you_mean
 from hami._text import printable
 
@@ -19,7 +19,7 @@ def describe_exception(error: BaseException) -> str:
     text = printable(lines[0][:MAX_LINE]) if lines else ""
     if isinstance(error, SystemExit):
         return f"it called sys.exit({text})"
-    if isinstance(error, ImportError) or type.__getattribute__(type(error), "__module__").startswith("hami."):
+    if isinstance(error, ImportError) or module_of(error).startswith("hami."):
         return text or name_of(error)
     return f"{name_of(error)}: {text}" if text else name_of(error)
 

@@ -20,7 +20,7 @@ def encode_error(error: BaseException) -> Encoded:
     It never raises: another request of the batch does not depend on what the exception of a backend does.
     """
     kind = type(error)
-    shown = ".".join(str(type.__getattribute__(kind, name)) for name in ("__module__", "__qualname__"))
+    shown = _name_of(kind)
     try:
         text = "".join(traceback.format_exception(kind, error, error.__traceback__)).rstrip()[-MOST_TEXT:]
     except BaseException as raised:
@@ -33,6 +33,16 @@ def encode_error(error: BaseException) -> Encoded:
     except BaseException:  # it has no text, objects that cannot be pickled, or other arguments than its constructor
         data = b""
     return data, shown, text
+
+
+def _name_of(kind: type) -> str:
+    """Return the name of a class with its module, if that is text. The metaclass is not asked."""
+    name: str = type.__dict__["__qualname__"].__get__(kind)
+    try:
+        module = type.__dict__["__module__"].__get__(kind)
+    except AttributeError:  # exec made the class without a module
+        return name
+    return f"{module}.{name}" if isinstance(module, str) else name
 
 
 def decode_error(encoded: Encoded) -> BaseException:
