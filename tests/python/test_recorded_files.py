@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -148,6 +149,16 @@ def test_a_plugin_with_a_damaged_file_is_not_imported(plugin: Path, damage: str)
     (shown,) = (row for row in done.stdout.splitlines() if row.startswith("one "))
     problem = "it is missing" if damage == "missing" else "its content is not what was installed"
     assert shown.startswith(f'one failed "{plugin}" is damaged: {problem}; reinstall it: pip install --upgrade')
+
+
+def test_only_this_user_can_change_what_was_compared_with_every_umask(plugin: Path, tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        checked_files.require_whole("acme-cv")
+    finally:
+        os.umask(before)
+    made = [tmp_path / "cache" / "hami" / "checked", tmp_path / "cache" / "hami", tmp_path / "cache"]
+    assert [stat.S_IMODE(folder.stat().st_mode) for folder in made] == [0o700] * 3
 
 
 def test_a_damaged_memory_of_checks_is_written_again(plugin: Path, tmp_path: Path) -> None:

@@ -142,12 +142,26 @@ def test_only_this_user_can_write_into_the_cache_with_every_umask(
     for name in ("HAMI_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
-    before = os.umask(0)
-    try:
-        folder = cache.folder()
-    finally:
-        os.umask(before)
-    assert [stat.S_IMODE(each.stat().st_mode) for each in (folder, folder.parent)] == [0o700] * 2
+    for users in (tmp_path / ".cache", tmp_path / "other" / "cache"):
+        before = os.umask(0)
+        try:
+            folder = cache.folder()
+        finally:
+            os.umask(before)
+        assert folder == users / "hami-build"
+        assert [stat.S_IMODE(each.stat().st_mode) for each in (folder, users)] == [0o700] * 2
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other" / "cache"))
+
+
+def test_the_cache_may_be_a_link_to_another_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "_chosen", None)
+    for name in ("HAMI_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    (tmp_path / "disk").mkdir()
+    (tmp_path / ".cache").mkdir()
+    (tmp_path / ".cache" / "hami-build").symlink_to(tmp_path / "disk")
+    assert cache.folder() == tmp_path / ".cache" / "hami-build"
 
 
 @pytest.mark.parametrize("is_absent", [False, True])

@@ -157,11 +157,12 @@ def test_install_refuses_another_source_and_takes_a_wheel_that_was_built_again_h
 def test_only_this_user_can_change_the_remembered_publishers_with_every_umask(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home" / "config"))
     before = os.umask(0)
     try:
         publishers.remember({"acme-words": Remembered("https://files.example")})
     finally:
         os.umask(before)
-    folders = [tmp_path / "config", tmp_path / "config" / "hami"]
-    assert [stat.S_IMODE(folder.stat().st_mode) for folder in folders] == [0o700] * 2
+    made = tmp_path / "home" / "config" / "hami"
+    folders = [made, made.parent, made.parent.parent]
+    assert [stat.S_IMODE(folder.stat().st_mode) for folder in folders] == [0o700] * 3

@@ -91,7 +91,8 @@ def _known(memory: Path, listed: str) -> dict[str, Any]:
 def _keep(memory: Path, listed: str, seen: dict[str, list[int] | None]) -> None:
     """Write the facts of the files; without a folder for them, the files are compared each time."""
     with suppress(OSError):
-        memory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (*reversed(memory.parent.parents), memory.parent):
+            folder.mkdir(mode=0o700, exist_ok=True)  # with parents=True, the mode is that of the last folder only
         handle, temporary = tempfile.mkstemp(dir=memory.parent)
         with os.fdopen(handle, "w") as file:
             json.dump({"listed": listed, "files": seen}, file)

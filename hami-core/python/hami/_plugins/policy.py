@@ -39,9 +39,7 @@ class Policy(NamedTuple):
     catalog_key: str = ""  # the public key with which that catalogue must be signed
     # Repositories whose workflows may publish plugins. None: a plugin needs no attestation; empty: of any repository.
     require_attestation: frozenset[str] | None = None
-    bundle_keys: tuple[
-        str, ...
-    ] = ()  # the public keys of which one must have signed a bundle; empty: it may be unsigned
+    bundle_keys: tuple[str, ...] = ()  # one of these public keys must have signed a bundle; empty: none must
     check_files: bool = False  # whether the files of a plugin are compared with their hashes before it is imported
 
     def reason_against(self, distribution: str) -> str:

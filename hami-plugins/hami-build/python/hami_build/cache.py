@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from pathlib import Path
@@ -21,19 +22,26 @@ def folder() -> Path:
     if given := os.environ.get("HAMI_CACHE"):
         return Path(given).resolve()
     if users := os.environ.get("XDG_CACHE_HOME"):
-        return Path(users) / "hami-build"
+        return _private(Path(users) / "hami-build")
     try:
         home = Path.home()
     except RuntimeError:  # neither HOME nor an entry in the list of users
         home = None
     if home is not None and home.is_dir() and os.access(home, os.W_OK):
-        return _own(home / ".cache" / "hami-build")
+        return _private(home / ".cache" / "hami-build")
     return _own(Path(tempfile.gettempdir()) / f"hami-build-{os.getuid()}")
 
 
+def _private(place: Path) -> Path:
+    """Make a folder, and those around it, that only this user can enter. One that cannot be made fails when used."""
+    with contextlib.suppress(OSError):
+        for folder in (*reversed(place.parents), place):
+            folder.mkdir(mode=0o700, exist_ok=True)  # with parents=True, the mode is that of the last folder only
+    return place
+
+
 def _own(shared: Path) -> Path:
-    """Make a folder that only this user can enter. Raises Failure if it is that of another user."""
-    shared.parent.mkdir(mode=0o700, exist_ok=True)
+    """Make a folder in one that all users share. Raises Failure if it is that of another user."""
     shared.mkdir(mode=0o700, exist_ok=True)
     if shared.lstat().st_uid != os.getuid() or shared.is_symlink():
         raise Failure(f"{shared} belongs to another user; set HAMI_CACHE to a folder of yours")

@@ -130,8 +130,8 @@ def remember(seen: Mapping[str, Remembered]) -> None:
 def change(function: Callable[[dict[str, Remembered]], Any]) -> None:
     """Change what is remembered; one process at a time. Raises OSError if it cannot be written."""
     file = path()
-    file.parent.parent.mkdir(parents=True, exist_ok=True, mode=0o700)  # the mode is that of the last folder only
-    file.parent.mkdir(exist_ok=True, mode=0o700)
+    for folder in (*reversed(file.parent.parents), file.parent):
+        folder.mkdir(mode=0o700, exist_ok=True)  # with parents=True, the mode is that of the last folder only
     with file.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         known = load()
