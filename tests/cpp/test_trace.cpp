@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <string>
 #include <string_view>
 #include <thread>
 
@@ -19,7 +21,7 @@ namespace {
 
 // A file that is removed at the end of the test.
 struct TraceFile {
-  std::string path = "trace-" + std::to_string(getpid()) + ".pftrace";
+  std::string path = std::filesystem::temp_directory_path() / ("hami-trace-" + std::to_string(getpid()) + ".pftrace");
   ~TraceFile() { std::remove(path.c_str()); }
   std::string read() const {
     std::ifstream file(path, std::ios::binary);
