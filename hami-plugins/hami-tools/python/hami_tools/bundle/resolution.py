@@ -105,10 +105,10 @@ def _require_files(
     needed = {normalised(Requirement(text).name) for text in _closure(requirements, wheels, environment)[1]}
     if absent := [f"{name} {versions[name]}" for name in sorted(needed & versions.keys())]:
         files = " and ".join(f"{each.replace('-', '_').replace(' ', '-')}-*.whl" for each in absent)
+        verb = "is" if len(absent) == 1 else "are"
         raise PluginError(
-            f"{printable(folder)} has no {files}: {' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} "
-            "installed here, and a bundle has the installed versions; add the file, or install a version that the folder "
-            "has"
+            f"{printable(folder)} has no {files}: {' and '.join(absent)} {verb} installed here, and a bundle has the "
+            "installed versions; add the file, or install a version that the folder has"
         )
 
 
