@@ -298,6 +298,8 @@ def test_a_library_with_layers_is_loaded_if_it_is_allowed(monkeypatch, tmp_path)
     hami.native.allow_library(tmp_path)
     hami.pipe(node).close()
     assert str(layers) in Path("/proc/self/maps").read_text()
+    monkeypatch.chdir(tmp_path)
+    hami.pipe({**node, "plugin_library": "layers.so"}).close()  # of this folder, and not of those of the loader
     with pytest.raises(hami.ConfigError, match=r"plugin_library cannot be loaded: .*broken\.so"):
         hami.pipe({**node, "plugin_library": str(broken)})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from typing import Annotated, Any, Literal
 
 import hami
@@ -29,12 +30,13 @@ class EngineLoader(hami.Backend):
                 not allowed or cannot be loaded.
         """
         owner = type(self).__name__
-        if self.plugin_library:
-            hami.native.check_library(self.plugin_library, f"plugin_library of {owner}")
+        layers = os.path.abspath(self.plugin_library) if self.plugin_library else ""  # a bare name is searched for
+        if layers:
+            hami.native.check_library(layers, f"plugin_library of {owner}")
         library = find_library(self.library, owner)
-        if self.plugin_library:
+        if layers:
             try:
-                ctypes.CDLL(str(self.plugin_library))  # stays loaded; its initialisation registers the layers
+                ctypes.CDLL(layers)  # stays loaded; its initialisation registers the layers
             except OSError as error:
                 raise hami.ConfigError(f"{owner}: plugin_library cannot be loaded: {error}") from None
         return library, find_device(library, self.device, owner)
