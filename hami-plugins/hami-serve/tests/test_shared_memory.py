@@ -213,9 +213,12 @@ def test_a_region_without_pages_takes_no_memory_that_the_server_does_not_have(re
     place = {"shared_memory_region": name, "shared_memory_byte_size": 1 << 40}
     lease = budget.lease()
     with pytest.raises(TooLarge, match="needs 1048576 MiB; the open requests of this server may have 1 MiB together"):
-        Memory(regions, lease).read('input "x"', place)
+        Memory(regions, lease).read('input "x"', "INT8", place)
+    place["shared_memory_byte_size"] = 1 << 20
+    with pytest.raises(TooLarge, match="needs 8 MiB"):  # for the objects of its elements
+        Memory(regions, lease).read('input "x"', "BYTES", place)
     assert budget.used == 0
-    assert len(Memory(regions, lease).read('input "x"', place | {"shared_memory_byte_size": 1 << 20})) == 1 << 20
+    assert len(Memory(regions, lease).read('input "x"', "INT8", place)) == 1 << 20
 
 
 def test_an_output_for_which_shared_memory_has_no_pages_is_an_error_of_the_client(triton, client, region, monkeypatch):

@@ -120,7 +120,9 @@ def tensors_of(
         if REGION in entry.parameters:
             if entry.contents.ListFields():
                 raise BadRequest(f"{what} is in shared memory, and has contents; give one of them")
-            found[entry.name] = array_of_bytes(what, datatype, shape, memory.read(what, _values(entry.parameters)))
+            found[entry.name] = array_of_bytes(
+                what, datatype, shape, memory.read(what, datatype, _values(entry.parameters))
+            )
             continue
         _check_contents(what, datatype, entry.contents, bool(raw))
         found[entry.name] = (

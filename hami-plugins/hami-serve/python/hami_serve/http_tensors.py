@@ -163,7 +163,7 @@ def tensors_of(
             memory.regions.check_enabled()
             if "data" in entry or "binary_data_size" in parameters:
                 raise BadRequest(f"{what} is in shared memory, and has data; give one of them")
-            found[name] = array_of_bytes(what, datatype, shape, memory.read(what, parameters))
+            found[name] = array_of_bytes(what, datatype, shape, memory.read(what, datatype, parameters))
             continue
         if "binary_data_size" not in parameters:
             if "data" not in entry:

@@ -24,6 +24,7 @@ MAX_NAME = 255  # bytes of a key; characters of the name of a region
 REGION = "shared_memory_region"  # parameters of tensors
 SIZE = "shared_memory_byte_size"
 OFFSET = "shared_memory_offset"
+BYTES_COST = 8  # bytes for a byte of BYTES: as objects, elements of two characters take seven times as much
 
 
 class Region:
@@ -195,10 +196,10 @@ class Memory:
     regions: Regions = NONE
     lease: Lease | None = None
 
-    def read(self, what: str, parameters: Mapping[str, Any]) -> memoryview:
+    def read(self, what: str, datatype: str, parameters: Mapping[str, Any]) -> memoryview:
         place = self.regions.place(what, parameters)
         if self.lease is not None:
-            self.lease.add_unbounded(place.size)
+            self.lease.add_unbounded(place.size * (BYTES_COST if datatype == "BYTES" else 1))
         return place.region.read(place.offset, place.size)
 
     def place(self, what: str, parameters: Mapping[str, Any]) -> Place:
