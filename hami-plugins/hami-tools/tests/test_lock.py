@@ -285,3 +285,11 @@ def test_a_lock_that_never_ends_is_an_error(tmp_path: Path, kind: str) -> None:
         file.symlink_to("/dev/zero")
     with pytest.raises(hami.PluginError, match="it is not a regular file"):
         lock.read(file)
+
+
+def test_a_dependency_that_the_folder_has_in_another_version_is_named(tmp_path: Path) -> None:
+    tiny_wheels.plugin(tmp_path, "acme-one", requires="acme-two")
+    tiny_wheels.empty(tmp_path, "acme-two", "2.0")
+    with pytest.raises(hami.PluginError) as caught:
+        installers.Pip().resolve(["acme-one==1.0.0"], ["acme-two==1.0"], installers.Sources(folder=str(tmp_path)))
+    assert str(caught.value).startswith(f"{tmp_path} lacks acme-two 1.0, which is installed here; nothing was written;")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from hami import PluginError
+from hami.cli import printable
 from hami.packages import distributions, normalised
 
 from hami_tools.packages.environment import Environment
@@ -34,6 +35,7 @@ _PLACES = {f"PIP_{name}" for name in ("TARGET", "PREFIX", "ROOT", "USER", "PYTHO
 _PLACES |= {f"PIP_{name}" for name in ("EDITABLE", "GROUP", "PLATFORM", "PYTHON_VERSION", "ABI", "IMPLEMENTATION")}
 # Lines with which pip says why an index gave no answer. Its errors do not repeat it.
 _CONNECTION = re.compile(r"^WARNING: .*(?:after connection broken by|Could not fetch URL|There was an error).*", re.M)
+_CONFLICT = re.compile(r"The user requested \(constraint\) (\S+)")  # pip's errors do not name it
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s]*@")
 
 
@@ -186,8 +188,9 @@ class Pip:
             done, report = self._report([*options, *sources.options(), *requirements])
         if done.returncode:
             alone = ["--dry-run", "--ignore-installed", "--no-deps", *sources.options()]
+            said = " ".join([done.stderr, *_CONFLICT.findall(done.stdout)])
             _require_listed(
-                [*requirements, *constraints], done.stderr, lambda one: self._report([*alone, one])[0].returncode == 0
+                [*requirements, *constraints], said, sources, lambda one: not self._report([*alone, one])[0].returncode
             )
         _check("pip", "lock", requirements, done)
         return [of_report(entry) for entry in report]
@@ -195,7 +198,7 @@ class Pip:
     def _report(self, arguments: Sequence[str]) -> tuple[subprocess.CompletedProcess[str], list[dict[str, Any]]]:
         """Run an installation with a report; return what it would install. A file holds nothing that pip logs."""
         with tempfile.NamedTemporaryFile("r", suffix=".json", encoding="utf-8") as file:
-            done = _run([*self.command, "install", "--quiet", "--report", file.name, *arguments])
+            done = _run([*self.command, "install", "--report", file.name, *arguments])
             text = file.read()
         return done, json.loads(text)["install"] if text and not done.returncode else []
 
@@ -277,7 +280,7 @@ class Uv:
                 with _lines([one]) as file:
                     return self._compile([file, "--no-deps"], sources).returncode == 0
 
-            _require_listed([*requirements, *constraints], done.stderr, is_listed)
+            _require_listed([*requirements, *constraints], done.stderr, sources, is_listed)
         _check("uv", "lock", requirements, done)
         return of_pylock(done.stdout)
 
@@ -364,20 +367,24 @@ def _name_of_line(line: str) -> str:
     return re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0]
 
 
-def _require_listed(pinned: Sequence[str], output: str, is_listed: Callable[[str], bool]) -> None:
+def _require_listed(pinned: Sequence[str], output: str, sources: Sources, is_listed: Callable[[str], bool]) -> None:
     """Raise PluginError with the packages that no index has in the installed version, if that is why a lock failed.
 
     Args:
         pinned: The installed packages with their versions, such as "acme-one==1.0".
         output: What the installer printed. Only packages that it names are asked for, one by one.
+        sources: Where it looked for them.
         is_listed: Whether an index has a package in that version.
     """
     named = set(map(normalised, re.findall(r"[A-Za-z0-9][A-Za-z0-9._-]*", output.replace("==", " "))))
     suspects = [each for each in dict.fromkeys(pinned) if normalised(_name_of_line(each)) in named]
     if absent := [each.replace("==", " ") for each in suspects if not is_listed(each)]:
+        lacks, remedy = "no index has", "an index has, or name the index that has it: --index URL"
+        if sources.folder:
+            lacks, remedy = f"{printable(sources.folder)} lacks", "the folder has, or add a wheel of this one"
         raise PluginError(
-            f"no index has {' and '.join(absent)}, which is installed here; nothing was written; install a version "
-            "that an index has, or name the index that has it: --index URL"
+            f"{lacks} {' and '.join(absent)}, which is installed here; nothing was written; install a version that "
+            f"{remedy}"
         )
 
 
