@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,15 @@ import pytest
 from running import TIMEOUT
 
 FOLDER = Path(__file__).parents[1] / "reliability"
+
+
+def test_the_measurements_have_a_row_for_each_promise_of_soak_and_for_no_other() -> None:
+    soak = [sys.executable, str(FOLDER.parents[1] / "ci" / "soak"), "--list"]
+    listed = subprocess.run(soak, capture_output=True, text=True, timeout=TIMEOUT, check=True).stdout
+    table = (FOLDER / "results.md").read_text("utf-8").partition("\n## Promises\n")[2]
+    names = [line.split()[0] for line in listed.splitlines()]
+    assert names == [f"R{number}" for number in range(1, 17)]
+    assert re.findall(r"^\| (R\d+), ", table, re.MULTILINE) == names
 
 
 def has_compiler() -> bool:

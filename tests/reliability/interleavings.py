@@ -68,7 +68,7 @@ def try_orders(seconds: float, strict: bool) -> Figures:
         folder = Path(temporary)
         done = subprocess.run([compiled(folder / "right", folder)], capture_output=True, text=True, check=False)
         keep(done.returncode == 0, f"{done.stdout}{done.stderr}")
-        orders = sum(int(count) for count in re.findall(r": (\d+)$", done.stdout, re.MULTILINE))
+        runs = sum(int(count) for count in re.findall(r": (\d+)$", done.stdout, re.MULTILINE))
         found = 0
         for bug in planted(folder):
             wrong = subprocess.run([compiled(folder / "wrong", folder)], capture_output=True, text=True, check=False)
@@ -76,7 +76,7 @@ def try_orders(seconds: float, strict: bool) -> Figures:
             found += 1
             if seconds == 0:  # each takes seconds to compile
                 break
-    return {"parts": done.stdout.count("\n"), "orders": orders, "planted bugs found": found}
+    return {"parts": done.stdout.count("\n"), "runs": runs, "planted bugs found": found}
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 """Full and broken surroundings: commands and servers work, or say in one line what is wrong, and lose nothing.
 
     python tests/reliability/surroundings.py --seconds 300
-    python tests/reliability/surroundings.py --list
+    python tests/reliability/surroundings.py --only "a full disk" "umask 000"
 
-Each command runs in each surrounding. It may succeed, or end with `error: …`; a traceback, a signal, a warning of
-Python, a file that is half written, or a lost file breaks the promise. Surroundings with file systems or users of their
+Each command runs in each surrounding, in an order that is always the same; `--only` takes parts of the names of both.
+A command may succeed, or end with `error: …`; a traceback, a signal, a warning of Python, a file that is half written,
+or a lost file breaks the promise. Surroundings with file systems or users of their
 own need bubblewrap, and are left out without it.
 """
 
