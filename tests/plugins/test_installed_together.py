@@ -22,15 +22,15 @@ DUPLICATE = (
 SERVES = f"hami-core {hami.__version__} serves 1.1"
 ABSENT = "cannot open shared object file: No such file or directory"
 TABLE = """\
-plugin  package      version  abi  state         time
-atexit  acme-atexit  0.1.0         ok            0 ms
-broken  acme-broken  0.3.1         failed        0 ms     No module named 'acme_engine_runtime'
-cv      acme-cv      2.0.0         ok            0 ms     DUPLICATE
-good    acme-good    1.2.0         ok            0 ms     DUPLICATE
-major   acme-major   3.0.0         incompatible  0 ms     it needs hami ABI 2.0; SERVES: pip install -U hami-core
-minor   acme-minor   0.9.0         incompatible  0 ms     it needs hami ABI 1.4; SERVES: pip install -U hami-core
-native  acme-native  0.9.0         failed        0 ms     SITE/libacme_native.so: ABSENT
-slow    acme-slow    0.1.0         ok            2500 ms  SLOW
+plugin  package      version  abi  cores  state         time
+atexit  acme-atexit  0.1.0                ok            0 ms
+broken  acme-broken  0.3.1                failed        0 ms     No module named 'acme_engine_runtime'
+cv      acme-cv      2.0.0                ok            0 ms     DUPLICATE
+good    acme-good    1.2.0                ok            0 ms     DUPLICATE
+major   acme-major   3.0.0                incompatible  0 ms     it needs hami ABI 2.0; SERVES: pip install -U hami-core
+minor   acme-minor   0.9.0                incompatible  0 ms     it needs hami ABI 1.4; SERVES: pip install -U hami-core
+native  acme-native  0.9.0                failed        0 ms     SITE/libacme_native.so: ABSENT
+slow    acme-slow    0.1.0                ok            2500 ms  SLOW
 pipeline acme-twice from acme-good
 """
 SLOW = "loading it took 2.5 s; register classes by name, and import large packages in `init`"
