@@ -65,3 +65,20 @@ def test_a_folder_of_another_program_is_refused(tmp_path, content):
     (tmp_path / "run.json").write_text(content)
     with pytest.raises(OSError, match=r"run\.json does not say which results are complete; use another folder"):
         SaveFolder(tmp_path)
+
+
+def test_a_source_that_is_called_like_an_unfinished_file_gets_files_of_its_own(tmp_path):
+    with SaveFolder(tmp_path) as save:
+        for source in ("a.webm", "old/a.part.webm"):
+            for i in range(2):
+                save(frame(source, i), FOUND)
+        save.complete("a.webm")
+        save.complete("old/a.part.webm")
+    assert {file.name for file in tmp_path.iterdir()} == {
+        "a.webm",
+        "a.jsonl",
+        "a_part.webm",
+        "a_part.jsonl",
+        "run.json",
+    }
+    assert [len((tmp_path / f"{name}.jsonl").read_text().splitlines()) for name in ("a", "a_part")] == [2, 2]

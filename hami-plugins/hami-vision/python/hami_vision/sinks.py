@@ -150,6 +150,7 @@ def stem_of(source: str, taken: dict[str, str]) -> str:
     """Return a name for the files of a source, and note it in `taken`, where no two sources have the same."""
     if source not in taken:
         base = re.sub(r"[^\w.-]+", "_", Path(source).stem)[:_MAX_STEM]
+        base = re.sub(r"\.part$", "_part", base)  # how SaveFolder calls files that are not complete
         others = set(taken.values())
         names = itertools.chain([base], (f"{base}_{number}" for number in itertools.count(2)))
         taken[source] = next(name for name in names if name not in others)
