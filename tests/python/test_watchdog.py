@@ -10,6 +10,7 @@ from typing import Any
 
 import hami
 import pytest
+from hami._runtime import watchdog
 from hami._runtime.watchdog import TIMES_USUAL, Watchdog
 from running import TIMEOUT
 
@@ -129,3 +130,14 @@ def test_it_needs_the_status_of_the_process(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("HAMI_TOP", "0")
     with pytest.raises(hami.ConfigError, match="HAMI_TOP=0"):
         hami.pipe("Identity")
+
+
+def test_the_next_pipe_starts_a_watchdog_after_one_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> str:
+        raise MemoryError("planted")
+
+    monkeypatch.setattr(watchdog, "_process", os.getpid())
+    monkeypatch.setattr("hami._core.status", fail)
+    with pytest.raises(MemoryError, match="planted"):
+        watchdog._watch(1e-6, lambda *_: None)
+    assert watchdog._process is None

@@ -157,11 +157,20 @@ def start_from_environment() -> None:
 
 def _watch(least_s: float, log: Callable[[str, str, int], None]) -> None:
     global _process
+    try:
+        _look_until_idle(Watchdog(least_s), log)
+    except BaseException:
+        with _guard:
+            _process = None  # the next pipe starts another thread
+        raise
+
+
+def _look_until_idle(watchdog: Watchdog, log: Callable[[str, str, int], None]) -> None:
+    global _process
     import time
 
-    watchdog = Watchdog(least_s)
     while True:
-        time.sleep(least_s / LOOKS)
+        time.sleep(watchdog.least_s / LOOKS)
         with _guard:  # a pipe that opens now is seen here, or starts the next thread
             status = json.loads(_core.status())
             lines = watchdog.look(status, time.monotonic())
