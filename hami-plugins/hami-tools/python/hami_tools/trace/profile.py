@@ -12,6 +12,7 @@ from hami.cli import printable
 from hami_tools.trace.file import content_of
 
 NS_PER_US = 1e3
+FENCES = ("_fence_before", "_fence_after")  # around each operator, without a duration, in onnxruntime 1.20
 
 
 def read_profile(path: str | Path) -> list[dict[str, Any]]:
@@ -29,7 +30,9 @@ def read_profile(path: str | Path) -> list[dict[str, Any]]:
         events = json.loads(content_of(path))
         clocks = [event["args"]["monotonic_ns"] for event in events if event["name"] == "hami_clock"]
         moved = [
-            {**event, "ts": event["ts"] + clocks[0] / NS_PER_US} for event in events if clocks and event["ph"] == "X"
+            {**event, "ts": event["ts"] + clocks[0] / NS_PER_US}
+            for event in events
+            if clocks and event["ph"] == "X" and not event["name"].endswith(FENCES)
         ]
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise ConfigError(
