@@ -259,7 +259,8 @@ def _differences(
     sums: dict[str, list[NDArray[np.float64]]] = {port.name: [] for port in before.get_outputs()}
     other: set[str] = set()
     for sample in samples:
-        for name, *pair in zip(sums, before.run(None, sample), after.run(None, sample), strict=True):
+        results: list[Any] = [session.run(None, sample) for session in (before, after)]
+        for name, *pair in zip(sums, *results, strict=True):
             are_numbers = all(isinstance(each, np.ndarray) and each.dtype.kind in "fiub" for each in pair)
             if are_numbers and pair[0].shape == pair[1].shape:  # which may be the number of boxes
                 sums[name].append(_sums(*(each.astype(np.float64).ravel() for each in pair)))
