@@ -85,7 +85,7 @@ def test_each_pair_of_methods_at_the_same_time(pair, abort):
         if "close" not in pair:
             leave_all(model)
             assert np.array_equal(model(x()), NET.reference({"x": x()})["y"])
-            assert model.summary()["slots"] == ["idle"] * 4
+            assert become_idle(model)
         model.close()
         with pytest.raises(ModelClosed):
             model(x())
@@ -124,6 +124,15 @@ def answer_of(model):
         return model(x())
     except SlotLost:
         return model(x())
+
+
+def become_idle(model):
+    """Return whether all slots become idle: a thread may still take the result of a task that has ended."""
+    for _ in range(1000):
+        if model.summary()["slots"] == ["idle"] * 4:
+            return True
+        model(x())
+    return False
 
 
 def leave_all(model):
