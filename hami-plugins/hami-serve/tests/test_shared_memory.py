@@ -141,7 +141,7 @@ def test_regions_are_listed_and_forgotten(triton, client, region):
     with pytest.raises(Exception, match=r"there is a region .* already"):
         client.register_system_shared_memory(name, key, 60)
     client.unregister_system_shared_memory(name)
-    with pytest.raises(Exception, match="there is no region"):
+    with pytest.raises(Exception, match="is not registered"):
         client.get_system_shared_memory_status(name)
 
 

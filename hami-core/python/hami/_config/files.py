@@ -24,6 +24,8 @@ _POSITION = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 MAX_BYTES = 16 << 20  # of a file; the largest configurations have some hundred KiB
 MAX_PARTS = 100  # of a dotted key; tomllib takes very long for thousands
 MAX_BITS = 4096  # of a number
+TOO_DEEP = "tables or arrays are nested too deeply"
+LONG_KEY = f"a key must have fewer than {MAX_PARTS} dots"
 _LONG_NUMBER = re.compile(r"0[xob][0-9a-fA-F_]{1000}")
 _PART = r"(?:[A-Za-z0-9_-]+|\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*')"
 _TOO_MANY_PARTS = re.compile(rf"(?:^|[\[{{,])[ \t]*(?:{_PART}[ \t]*\.[ \t]*){{{MAX_PARTS}}}", re.M)
@@ -120,19 +122,15 @@ def parse(content: bytes, location: Location) -> File:
         from hami._config.too_many_keys import too_many_keys
 
         raise too_many_keys(text, keys, label)
-    long_key = _TOO_MANY_PARTS.search(text)
-    if long_key:
-        line = text.count("\n", 0, long_key.end()) + 1
-        raise ConfigError(f"{label}:{line}: a key must have fewer than {MAX_PARTS} dots")
+    if line := _line_of_long_key(text):
+        raise ConfigError(f"{label}:{line}: {LONG_KEY}")
     try:
-        tables: dict[str, Any] = tomllib.loads(text)
-        _require_short_numbers(text, tables)
-        return File(location, tables, key_lines(text))
+        return File(location, _tables_of(text), key_lines(text))
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(_syntax_error(text, label, str(error))) from None
-    except RecursionError:
-        raise ConfigError(f"{label}: tables or arrays are nested too deeply") from None
-    except ValueError as error:  # a number with more digits than Python converts
+    except RecursionError:  # looking for lines recurses deeper than tomllib
+        raise ConfigError(f"{label}: {TOO_DEEP}") from None
+    except ValueError as error:
         raise ConfigError(f"{label}: {error}") from None
 
 
@@ -142,15 +140,23 @@ def parse_toml(text: str) -> dict[str, Any]:
     Raises:
         ValueError: The text is not TOML, is nested too deeply, or has a key or a number that is too long.
     """
-    long_key = _TOO_MANY_PARTS.search(text)
-    if long_key:
-        line = 1 + text.count("\n", 0, long_key.end())
-        raise ValueError(f"a key must have fewer than {MAX_PARTS} dots (at line {line})")
+    if line := _line_of_long_key(text):
+        raise ValueError(f"{LONG_KEY} (at line {line})")
+    return _tables_of(text)
+
+
+def _line_of_long_key(text: str) -> int:
+    """Return the line of the first key with too many parts; 0 if the text has none."""
+    found = _TOO_MANY_PARTS.search(text)
+    return text.count("\n", 0, found.end()) + 1 if found else 0
+
+
+def _tables_of(text: str) -> dict[str, Any]:
     try:
         tables: dict[str, Any] = tomllib.loads(text)
         _require_short_numbers(text, tables)
     except RecursionError:
-        raise ValueError("tables or arrays are nested too deeply") from None
+        raise ValueError(TOO_DEEP) from None
     return tables
 
 

@@ -1,8 +1,8 @@
 """Compares every file of a distribution with its RECORD before a plugin is imported, if that is asked for.
 
 A file that was compared earlier is not read again while its size, times and inode are the same: they are kept in a
-file of the user for each distribution. Like the policy, this finds damage and mistakes, and stops no attacker who can
-write as the user.
+file of the user for each distribution. Like the policy, the check finds damage and mistakes. It does not
+protect against an attacker who can write files as this user.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Region:
         """Open an object of this user.
 
         Raises:
-            BadRequest: There is no such object, it is another user's, or it is too small.
+            BadRequest: The object does not exist, belongs to another user, or is too small.
         """
         self.name, self.key, self.offset, self.size = name, key, offset, size
         self._file = -1
@@ -153,7 +153,7 @@ class Regions:
         with self._lock:
             found = [self._regions[name]] if name in self._regions else [] if name else [*self._regions.values()]
         if name and not found:
-            raise hami.NotFound(f'there is no region "{short(name)}"; register it first')
+            raise hami.NotFound(f'region "{short(name)}" is not registered; register it first')
         return [each.described() for each in found]
 
     def place(self, what: str, parameters: Mapping[str, Any]) -> Place:

@@ -37,7 +37,8 @@ class LivePage:
 
     Args:
         port: 0: any free one.
-        host: 127.0.0.1: this machine only. Anybody who reaches another one can look: the page asks for no password.
+        host: Address to listen at. The default serves this machine only. The page asks for no password, so every
+            machine that can connect to another address sees the frames.
 
     Raises:
         OSError: The port is taken.

@@ -52,7 +52,7 @@ class Webhook:
         """Post one result.
 
         Raises:
-            OSError: There is no answer, or one other than 2xx.
+            OSError: No answer arrived in time, or its status was not 2xx.
         """
         if self._only_if is not None and not self._only_if(frame, result):
             return
