@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from concurrent import futures
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -145,7 +146,7 @@ def test_an_answer_that_is_not_http_is_named_by_a_sentence_of_ours(sent, message
             pipe({"data": np.int8([1])}, timeout=60)
     finally:
         replica.close()
-    assert "400" not in str(raised.value)
+    assert not re.search(r"\b400\b", str(raised.value))  # the port of a url may hold these digits
 
 
 @pytest.mark.parametrize(
