@@ -22,12 +22,13 @@ import pytest
 import tiny_wheels
 from conftest import Run, Site
 from fake_site import write_plugin, write_record
-from hami.packages import Catalog, parse_catalog, policy
+from hami.packages import Catalog, parse_catalog
 from tiny_index import PACKAGES, HamiEnvironment, write_index
 
 from hami_tools.packages import attestations, catalog, provenance
 from hami_tools.packages.attestations import Origin, Publisher, Unverified
 from hami_tools.packages.installers import Change, Pip, Sources
+from hami_tools.packages.policy_rules import Rules
 
 needs_pip = pytest.mark.skipif(importlib.util.find_spec("pip") is None, reason="this environment has no pip")
 REAL = Path(tiny_wheels.__file__).parent / "attestations" / "pypi_attestations-0.0.19.tar.gz.provenance"
@@ -175,14 +176,14 @@ def _served(wheel: Path, folder: Path, how: str) -> tuple[Sources, Catalog]:
 @pytest.mark.parametrize("how", ["folder", "html", "json", "catalog"])
 def test_the_provenance_is_found(wheel: Path, tmp_path: Path, how: str) -> None:
     sources, known = _served(wheel, tmp_path, how)
-    found = provenance.checked([_change(wheel)], Pip(), sources, known, policy.Policy())
+    found = provenance.checked([_change(wheel)], Pip(), sources, known, Rules())
     assert found == {"acme-one": Origin(wheel.name, _change(wheel).sha256, ORIGIN.provenance)}
 
 
 def test_a_catalogue_with_another_hash_says_nothing_about_a_file(wheel: Path, tmp_path: Path) -> None:
     sources, known = _served(wheel, tmp_path, "catalog")
     other = _change(wheel)._replace(sha256="0" * 64)
-    found = provenance.checked([other], Pip(), sources, known, policy.Policy())["acme-one"]
+    found = provenance.checked([other], Pip(), sources, known, Rules())["acme-one"]
     assert (found.provenance, found.missing) == (
         "",
         f"neither the index nor the catalogue has an attestation of {wheel.name}",
@@ -212,7 +213,7 @@ def test_the_password_of_an_index_is_sent_to_its_server(wheel: Path) -> None:
         thread = Thread(target=server.handle_request)
         thread.start()
         index = f"http://me:a%20b@127.0.0.1:{server.server_port}/simple"
-        found = provenance.checked([_change(wheel)], Pip(), Sources([index]), EMPTY, policy.Policy())["acme-one"]
+        found = provenance.checked([_change(wheel)], Pip(), Sources([index]), EMPTY, Rules())["acme-one"]
         thread.join()
     assert seen == [("/simple/acme-one/", f"Basic {base64.b64encode(b'me:a b').decode()}")]
     assert found.missing.startswith("neither the index nor the catalogue has an attestation")
@@ -220,7 +221,7 @@ def test_the_password_of_an_index_is_sent_to_its_server(wheel: Path) -> None:
 
 def test_an_index_that_is_away_is_the_reason(wheel: Path) -> None:
     away = Sources(["http://127.0.0.1:9/simple"])
-    found = provenance.checked([_change(wheel)], Pip(), away, EMPTY, policy.Policy())["acme-one"]
+    found = provenance.checked([_change(wheel)], Pip(), away, EMPTY, Rules())["acme-one"]
     assert found.missing == "its attestation could not be read: [Errno 111] Connection refused"
 
 
@@ -240,20 +241,20 @@ def test_a_policy_refuses_a_plugin_without_a_valid_attestation(
     sources, known = _served(wheel, tmp_path, offered)
     change = _change(wheel)._replace(**({"sha256": ""} if offered == "no hash" else {}))
     with pytest.raises(hami.PluginError) as caught:
-        provenance.checked([change], Pip(), sources, known, policy.Policy(require_attestation=frozenset()))
+        provenance.checked([change], Pip(), sources, known, Rules(require_attestation=frozenset()))
     assert str(caught.value).startswith("acme-one has no verified attestation, which /etc/hami/policy.toml requires: ")
     assert problem in str(caught.value)
     assert str(caught.value).endswith("; ask the administrator of this machine")
 
 
 def test_a_policy_accepts_only_its_repositories() -> None:
-    anyone = policy.Policy(require_attestation=frozenset())
-    ours = policy.Policy(require_attestation=frozenset({"https://github.com/acme/words"}))
+    anyone = Rules(require_attestation=frozenset())
+    ours = Rules(require_attestation=frozenset({"https://github.com/acme/words"}))
     catalog.require_publisher(anyone, "acme-one", [PUBLISHER], "")
     catalog.require_publisher(
         ours, "acme-one", [PUBLISHER, PUBLISHER._replace(source="https://github.com/acme/words")], ""
     )
-    catalog.require_publisher(policy.Policy(), "acme-one", [], "stranger")
+    catalog.require_publisher(Rules(), "acme-one", [], "stranger")
     with pytest.raises(hami.PluginError) as caught:
         catalog.require_publisher(ours, "acme-one", [PUBLISHER], "")
     assert str(caught.value) == (

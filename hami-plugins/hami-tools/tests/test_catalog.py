@@ -269,8 +269,8 @@ def signed(file: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     key = Ed25519PrivateKey.generate()
     public = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     file.with_name("acme.json.sig").write_bytes(key.sign(file.read_bytes()))
-    rules = policy.Policy(catalog=str(file), catalog_key=base64.b64encode(public).decode())
-    monkeypatch.setattr(policy, "read", lambda: rules)
+    rules = {"catalog": str(file), "catalog_key": base64.b64encode(public).decode()}
+    monkeypatch.setattr(policy, "read", lambda: policy.Policy(others=rules))
     return file
 
 
@@ -334,8 +334,8 @@ def test_the_documented_command_signs_a_catalogue(file: Path, monkeypatch: pytes
         done = subprocess.run(command, shell=True, cwd=file.parent, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
     key = done.stdout.splitlines()[1]
-    rules = policy.Policy(catalog=str(file.with_name("catalog.json")), catalog_key=key)
-    monkeypatch.setattr(policy, "read", lambda: rules)
+    rules = {"catalog": str(file.with_name("catalog.json")), "catalog_key": key}
+    monkeypatch.setattr(policy, "read", lambda: policy.Policy(others=rules))
     assert list(catalog.load().plugins) == ["acme-cv", "acme-ocr"]
 
 

@@ -75,8 +75,9 @@ def load_local(environment: Mapping[str, str] = os.environ) -> Catalog:
 
     If the snapshot is damaged too, the catalogue is empty: `hami doctor` reports the file.
     """
-    rules = policy.read()
-    return _load_local("" if rules.catalog_key else rules.catalog or environment.get(VARIABLE) or "")
+    rules = policy.read().others
+    named = rules.get("catalog") or environment.get(VARIABLE)
+    return _load_local(named if isinstance(named, str) and "catalog_key" not in rules else "")
 
 
 def first_party() -> Catalog:

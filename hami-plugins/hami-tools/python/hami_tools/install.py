@@ -15,9 +15,9 @@ from pathlib import Path
 
 from hami import PluginError
 from hami.cli import json_of, print_table
-from hami.packages import CORE, GROUPS, Catalog, distributions, load_local, normalised, policy
+from hami.packages import CORE, GROUPS, Catalog, distributions, load_local, normalised
 
-from hami_tools.packages import catalog, environment, installers, provenance, publishers
+from hami_tools.packages import catalog, environment, installers, policy_rules, provenance, publishers
 from hami_tools.packages.environment import Environment
 from hami_tools.packages.installers import Change, Sources
 from hami_tools.packages.names import requirements
@@ -36,13 +36,13 @@ def install(arguments: argparse.Namespace) -> int:
         raise PluginError("expected the name of a plugin or backend, such as hami-onnx; or a folder: --from FOLDER")
     folder = os.path.abspath(arguments.folder) if arguments.folder else ""
     available = plugins_in(Path(folder)) if folder else []
-    rules = policy.read()
+    rules = policy_rules.read()
     reads_catalog = arguments.names or rules.require_attestation is not None
     known = catalog.load(arguments.catalog) if reads_catalog else load_local()
     wanted = _requirements(arguments.names, known, available) if arguments.names else available
     place = environment.chosen(user=arguments.user, target=arguments.target)
     environment.require_changeable(place, wanted)
-    rules.require([_name_of(name) for name in wanted])
+    rules.plugins.require([_name_of(name) for name in wanted])
     installer, sources, remembered = installers.find(), Sources(arguments.index, folder), publishers.load()
     changes = installer.plan(wanted, sources, place, upgrade=arguments.upgrade)
     if "torch" in {change.name for change in changes} and not (arguments.index or folder or place.user or place.target):
@@ -54,7 +54,7 @@ def install(arguments: argparse.Namespace) -> int:
             installer, sources = with_uv, for_driver
         except PluginError:  # also without uv, or with one that has no access to the index of pip
             print(TORCH_NOTE.format(shlex.join(wanted)), file=sys.stderr)
-    rules.require([change.name for change in changes if change.name in rules.block])
+    rules.plugins.require([change.name for change in changes if change.name in rules.plugins.block])
     catalog.require_grades(map(_name_of, wanted), [change.name for change in changes])
     names = {*known.plugins, *remembered, *map(_name_of, wanted)}
     plugins = [change for change in changes if change.name in names]

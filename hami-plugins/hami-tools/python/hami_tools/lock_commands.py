@@ -8,9 +8,9 @@ from pathlib import Path
 
 import hami
 from hami.cli import json_of, print_table
-from hami.packages import CORE, load_local, normalised, policy
+from hami.packages import CORE, load_local, normalised
 
-from hami_tools.packages import catalog, environment, installers, lock, provenance, publishers
+from hami_tools.packages import catalog, environment, installers, lock, policy_rules, provenance, publishers
 from hami_tools.packages.installers import Change, Sources, installed_version, installed_versions
 
 
@@ -35,8 +35,8 @@ def write_lock(arguments: argparse.Namespace) -> int:
 def sync(arguments: argparse.Namespace) -> int:
     """Install the files of a pylock.toml that this environment does not have; nothing is removed."""
     locked = lock.read(Path(arguments.file))
-    rules = policy.read()
-    rules.require([each.name for each in locked if each.name in rules.block or rules.problem])
+    rules = policy_rules.read()
+    rules.plugins.require([each.name for each in locked if each.name in rules.plugins.block or rules.plugins.problem])
     catalog.require_grades([], [each.name for each in locked])
     changes = [
         Change(each.name, old, *each[1:]) for each in locked if (old := installed_version(each.name)) != each.version

@@ -16,9 +16,9 @@ def hami_register(registry: Any) -> None:
 
 @hookimpl
 def hami_problems() -> list[str]:
-    from hami_tools.packages.installation import problems
+    from hami_tools.packages import installation, policy_rules
 
-    return problems()
+    return [*policy_rules.problems(), *installation.problems()]
 
 
 @hookimpl

@@ -15,6 +15,7 @@ from hami.packages import install_command, policy
 from hami_tools.bundle import samples, sealing
 from hami_tools.bundle.boot import folders, layout
 from hami_tools.bundle.boot.layout import Bundle, BundleError
+from hami_tools.packages import policy_rules
 from hami_tools.packages.installers import installed_version
 
 verified: set[str] = set()  # digests of bundles that the start of this process has verified; each counts once
@@ -36,9 +37,9 @@ def open_verified(path: str) -> Bundle:
 
 def _require_signature(bundle: Bundle) -> None:
     """Raise ConfigError if the policy of the machine names keys, and none of them signed the bundle."""
-    rules = policy.read()
-    if rules.problem:
-        raise ConfigError(f"no bundle is opened because of {rules.problem}; {policy.ASK}")
+    rules = policy_rules.read()
+    if problem := rules.plugins.problem:
+        raise ConfigError(f"no bundle is opened because of {problem}; {policy.ASK}")
     try:
         sealing.signer(bundle, rules.bundle_keys)
     except ConfigError as error:

@@ -15,10 +15,10 @@ from typing import Any
 
 from hami import ConfigError, PluginError
 from hami.cli import printable
-from hami.packages import policy
 
 from hami_tools.bundle.boot import layout
 from hami_tools.bundle.boot.layout import Bundle, Member
+from hami_tools.packages.policy_rules import raw_key
 from hami_tools.packages.signatures import EXTRA, is_signed
 
 KEY, KEY_COMMAND = "HAMI_BUNDLE_KEY", "HAMI_BUNDLE_KEY_COMMAND"
@@ -83,7 +83,7 @@ def public_key(given: str) -> str:
             raise ConfigError(f"--key takes a public key in PEM, cannot read {printable(given)}: {error}") from error
         text = "".join(line for line in lines if not line.startswith("-----"))
     try:
-        policy.raw_key(text)
+        raw_key(text)
     except ValueError as error:
         raise ConfigError(
             f"--key takes the public key that openssl pkey -pubout prints, or its file, got {printable(given)}"

@@ -24,8 +24,9 @@ from hami.packages import (
     policy,
 )
 
-from hami_tools.packages import fetch
+from hami_tools.packages import fetch, policy_rules
 from hami_tools.packages.attestations import Publisher
+from hami_tools.packages.policy_rules import Rules
 from hami_tools.packages.signatures import require_signature
 
 
@@ -34,7 +35,7 @@ def load(given: str | None = None, environment: Mapping[str, str] = os.environ) 
 
     Raises PluginError if it cannot be read or is not a catalogue, or if another one is given than that of the policy.
     """
-    rules = policy.read()
+    rules = policy_rules.read()
     fixed = rules.catalog
     if fixed and given not in (None, "", fixed):
         raise PluginError(f"{policy.PATH} names the catalogue of this machine, {fixed}: leave out --catalog")
@@ -79,11 +80,11 @@ def require_grades(wanted: Iterable[str], changed: Iterable[str] = ()) -> None:
 
     `wanted` are plugins that the user names, `changed` any packages: those in the catalogue are plugins.
     """
-    rules = policy.read()
+    rules = policy_rules.read()
     if not rules.require_grade:
         return
     plugins = load().plugins
-    enough = policy.GRADES[policy.GRADES.index(rules.require_grade) :]
+    enough = policy_rules.GRADES[policy_rules.GRADES.index(rules.require_grade) :]
     for name in dict.fromkeys([*wanted, *(name for name in changed if name in plugins)]):
         grade = plugins[name].grade if name in plugins else ""
         if name != CORE and grade not in enough:
@@ -93,7 +94,7 @@ def require_grades(wanted: Iterable[str], changed: Iterable[str] = ()) -> None:
             )
 
 
-def require_publisher(rules: policy.Policy, distribution: str, publishers: Sequence[Publisher], problem: str) -> None:
+def require_publisher(rules: Rules, distribution: str, publishers: Sequence[Publisher], problem: str) -> None:
     """Raise PluginError if a plugin is not attested by an accepted repository; `problem` says why by none."""
     if rules.require_attestation is None:
         return

@@ -13,12 +13,13 @@ from typing import Any
 from urllib.parse import unquote, urljoin
 
 from hami import PluginError
-from hami.packages import Catalog, distributions, policy
+from hami.packages import Catalog, distributions
 
 from hami_tools.packages import attestations, fetch
 from hami_tools.packages.attestations import Origin, Publisher, Unverified
 from hami_tools.packages.catalog import require_publisher
 from hami_tools.packages.installers import Change, Installer, Sources
+from hami_tools.packages.policy_rules import Rules
 
 SUFFIX = ".provenance"  # of the file beside a wheel
 TIMEOUT_S = 5.0  # an installation without attestations does not wait longer for an index
@@ -26,7 +27,7 @@ ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.5"
 
 
 def checked(
-    plugins: Sequence[Change], installer: Installer, sources: Sources, known: Catalog, rules: policy.Policy
+    plugins: Sequence[Change], installer: Installer, sources: Sources, known: Catalog, rules: Rules
 ) -> dict[str, Origin]:
     """Return the files of plugins with what is served about their origin, by name of the plugin.
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hami import PluginError
 from hami.cli import printable
-from hami.packages import policy
+
+from hami_tools.packages.policy_rules import raw_key
 
 EXTRA = "pip install 'hami-tools[trust]'"
 
@@ -30,7 +31,7 @@ def is_signed(content: bytes, signature: bytes, key: str, purpose: str) -> bool:
     except ImportError as error:
         raise PluginError(f"{purpose} verified, for which cryptography is missing: {EXTRA}") from error
     try:
-        Ed25519PublicKey.from_public_bytes(policy.raw_key(key)).verify(signature, content)
+        Ed25519PublicKey.from_public_bytes(raw_key(key)).verify(signature, content)
     except (InvalidSignature, TypeError, ValueError):
         return False
     return True
