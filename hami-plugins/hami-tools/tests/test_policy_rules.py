@@ -10,6 +10,7 @@ import pytest
 from conftest import ROOT, Site
 from fake_site import write_plugin
 from hami.packages import policy
+
 from hami_tools.packages import policy_rules
 from hami_tools.packages.policy_rules import Rules
 
