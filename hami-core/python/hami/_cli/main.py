@@ -81,15 +81,11 @@ def _unknown(command: str, known: Sequence[str]) -> str:
     """Return what is wrong with a command that does not exist, and what to do."""
     from hami._plugins import catalog
     from hami._plugins.manager import installed
-    from hami._plugins.messages import install_command
     from hami._suggestions import did_you_mean
 
     for owner in catalog.load_local().owners("commands").get(command, ()):
-        plugins = installed.index().of(owner)
-        if not plugins:
-            return f'"{command}" is a command of {owner}, which is not installed: {install_command(owner)}'
-        if plugins[0].state == "disabled":
-            return f'"{command}" is a command of {owner}, which is disabled by {plugins[0].disabled_by}'
+        if reason := installed.why_unused(owner):
+            return f'"{command}" is a command of {owner}, which {reason}'
     return f'no command is named "{command}"{did_you_mean(command, known) or "; list all: hami --help"}'
 
 

@@ -55,6 +55,10 @@ class HookSpecs:
         return []
 
     @hookspec
+    def hami_watchdog(self, least_s: float, log: Callable[[str], None]) -> None:
+        """Watch the pipes of the process, and log requests that take far longer than usual, and than `least_s`."""
+
+    @hookspec
     def hami_devices(self) -> dict[str, str]:
         """Return the devices of the plugin's engine, from name to description, for `hami info` and `hami plugins`."""
         return {}

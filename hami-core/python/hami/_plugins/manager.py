@@ -101,6 +101,13 @@ class PluginManager:
         """Return whether `name` is the name of a backend, installed or in the catalogue. No plugin is imported."""
         return name in self.names()
 
+    def why_unused(self, distribution: str) -> str:
+        """Return why nothing of a distribution is used, as the end of a sentence; empty if its plugin is used."""
+        for plugin in self.index().of(distribution):
+            reason = plugin.error or ""
+            return {"disabled": f"is {reason}", "failed": f"failed to load: {reason}"}.get(plugin.state, reason)
+        return f"is not installed: {messages.install_command(distribution)}"
+
     def records(self, *, load: bool = False) -> list[PluginRecord]:
         """Return the record of every plugin; `load` imports every plugin and its classes first."""
         plugins = self.index().plugins

@@ -5,7 +5,7 @@
 True
 """
 
-from hami._core import trace_slice
+from hami._core import status, trace_slice
 from hami.observe.histogram import Histogram
 from hami.observe.lane_stats import LaneStats
 from hami.observe.node_stats import NodePolicy, NodeStats
@@ -33,6 +33,7 @@ __all__ = [
     "opentelemetry",
     "prometheus",
     "redact",
+    "status",
     "trace_slice",
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pluggy
@@ -19,6 +20,13 @@ def hami_problems() -> list[str]:
     from hami_tools.packages import installation, policy_rules
 
     return [*policy_rules.problems(), *installation.problems()]
+
+
+@hookimpl
+def hami_watchdog(least_s: float, log: Callable[[str], None]) -> None:
+    from hami_tools.watchdog import start
+
+    start(least_s, log)
 
 
 @hookimpl

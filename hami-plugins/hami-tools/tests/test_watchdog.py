@@ -10,9 +10,11 @@ from typing import Any
 
 import hami
 import pytest
-from hami._runtime import watchdog
-from hami._runtime.watchdog import TIMES_USUAL, Watchdog
+from conftest import Run
 from running import TIMEOUT
+
+from hami_tools import watchdog
+from hami_tools.watchdog import TIMES_USUAL, Watchdog
 
 # Two nodes whose backends take two locks in opposite order.
 DEADLOCK = """
@@ -132,12 +134,19 @@ def test_it_needs_the_status_of_the_process(monkeypatch: pytest.MonkeyPatch) -> 
         hami.pipe("Identity")
 
 
+def test_without_its_package_the_error_names_it(hami_command: Run) -> None:
+    run = ("run", "Identity", "--data", "1")
+    done = hami_command(*run, HAMI_WATCHDOG="10s", HAMI_PLUGINS="no:tools")
+    assert done.stderr == "error: HAMI_WATCHDOG needs hami-tools, which is disabled by HAMI_PLUGINS=no:tools\n"
+    assert hami_command(*run, HAMI_WATCHDOG="10s").stdout == "1\n"
+
+
 def test_the_next_pipe_starts_a_watchdog_after_one_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> str:
         raise MemoryError("planted")
 
     monkeypatch.setattr(watchdog, "_process", os.getpid())
-    monkeypatch.setattr("hami._core.status", fail)
+    monkeypatch.setattr(hami.observe, "status", fail)
     with pytest.raises(MemoryError, match="planted"):
-        watchdog._watch(1e-6, lambda *_: None)
+        watchdog._watch(1e-6, lambda _: None)
     assert watchdog._process is None
