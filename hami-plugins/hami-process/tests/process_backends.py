@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -145,8 +146,12 @@ class Act(hami.Backend):
             raise ValueError("x" * (64 << 20))
         raise ValueError("bad value")
 
-    def unsendable(self, item):
-        return {"lock": threading.Lock()}
+    def fail_with(self, item, array):
+        raise ValueError("bad value")
+
+    def unsendable(self, item, where):
+        lock = threading.Lock()
+        return lock if where == "alone" else {"boxes": ((0.5, 0.5), [], "third", {7: lock})}
 
     def array_facts(self, item, array):
         return (array.flags.owndata, array.flags.writeable, float(array.sum()))
@@ -172,6 +177,11 @@ class Act(hami.Backend):
         if os.fork() == 0:
             threading.Event().wait()
         os._exit(1)
+
+    def leave_files_open(self, item):
+        with contextlib.suppress(OSError):
+            while True:
+                os.open(os.devnull, os.O_RDONLY)
 
     def numbers(self, item, count):
         return list(range(count))

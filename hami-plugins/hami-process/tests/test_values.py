@@ -100,14 +100,16 @@ def test_a_value_that_cannot_be_sent_is_named_and_fails_alone(shared):
     ((index, error),) = raised.value.errors
     assert index == 1
     assert type(error) is hami.DataTypeError
-    assert '"guard" of a request to Act(' in str(error)
+    assert 'guard["deep"] of a request to Act(' in str(error)
     assert "_thread.lock" in str(error)
     assert requests[0]["result"] == 1
 
 
 def test_a_result_that_cannot_be_sent_is_named(act):
     with pytest.raises(hami.DataTypeError, match=r'"result" of the answer of Act\(.*_thread\.lock has no compact form'):
-        act("unsendable")
+        act("unsendable", "alone")
+    with pytest.raises(hami.DataTypeError, match=r'^result\["boxes"\]\[3\]\[7\] of the answer of Act.*_thread'):
+        act("unsendable", "deep")
     loop: list[object] = []
     loop.append(loop)
     with pytest.raises(hami.DataTypeError, match="nested too deep, or contains itself"):

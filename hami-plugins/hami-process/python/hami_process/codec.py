@@ -10,7 +10,7 @@ import importlib
 import marshal
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import hami
@@ -21,6 +21,7 @@ from hami_process.blocks import Block, Held, Hold, Sender
 SCALARS = frozenset((type(None), bool, int, float, complex, str, bytes))
 INLINE = 32 << 10  # bytes of an array or a text that travel in the message
 OWN_BLOCK = 1 << 20  # bytes from which an array has a block of its own; smaller ones share one
+MOST_SHOWN = 80  # characters of a key in an error
 PLAIN, LIST, TUPLE, DICT, ARRAY, SCALAR, BYTES, TEXT, PICKLE = range(9)
 NUMPY, HAMI, TORCH = range(3)  # what an array was
 _CONTAINERS: dict[Any, int] = {list: LIST, tuple: TUPLE}
@@ -30,6 +31,8 @@ _DTYPE_KINDS = "?biufcmMSU"
 
 class CannotSend(hami.DataTypeError):
     """A value that no other process can have."""
+
+    path = ""  # from the value of a key to this one, as in `["boxes"][3]`
 
 
 class Encoder:
@@ -47,7 +50,8 @@ class Encoder:
                 try:
                     value = self.value(value)
                 except CannotSend as error:
-                    raise hami.DataTypeError(f'"{key}" of {what} cannot go to another process: {error}') from None
+                    where = f"{key}{error.path}" if error.path else f'"{key}"'
+                    raise hami.DataTypeError(f"{where} of {what} cannot go to another process: {error}") from None
                 except RecursionError:
                     raise hami.DataTypeError(
                         f'"{key}" of {what} cannot go to another process: it is nested too deep, or contains itself'
@@ -68,11 +72,11 @@ class Encoder:
         if kind is dict:
             if _is_plain(value) and _is_plain(value.values()):
                 return [PLAIN, value]
-            return [DICT, [self.value(each) for each in value], [self.value(each) for each in value.values()]]
+            return [DICT, [self.value(each) for each in value], self._elements(value.values(), value)]
         if kind is list or kind is tuple:
             if _is_plain(value):
                 return [PLAIN, value]
-            return [_CONTAINERS[kind], [self.value(each) for each in value]]
+            return [_CONTAINERS[kind], self._elements(value, range(len(value)))]
         if kind in (set, frozenset) and _is_plain(value):
             return [PLAIN, value]
         if kind is hami.Tensor:
@@ -83,6 +87,17 @@ class Encoder:
         if torch is not None and kind is torch.Tensor:
             return self._torch(value, torch)
         return self._pickled(value)
+
+    def _elements(self, values: Iterable[Any], keys: Iterable[Any]) -> list[Any]:
+        """Encode the values that a container has under these keys."""
+        encoded: list[Any] = []
+        for value in values:
+            try:
+                encoded.append(self.value(value))
+            except CannotSend as error:
+                error.path = f"[{_shown(list(keys)[len(encoded)])}]{error.path}"
+                raise
+        return encoded
 
     def _tensor(self, value: hami.Tensor) -> Any:
         if value.device != "cpu":
@@ -229,6 +244,12 @@ class Decoder:
         if number not in self._holds:
             self._holds[number] = Hold(self._find(number), self._held)
         return self._holds[number]
+
+
+def _shown(key: Any) -> str:
+    if type(key) is str:
+        return f'"{key[:MOST_SHOWN]}"'
+    return str(key) if type(key) is int else type(key).__name__
 
 
 def _is_plain(values: Any) -> bool:
