@@ -8,6 +8,7 @@ import logging
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -267,6 +268,62 @@ def test_a_system_without_memfd_uses_a_file_system(monkeypatch):
         monkeypatch.setattr("hami_process.native.FOLDER", "/nonexistent")
         with pytest.raises(SharedMemoryFull, match="No such file or directory"):
             pipe({"data": ("echo", np.ones(1 << 22))})
+
+
+def test_a_request_of_many_arrays_does_not_fill_the_socket(monkeypatch):
+    start = Monitor.start
+
+    def start_with_an_ordinary_buffer(monitor, environment):
+        running = start(monitor, environment)
+        running.link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 208 << 10)  # net.core.wmem_max, by default
+        return running
+
+    monkeypatch.setattr(Monitor, "start", start_with_an_ordinary_buffer)
+    frame = np.zeros(1 << 20, np.uint8)
+    with hami.pipe({"backend": "Process[Act]", "shared_memory": "310MiB"}) as pipe:
+        assert pipe({"data": ("echo", True), "frames": [frame] * 300})["result"] is True
+        assert not pipe.stats()["default"].counters.get("process_deaths")
+
+
+def test_memory_that_one_direction_has_used_serves_the_other():
+    with hami.pipe({"backend": "Process[Act]", "shared_memory": "20MiB"}) as pipe:
+        for _ in range(2):
+            assert pipe({"data": ("array_facts", np.ones(12 << 17))})["result"][2] == 12 << 17
+            assert pipe({"data": ("full", 12 << 17, 1.0)})["result"].sum() == 12 << 17
+
+
+def test_arrays_of_failed_requests_are_given_back_without_a_collector():
+    with hami.pipe({"backend": "Process[Act]", "shared_memory": "20MiB"}) as pipe:
+        for _ in range(4):
+            with pytest.raises(ValueError, match="bad value"):
+                pipe({"data": ("fail_with", np.ones(8 << 17))})
+
+
+def test_a_child_without_descriptors_says_so_and_is_replaced(caplog):
+    with hami.pipe({"backend": "Process[Act]"}) as pipe:
+        pipe({"data": ("leave_files_open",)})
+        with pytest.raises(ChildDied, match="exited with status 71"):
+            pipe({"data": ("echo", np.ones(1 << 18))})
+        assert pipe({"data": ("echo", np.ones(1 << 18))})["result"].size == 1 << 18
+    assert "it has no file descriptor left" in caplog.text
+
+
+def test_a_small_shm_without_memfd_serves_what_fits_and_says_what_does_not():
+    """In a mount namespace with a /dev/shm of 64 MB, where a seccomp filter forbids memfd_create."""
+    run = subprocess.run(
+        [sys.executable, "in_a_small_container.py"], cwd=HERE, capture_output=True, text=True, timeout=120, check=False
+    )
+    if run.returncode == 77:
+        pytest.skip(run.stdout)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines() == [
+        "memfd_create: Operation not permitted",
+        "8 MB: answered",
+        "32 MB: SharedMemoryFull, the system forbids memfd and /dev/shm is full: give the container a larger one "
+        "(--shm-size)",
+        "8 MB: answered",
+        "deaths: 0",
+    ]
 
 
 def test_objects_can_be_refused():

@@ -74,14 +74,13 @@ class Sender:
 
     def __init__(self, create: Callable[[int, list[int]], Block]) -> None:
         self._create = create
-        self._blocks: list[Block] = []
+        self._blocks: dict[int, Block] = {}
         self.sent: list[Block] = []  # of the message that is being written
 
     def block(self, size: int) -> Block:
         """Return a block that is not busy, and make it busy."""
-        idle = [block for block in self._blocks if not block.busy.load()]
-        fitting = [block for block in idle if block.capacity >= size]
-        block = min(fitting, key=lambda each: each.capacity) if fitting else self._new(size, idle)
+        fitting = [block for block in map(self._blocks.__getitem__, self.idle()) if block.capacity >= size]
+        block = min(fitting, key=lambda each: each.capacity) if fitting else self._new(size)
         block.busy.store(1)
         self.sent.append(block)
         return block
@@ -92,25 +91,33 @@ class Sender:
             block.busy.store(0)
         self.sent.clear()
 
-    def _new(self, size: int, idle: list[Block]) -> Block:
+    def idle(self) -> list[int]:
+        """Return the numbers of blocks that are not busy. A list of the blocks would keep their memory."""
+        return [number for number, block in self._blocks.items() if not block.busy.load()]
+
+    def forget(self, numbers: list[int]) -> None:
+        for number in numbers:
+            self._blocks.pop(number, None)
+
+    def _new(self, size: int) -> Block:
         wanted = SMALLEST
-        while wanted - HEAD < size:
+        while wanted < size:
             wanted += max(wanted // 4, SMALLEST)
+        idle = self.idle()
         dropped = idle if len(idle) >= MOST_IDLE else []
         try:
             block = self._make(wanted, dropped)
         except SharedMemoryFull:
-            remaining = [each for each in idle if each in self._blocks]
-            if not remaining:
+            dropped = self.idle()
+            if not dropped:
                 raise
-            block = self._make(wanted, remaining)
-        self._blocks.append(block)
+            block = self._make(wanted, dropped)
+        self._blocks[block.number] = block
         return block
 
-    def _make(self, size: int, dropped: list[Block]) -> Block:
-        for block in dropped:
-            self._blocks.remove(block)
-        return self._create(size, [block.number for block in dropped])
+    def _make(self, size: int, dropped: list[int]) -> Block:
+        self.forget(dropped)
+        return self._create(HEAD + size, dropped)
 
 
 class Budget:

@@ -21,7 +21,7 @@ import socket
 import sys
 import threading
 import traceback
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 import hami
 
@@ -147,27 +147,45 @@ class Child:
             self._link.send(marshal.dumps((kind, content)))
 
     def _receive_block(self) -> tuple[str, int]:
-        """Receive memory, or why there is none. The thread of the batch is the only one that receives."""
+        """Receive memory, or why there is none. One thread at a time receives."""
         (kind, number, size), descriptors = self._receive()
         if kind == "full":
             raise SharedMemoryFull(size)
+        if kind == "idle":
+            self._forget(number)
+            return kind, 0
+        if not descriptors:  # the kernel drops one for which the process has no number
+            self._give_up("it has no file descriptor left; its backend may leave files open")
         try:
             self._blocks[number] = Block(number, native.Memory(descriptors[0], size))
+        except SharedMemoryFull as error:
+            self._give_up(str(error))
         finally:
             os.close(descriptors[0])
         return kind, number
+
+    def _give_up(self, reason: str) -> NoReturn:
+        """End this process: it has lost a block that the parent counts on."""
+        logging.getLogger("hami.process").error("the process of %s ends: %s", self._setup.expression, reason)
+        os._exit(os.EX_OSERR)
 
     def _find_block(self, number: int) -> Block:
         while number not in self._blocks:
             self._receive_block()
         return self._blocks[number]
 
+    def _forget(self, numbers: list[int]) -> None:
+        self._sender.forget(numbers)
+        for number in numbers:
+            self._blocks.pop(number, None)
+
     def _create_block(self, size: int, dropped: list[int]) -> Block:
-        for number in dropped:
-            del self._blocks[number]
-        self._put(marshal.dumps(("need", size, dropped, [])))
-        kind, number = "", 0
+        self._forget(dropped)
+        kind, number = "idle", 0
         while kind != "yours":
+            if kind == "idle":  # first, and again after the parent has given back what it does not use
+                self._put(marshal.dumps(("need", size, dropped, [])))
+                dropped = []
             kind, number = self._receive_block()
         return self._blocks[number]
 
@@ -212,7 +230,13 @@ class Child:
             message = decoder.message(buffer[:size])
             if message[0] == "close":
                 break
-            self._run_batch(decoder, *message[1:])
+            if message[0] == "blocks":
+                self._find_block(message[1])
+            elif message[0] == "forget":
+                self._forget(message[1])
+                self._send("forgotten")
+            else:
+                self._run_batch(decoder, *message[1:])
             del decoder, message
         pipe.close()
         self._send_counters()
@@ -234,8 +258,7 @@ class Child:
     # ---- batches ----
 
     def _run_batch(self, decoder: Decoder, number: int, dropped: list[int], sent: list[Any]) -> None:
-        for block in dropped:
-            self._blocks.pop(block, None)
+        self._forget(dropped)
         outcomes: list[Any] = [None] * len(sent)
         requests: dict[int, dict[str, Any]] = {}
         originals: dict[int, dict[str, Any]] = {}
@@ -259,7 +282,7 @@ class Child:
                 threads.append(threading.Thread(target=self._send_parts, args=arguments))
                 threads[-1].start()
             requests[index], originals[index] = request, dict(request)
-        errors, whole = self._call(number, requests, queues)
+        errors, is_whole = self._call(number, requests, queues)
         for queue in queues:
             queue.close()
         for thread in threads:
@@ -267,11 +290,15 @@ class Child:
         with self._sending:
             encoder = Encoder(self._sender, self._setup.pickles)
             for index, request in requests.items():
-                failed = unsent[index] if index in unsent else errors.get(index)
-                outcomes[index] = self._outcome(encoder, request, originals[index], failed)
+                outcomes[index] = self._outcome(
+                    encoder, request, originals[index], unsent[index] if index in unsent else errors.get(index)
+                )
+            encoded_error = encode_error(next(iter(errors.values()))) if is_whole else None
+            # Frames of their tracebacks refer to these: a cycle would keep the arrays of a failed batch busy.
+            errors.clear()
+            unsent.clear()
             requests.clear()
             originals.clear()
-            encoded_error = encode_error(whole) if whole is not None else None
             try:
                 message = encoder.message(("result", number, encoded_error, outcomes), self._control.to_parent.capacity)
             except (SharedMemoryFull, ValueError) as error:  # the answers are too large, or nested too deep
@@ -283,8 +310,8 @@ class Child:
 
     def _call(
         self, number: int, requests: dict[int, dict[str, Any]], queues: list[hami.Queue]
-    ) -> tuple[dict[int, BaseException], BaseException | None]:
-        """Run requests. Return their errors; and the error, if it is one of the whole batch."""
+    ) -> tuple[dict[int, BaseException], bool]:
+        """Run requests. Return their errors, and whether they are one error of the whole batch."""
         pipe = self._pipe
         assert pipe is not None
         order = list(requests)
@@ -308,9 +335,8 @@ class Child:
             errors = dict.fromkeys(order, error)
         if errors:
             ProcessRunner.idle.wait()  # the backend may still run requests that have ended
-        first = next(iter(errors.values()), None)
-        is_whole = len(errors) == len(order) > 1 and all(each is first for each in errors.values())
-        return errors, first if is_whole and not isinstance(first, hami.NoResult) else None
+        kinds = {id(error): type(error) for error in errors.values()}
+        return errors, len(errors) == len(order) > 1 == len(kinds) and hami.NoResult not in kinds.values()
 
     def _outcome(
         self, encoder: Encoder, request: dict[str, Any], original: dict[str, Any], error: BaseException | None
@@ -327,7 +353,7 @@ class Child:
                     block.busy.store(0)
                 del self._sender.sent[sent:]
                 encoder.forget_shared()
-                error = raised
+                return ("error", encode_error(raised))
         return ("error", encode_error(error))
 
     def _send_parts(self, number: int, index: int, parts: hami.Queue, unsent: dict[int, BaseException]) -> None:

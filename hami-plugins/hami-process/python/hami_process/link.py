@@ -23,6 +23,7 @@ from hami_process.exceptions import decode_error
 from hami_process.monitor import monitor
 
 SLICE = native.SECOND // 50  # how long a wait is at a time, between looks at what else has happened
+MOST_UNTAKEN = 64  # descriptors on the socket, whose buffer has place for about 200 on an ordinary system
 CLOSE_TIME = 0.8  # seconds for the backend's `close`, less than the grace period of a pipe
 
 
@@ -173,8 +174,15 @@ class Link:
     def _create_block(self, size: int, dropped: list[int]) -> Block:
         self._forget(dropped)
         self._dropped += dropped
-        block, descriptor = self._create(size)
+        try:
+            block, descriptor = self._create(size)
+        except SharedMemoryFull:
+            self._free_idle()
+            block, descriptor = self._create(size)
         self._share("block", block, descriptor)
+        if block.number % MOST_UNTAKEN == 0:  # the child waits for a message, and takes blocks only with one
+            while not self.send(marshal.dumps(("blocks", block.number, []))):
+                pass
         return block
 
     def _create_for_child(self, size: int, dropped: list[int]) -> None:
@@ -182,10 +190,24 @@ class Link:
         try:
             block, descriptor = self._create(size)
         except SharedMemoryFull as error:
+            idle = self.sender.idle()
+            self.sender.forget(idle)
+            self._forget(idle)
+            answer = ("idle", idle, "") if idle else ("full", [], str(error))
             with contextlib.suppress(OSError):
-                self.running.link.send(pickle.dumps(("full", 0, str(error))))
+                self.running.link.send(pickle.dumps(answer))
             return
         self._share("yours", block, descriptor)
+
+    def _free_idle(self) -> None:
+        """Give back the memory that neither side uses now. The child waits for a message, so that it fills no block."""
+        idle = [number for number, block in self._blocks.items() if not block.busy.load()]
+        self.sender.forget(idle)
+        self._forget(idle)
+        while not self.send(marshal.dumps(("forget", idle + self.take_dropped(), []))):
+            pass
+        while self.receive(SLICE) is None:
+            pass
 
     def _share(self, kind: str, block: Block, descriptor: int) -> None:
         try:
