@@ -77,7 +77,7 @@ def test_each_statistic_has_a_row(page: str) -> None:
 
 def test_the_repr_of_statistics_shows_each_once_in_short_lines() -> None:
     histograms = dict.fromkeys(("queue_ms", "batch_ms", "latency_ms", "batch_sizes"), (7.0, [(6.5, 7.5, 1)]))
-    numbers = dict.fromkeys(hami.observe.NodeStats.__slots__, 7) | {
+    numbers = dict.fromkeys(hami.observe.NodeStats.__annotations__, 7) | {
         "per_item_ms": 0.20449,
         "lanes": {"high": {"submitted": 2}},
     }

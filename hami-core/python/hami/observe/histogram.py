@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hami.observe.snapshot import Snapshot
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,7 +20,7 @@ def bucket_of(nanoseconds: int) -> tuple[float, float]:
     return (part << shift) / 1e6, (((part + 1) << shift) - 1) / 1e6
 
 
-class Histogram:
+class Histogram(Snapshot):
     """How often values of each size occurred: a snapshot that does not change.
 
     >>> with hami.pipe("Identity") as pipe:
@@ -33,19 +35,13 @@ class Histogram:
     of nodes, pipes or processes, and `after - before` is what was recorded between two snapshots.
     """
 
-    __slots__ = ("buckets", "sum")
-
     sum: float
     """The exact sum."""
     buckets: tuple[Bucket, ...]
     """The buckets that are not empty, as tuples of smallest value, largest value and count, in ascending order."""
 
     def __init__(self, sum: float = 0.0, buckets: Iterable[Bucket] = ()) -> None:
-        object.__setattr__(self, "sum", sum)
-        object.__setattr__(self, "buckets", tuple(buckets))
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"Histogram is a snapshot; {name} cannot be set")
+        super().__init__({"sum": sum, "buckets": tuple(buckets)})
 
     @property
     def count(self) -> int:
@@ -124,8 +120,6 @@ class Histogram:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Histogram) and (self.sum, self.buckets) == (other.sum, other.buckets)
-
-    __hash__ = None  # type: ignore[assignment]
 
     def as_dict(self) -> dict[str, Any]:
         """Return count, mean and percentiles as a dict, for JSON; only the count if there are no values.

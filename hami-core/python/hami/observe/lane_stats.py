@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hami.observe.histogram import Histogram
+from hami.observe.snapshot import Snapshot
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-class LaneStats:
+class LaneStats(Snapshot):
     """What became of the requests of one class of service at a node: urgent, high or normal.
 
     >>> with hami.pipe("Identity") as pipe:
@@ -19,19 +20,6 @@ class LaneStats:
     >>> lanes["urgent"].completed, lanes["normal"].completed
     (1, 0)
     """
-
-    __slots__ = (
-        "cancelled",
-        "completed",
-        "expired",
-        "failed",
-        "latency_ms",
-        "queue_ms",
-        "rejected",
-        "running",
-        "submitted",
-        "waiting",
-    )
 
     submitted: int
     """Requests that arrived. Each is waiting or running, or has ended in exactly one of the five outcomes below."""
@@ -54,23 +42,13 @@ class LaneStats:
     latency_ms: Histogram
     """Time of each request at the node, from its arrival in the queue until the end of its batch."""
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        for name in self.__slots__:
-            empty = Histogram() if name in TIMES else 0
-            object.__setattr__(self, name, values.get(name, empty))
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"LaneStats is a snapshot; {name} cannot be set")
+    def _field(self, name: str, values: Mapping[str, Any]) -> Any:
+        return values.get(name, Histogram() if name in TIMES else 0)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the statistics as a dict, for JSON; a histogram is left out if it is empty."""
         counts = {name: getattr(self, name) for name in COUNTS}
         return {**counts, **{name: times.as_dict() for name in TIMES if (times := getattr(self, name))}}
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, LaneStats) and self.as_dict() == other.as_dict()
-
-    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         shown = [*COUNTS, *(name for name in TIMES if getattr(self, name))]

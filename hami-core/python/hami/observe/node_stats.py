@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hami.observe.histogram import Histogram
 from hami.observe.lane_stats import COUNTS, TIMES, LaneStats, all_lanes
+from hami.observe.snapshot import Snapshot
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -11,25 +12,13 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-class NodePolicy:
+class NodePolicy(Snapshot):
     """What the batching policy of a node has decided; a snapshot that does not change.
 
     >>> with hami.pipe("Identity") as pipe:
     ...     pipe.stats()["default"].policy.return_waits is None
     True
     """
-
-    __slots__ = (
-        "batch_cost",
-        "capped",
-        "cost_per_second",
-        "instances_in_use",
-        "padding",
-        "return_wait_gain",
-        "return_waits",
-        "target_batch_size",
-        "trial",
-    )
 
     target_batch_size: int | None
     """Number of items that the next batch should have; None until batches of two sizes were measured."""
@@ -50,28 +39,11 @@ class NodePolicy:
     cost_per_second: float | None
     """Cost of what ran in a second inside `forward`; None without `request_cost`."""
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        for name in self.__slots__:
-            object.__setattr__(self, name, values.get(name))
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"NodePolicy is a snapshot; {name} cannot be set")
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the decisions as a dict, for JSON. Values that are None are left out."""
-        values = {name: getattr(self, name) for name in NodePolicy.__annotations__}
-        return {name: value for name, value in values.items() if value is not None}
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, NodePolicy) and self.as_dict() == other.as_dict()
-
-    __hash__ = None  # type: ignore[assignment]
-
     def __repr__(self) -> str:
         return f"NodePolicy({', '.join(f'{name}={rounded(value)}' for name, value in self.as_dict().items())})"
 
 
-class NodeStats:
+class NodeStats(Snapshot):
     """Statistics of one node since its pipe was built; a snapshot that does not change.
 
     >>> with hami.pipe("Identity") as pipe:
@@ -82,42 +54,6 @@ class NodeStats:
 
     Statistics that end in `_ms` are milliseconds, `uptime_s` is seconds, all others are counts.
     """
-
-    __slots__ = (
-        "backend_ms",
-        "batch_items",
-        "batch_ms",
-        "batch_overhead_ms",
-        "batch_sizes",
-        "batches",
-        "cancelled",
-        "closed_full",
-        "closed_queue_empty",
-        "closed_target_size",
-        "closed_timeout",
-        "completed",
-        "compute_ms",
-        "counters",
-        "dropped",
-        "expired",
-        "failed",
-        "inline_batches",
-        "instances_in_use",
-        "lanes",
-        "latency_ms",
-        "model_calls",
-        "per_item_ms",
-        "policy",
-        "queue_ms",
-        "queued_bytes",
-        "rejected",
-        "retried",
-        "running",
-        "submitted",
-        "target_batch_size",
-        "uptime_s",
-        "waiting",
-    )
 
     submitted: int
     """Requests that arrived. Each is waiting or running, or has ended in exactly one of the five outcomes below."""
@@ -186,29 +122,21 @@ class NodeStats:
     counters: dict[str, int]
     """Counts that the backends of the node keep, by their names."""
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        for name in self.__slots__:
-            if name in _HISTOGRAMS:
-                object.__setattr__(self, name, Histogram(*values.get(name, ())))
-                continue
-            if name == "lanes":
-                object.__setattr__(self, name, all_lanes(values, values.get(name, {})))
-                continue
-            if name == "policy":
-                object.__setattr__(self, name, NodePolicy(values.get(name, {})))
-                continue
-            default: Any = {} if name in _DICTS else None if name in _LEARNED else 0
-            object.__setattr__(self, name, values.get(name, default))
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"NodeStats is a snapshot; {name} cannot be set")
+    def _field(self, name: str, values: Mapping[str, Any]) -> Any:
+        if name in _HISTOGRAMS:
+            return Histogram(*values.get(name, ()))
+        if name == "lanes":
+            return all_lanes(values, values.get(name, {}))
+        if name == "policy":
+            return NodePolicy(values.get(name, {}))
+        return values.get(name, {} if name in _DICTS else None if name in _LEARNED else 0)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the statistics as a dict, for JSON. Values that are None, and what is empty, are left out.
 
         A histogram becomes a dict of its count, mean and percentiles. `lanes` is left out if all requests were normal.
         """
-        values = {name: getattr(self, name) for name in _ORDER if name not in ("lanes", "policy")}
+        values = {name: getattr(self, name) for name in NodeStats.__annotations__ if name not in ("lanes", "policy")}
         values["policy"] = self.policy.as_dict()
         if any(self.lanes[name].submitted for name in ("urgent", "high")):
             values["lanes"] = {name: lane.as_dict() for name, lane in self.lanes.items()}
@@ -220,11 +148,6 @@ class NodeStats:
             for name, value in shown.items()
             if value is not None and value != {} and not isinstance(value, Histogram)
         }
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, NodeStats) and self.as_dict() == other.as_dict()
-
-    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         """Return one line for each question: what became of the requests, how large batches are, why they started."""
@@ -275,4 +198,3 @@ _LINES = {
     "time of each backend, in ms": ("backend_ms",),
     "of the backends": ("counters",),
 }
-_ORDER = tuple(name for name in NodeStats.__annotations__ if not name.startswith("_"))
