@@ -92,7 +92,9 @@ def test_the_programs_of_the_page_on_results_run(page, run, capsys):
     assert printed[-1] == "SinkState(taken=16, dropped=0, failed=0, reason='')"
 
 
-@pytest.mark.parametrize("backend", ["CountObjects", "DecodeDetections", "LetterBoxInput", "TrackObjects"])
+@pytest.mark.parametrize(
+    "backend", ["CountHeads", "CountObjects", "DecodeDetections", "LetterBoxInput", "TrackObjects"]
+)
 def test_each_parameter_is_named(backend):
     (section,) = re.findall(rf"^## {backend}\n(.*?)(?=^## |\Z)", README, re.DOTALL | re.MULTILINE)
     for parameter in hami.backends(load=True)[backend].params:

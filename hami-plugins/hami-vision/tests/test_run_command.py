@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import pty
 import re
 import signal
@@ -26,7 +27,7 @@ from hami_vision.saving import SaveFolder
 from hami_vision.sinks import VideoWriter
 
 WALK = Path(hami_vision.__file__).parent / "sample" / "walk.webm"
-NAMES = "detect, segment, track, count-people"
+NAMES = "detect, segment, count-heads, track, count-people"
 MODEL = ["--set", f"model={WALK.with_name('squares.onnx')}", "--set", f"labels={WALK.with_name('squares.txt')}"]
 
 
@@ -128,7 +129,8 @@ def test_a_file_that_has_changed_is_read_again_and_other_settings_are_refused(wa
     (out / "run.json").write_text(
         json.dumps({"settings": {"pipeline": "track"}, "complete": {walks[0]: {"name": "a", "file": [1, 2]}}})
     )
-    assert not SaveFolder(out, {"pipeline": "track"}).is_complete(walks[0])
+    with SaveFolder(out, {"pipeline": "track"}) as save:
+        assert not save.is_complete(walks[0])
     with pytest.raises(ValueError, match=r"results of other settings, .*use another folder"):
         SaveFolder(out, {"pipeline": "detect"})
 
@@ -188,6 +190,17 @@ def test_a_result_that_is_ready_is_delivered_before_the_next_frame_is_started(wa
     ready = Ready()
     ready.run(walks[:1])
     assert ready.events == [(event, walks[0], i) for i in range(12) for event in ("start", "deliver")]
+
+
+def test_what_is_kept_of_a_source_does_not_grow_with_its_objects(walks):
+    """A camera sees new objects for years; each of the last 32 frames has its time."""
+    source, sizes = run_command._Source(), []
+    for i in range(3000):
+        source.take(Detections(np.zeros((2, 4)), [1, 1], [0, 0], ids=[i // 2, -1]))
+        if i in (999, 2999):
+            sizes.append(len(pickle.dumps(vars(source))))
+    assert source.lines()[-1] == "objects: 1500"
+    assert sizes[1] - sizes[0] < 100
 
 
 def test_files_are_read_beside_any_number_of_streams(walks, monkeypatch):

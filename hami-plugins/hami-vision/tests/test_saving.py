@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import threading
+
 import cv2
 import pytest
 from small_models import picture
 
-from hami_vision import Detections
+from hami_vision import Detections, saving
 from hami_vision.saving import LabelWriter, SaveFolder
 from hami_vision.sources import Frame
 
@@ -32,7 +36,8 @@ def test_a_source_one_of_whose_results_is_not_written_is_never_complete(tmp_path
         with pytest.raises(OSError, match=r"a\.webm do not have all results"):
             save.complete(str(video))
     assert {file.name for file in out.iterdir()} == {"a.part.jsonl", "a.part.webm"}
-    assert not SaveFolder(out).is_complete(str(video))
+    with SaveFolder(out) as save:
+        assert not save.is_complete(str(video))
 
 
 def test_a_file_that_grows_while_it_is_read_is_read_again(tmp_path):
@@ -45,7 +50,8 @@ def test_a_file_that_grows_while_it_is_read_is_read_again(tmp_path):
         assert not save.is_complete(str(video))
         save(frame(video), FOUND)
         save.complete(str(video))
-    assert SaveFolder(tmp_path / "out").is_complete(str(video))
+    with SaveFolder(tmp_path / "out") as save:
+        assert save.is_complete(str(video))
 
 
 def test_a_folder_with_a_picture_that_has_changed_is_read_again(tmp_path):
@@ -65,6 +71,45 @@ def test_a_folder_of_another_program_is_refused(tmp_path, content):
     (tmp_path / "run.json").write_text(content)
     with pytest.raises(OSError, match=r"run\.json does not say which results are complete; use another folder"):
         SaveFolder(tmp_path)
+
+
+def test_two_runs_do_not_write_to_one_folder(tmp_path):
+    """Each removed and replaced what the other one had not completed."""
+    with SaveFolder(tmp_path):
+        with pytest.raises(OSError, match=r"another run is writing to .*; wait for its end, or use another folder"):
+            SaveFolder(tmp_path)
+        program = "import sys; from hami_vision.saving import SaveFolder; SaveFolder(sys.argv[1])"
+        other = subprocess.run([sys.executable, "-c", program, tmp_path], capture_output=True, text=True, check=False)
+        assert "another run is writing to" in other.stderr
+    for refused in ({}, {"other": "settings"}):
+        with SaveFolder(tmp_path, refused):
+            pass
+
+
+def test_the_frames_of_several_threads_are_in_one_video(tmp_path, monkeypatch):
+    """Two threads with the second and third frame began a video each, of one name."""
+    begin, begun, both = saving._Results._begin_video, [], threading.Event()
+
+    def begin_late(self, step):
+        begun.append(step)
+        if len(begun) == 2:
+            both.set()
+        both.wait(0.1)  # for the other thread, which comes or waits for this one
+        begin(self, step)
+
+    monkeypatch.setattr(saving._Results, "_begin_video", begin_late)
+    with SaveFolder(tmp_path) as save:
+        save(frame("a.webm", 0), FOUND)
+        threads = [threading.Thread(target=save, args=(frame("a.webm", i), FOUND)) for i in (1, 2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        save.complete("a.webm")
+    assert len(begun) == 1
+    video = cv2.VideoCapture(str(tmp_path / "a.webm"))
+    assert sum(1 for _ in iter(video.grab, False)) == 3
+    video.release()
 
 
 def test_a_source_that_is_called_like_an_unfinished_file_gets_files_of_its_own(tmp_path):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -153,6 +155,20 @@ def test_a_generator_may_use_its_memory_again():
         assert [int(frame.image[0, 0, 0]) for frame in sources] == [0, 1, 2, 3]
 
 
+def test_the_memory_of_a_frame_is_used_again_when_no_array_over_it_is_left(video):
+    """Each frame with memory of its own took 385 faults of pages, and a seventh of all processor time."""
+    with Sources([video]) as sources:
+        parts, addresses = [], set()
+        for frame in sources:
+            addresses.add(frame.image.ctypes.data)
+            if frame.index in (3, 4):
+                parts.append((frame.image[8:40, 8:40], frame.image[8:40, 8:40].copy()))
+            del frame
+    assert 3 <= len(addresses) <= 8
+    for part, copied in parts:
+        assert np.array_equal(part, copied)
+
+
 def test_sources_take_turns():
     done = threading.Event(), threading.Event()
 
@@ -248,6 +264,41 @@ def test_sources_are_closed_while_others_are_added(monkeypatch):
     assert sources.states()["a"].state in ("closed", "ended")
 
 
+def test_sources_that_were_removed_and_have_ended_are_forgotten():
+    with Sources({}) as sources:
+        for _ in range(50):
+            sources.add("short", frames_of(1))
+            assert sources.next(WAIT).index == 0
+            (reading,) = [each for each in threading.enumerate() if each.name == "source short"] or [None]
+            sources.remove("short")
+            if reading is not None:
+                reading.join(WAIT)
+        assert len(sources._removed) <= 1
+
+
+def test_a_handler_of_signals_closes_the_sources_in_the_middle_of_next(monkeypatch):
+    notify, handled = threading.Condition.notify, []
+
+    def notify_interrupted(self, n=1):
+        if threading.current_thread() is threading.main_thread() and not handled:
+            signal.raise_signal(signal.SIGUSR1)
+        notify(self, n)
+
+    def close(*_):
+        handled.append(True)
+        sources.close()
+
+    before = signal.signal(signal.SIGUSR1, close)
+    try:
+        with Sources([frames_of(3)]) as sources, monkeypatch.context() as patch:
+            patch.setattr(threading.Condition, "notify", notify_interrupted)
+            assert sources.next(WAIT).index == 0
+            assert handled
+            assert sources.next() is None
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
 def test_a_source_without_a_thread_is_none_and_two_of_one_name_are_refused(monkeypatch):
     def no_thread(_):
         raise RuntimeError("can't start new thread")
@@ -285,11 +336,12 @@ def test_names_have_no_passwords():
         assert list(sources.states()) == ["rtsp://***@127.0.0.1:1/live"]
 
 
-def test_the_end_of_a_program_closes_sources_that_read(video):
+@pytest.mark.parametrize("last", ["", "[s.remove(name) for name in s.states()]"])
+def test_the_end_of_a_program_closes_sources_that_read(video, last):
     """A thread that returned from OpenCV to a Python that has ended aborted the process."""
     program = (
         "import sys; from hami_vision.sources import Sources; "
-        "s = Sources({str(i): sys.argv[1] for i in range(3)}); s.next()"
+        f"s = Sources({{str(i): sys.argv[1] for i in range(3)}}); s.next(); {last}"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, video], capture_output=True, text=True, check=False, timeout=WAIT
@@ -331,6 +383,20 @@ def test_a_stream_that_ends_is_lost_and_opened_again(server):
     assert [frame.index for frame in found] == list(range(24))
     assert (np.diff([frame.time for frame in found]) > 0).all()
     assert (state.state, state.losses) == ("failed", 2)
+
+
+@pytest.mark.parametrize("name", ["video.webm", "picture.png"])
+def test_close_returns_while_a_named_pipe_without_a_writer_is_opened(name, tmp_path, monkeypatch):
+    monkeypatch.setattr("hami_vision.sources._CLOSE_TIMEOUT", 0.05)
+    os.mkfifo(tmp_path / name)
+    sources = Sources({"fifo": tmp_path / name, "good": frames_of(2)})
+    assert [sources.next(WAIT).source for _ in range(2)] == ["good"] * 2
+    (reading,) = [each for each in threading.enumerate() if each.name == "source fifo"]
+    sources.close()
+    assert reading.is_alive()
+    open(tmp_path / name, "wb").close()  # a writer that comes and leaves, so that no thread outlives the test
+    reading.join(WAIT)
+    assert sources.states()["fifo"].state in ("failed", "closed")
 
 
 def test_close_returns_while_a_stream_hangs(monkeypatch):

@@ -31,10 +31,10 @@ class CountObjects(hami.Backend):
     forget_after: Annotated[float, "seconds after which an object that is not seen is forgotten"] = 2.0
 
     def init(self, options: Any) -> None:
-        lines = _named("lines", self.lines, 2, 2)
+        lines = points_by_name("CountObjects", "lines", self.lines)
         self._lines = {name: (points[0], points[1]) for name, points in lines.items()}
-        self._zones = _named("zones", self.zones, 3, math.inf)
-        self._classes: list[str | int] = [int(each) if each.isdecimal() else each for each in self.classes]
+        self._zones = points_by_name("CountObjects", "zones", self.zones)
+        self._classes = class_keys(self.classes)
 
     def forward(self, batch: list[Any]) -> None:
         for item in batch:
@@ -53,7 +53,17 @@ class CountObjects(hami.Backend):
         item["result"] = {"detections": wanted, **counter.counts()}
 
 
-def _named(parameter: str, texts: list[str], least: int, most: float) -> dict[str, list[Point]]:
+def class_keys(texts: list[str]) -> list[str | int]:
+    """Return names and numbers of classes."""
+    return [int(each) if each.isdecimal() else each for each in texts]
+
+
+def points_by_name(backend: str, parameter: str, texts: list[str]) -> dict[str, list[Point]]:
+    """Return the points of each line, which has two, or zone, which has at least three.
+
+    Raises:
+        hami.ConfigError: A text is another one, or two have one name.
+    """
     found: dict[str, list[Point]] = {}
     entries: list[str] = []
     for text in texts:
@@ -63,14 +73,15 @@ def _named(parameter: str, texts: list[str], least: int, most: float) -> dict[st
         else:
             entries.append(text)
     for text in entries:
-        name, points = _points_of(text, parameter, least, most)
+        name, points = _points_of(text, backend, parameter)
         if name in found:
-            raise hami.ConfigError(f'CountObjects: {parameter} has the name "{name}" twice; give each its own')
+            raise hami.ConfigError(f'{backend}: {parameter} has the name "{name}" twice; give each its own')
         found[name] = points
     return found
 
 
-def _points_of(text: str, parameter: str, least: int, most: float) -> tuple[str, list[Point]]:
+def _points_of(text: str, backend: str, parameter: str) -> tuple[str, list[Point]]:
+    least, most = (2, 2.0) if parameter == "lines" else (3, math.inf)
     name, colon, numbers = text.partition(":")
     try:
         values = [float(each) for each in numbers.split(",")]
@@ -79,6 +90,6 @@ def _points_of(text: str, parameter: str, least: int, most: float) -> tuple[str,
     if not colon or len(values) % 2 or not least <= len(values) // 2 <= most or not all(map(math.isfinite, values)):
         wanted = "2 points" if most == 2 else "at least 3 points"
         raise hami.ConfigError(
-            f'CountObjects: {parameter} has a name and {wanted} in pixels, such as "door: 0,240, 640,240", got {text!r}'
+            f'{backend}: {parameter} has a name and {wanted} in pixels, such as "door: 0,240, 640,240", got {text!r}'
         )
     return name.strip(), list(zip(values[::2], values[1::2], strict=True))

@@ -57,7 +57,7 @@ class Counter:
             else:
                 self._seen += 1
             for name, corners in self._zones.items():
-                self._visit(self._visits[name], key, _is_inside(point, corners), time)
+                self._visit(self._visits[name], key, is_inside(point, corners), time)
             self._last[key] = (point, time)
         for key in [key for key, (_, seen) in self._last.items() if time - seen > self._max_lost]:
             for visits in self._visits.values():
@@ -112,7 +112,7 @@ def _side(start: Point, end: Point, point: Point) -> float:
     return (end[0] - start[0]) * (point[1] - start[1]) - (end[1] - start[1]) * (point[0] - start[0])
 
 
-def _is_inside(point: Point, corners: list[Point]) -> bool:
+def is_inside(point: Point, corners: list[Point]) -> bool:
     """Return whether a ray to the right cuts an odd number of sides."""
     inside = False
     x, y = point

@@ -11,6 +11,7 @@ hookimpl = pluggy.HookimplMarker("hami")
 
 @hookimpl
 def hami_register(registry: Any) -> None:
+    registry.add("CountHeads", "hami_vision.count_heads:CountHeads")
     registry.add("CountObjects", "hami_vision.count_objects:CountObjects")
     registry.add("DecodeDetections", "hami_vision.decode_detections:DecodeDetections")
     registry.add("LetterBoxInput", "hami_vision.letter_box_input:LetterBoxInput")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +21,7 @@ Image = NDArray[np.uint8]
 PICTURES = (".avif", ".bmp", ".gif", ".jpeg", ".jpg", ".jp2", ".png", ".tif", ".tiff", ".webp")
 _TIMEOUT = 5000  # milliseconds for which OpenCV waits for a stream to open, and for each packet
 _REFUSED_IN_A_ROW = 16  # packets; a file or stream that has ended refuses every read
+_FREE_FRAMES = 8  # of each video whose memory is kept, at most
 _QUICK = 0.5  # seconds; a stream that refuses a read later than that sends nothing any more
 
 
@@ -74,7 +76,7 @@ class VideoReader(Reader):
         try:
             if not video.isOpened():
                 raise SourceError(f"{self._place} cannot be opened as a video")
-            refused = 0
+            refused, pool = 0, _Pool()
             while refused < _REFUSED_IN_A_ROW:
                 start = monotonic()
                 if not video.grab():
@@ -83,10 +85,38 @@ class VideoReader(Reader):
                     refused += 1
                     continue
                 milliseconds = video.get(cv2.CAP_PROP_POS_MSEC)
-                yield Reading(lambda: video.retrieve()[1], milliseconds / 1000, refused)
+                yield Reading(partial(pool.retrieve, video), milliseconds / 1000, refused)
                 refused = 0
         finally:
             video.release()
+
+
+class _Pool:
+    """Memory for the frames of one video: new memory for each costs a fault of the kernel for each of its pages."""
+
+    def __init__(self) -> None:
+        self._free: deque[Image] = deque(maxlen=_FREE_FRAMES)  # other threads append
+        self._shape: tuple[int, ...] = (0,)  # of the frame before
+
+    def retrieve(self, video: cv2.VideoCapture) -> Any:
+        """Convert the frame that was grabbed; its memory is used again when no array over it is left."""
+        memory = self._free.pop() if self._free else np.empty(self._shape, np.uint8)
+        image = video.retrieve(memory if memory.size else None)[1]
+        if image is None or image is not memory:  # the first one, or one of another shape
+            self._shape = (0,) if image is None else image.shape
+            return image
+        return np.asarray(_Borrowed(memory, self._free))
+
+
+class _Borrowed:
+    """The owner of the memory of all arrays that are made of it; with the last one, the memory is free again."""
+
+    def __init__(self, memory: Image, free: deque[Image]) -> None:
+        self.__array_interface__ = memory.__array_interface__
+        self._memory, self._free = memory, free
+
+    def __del__(self) -> None:
+        self._free.append(self._memory)
 
 
 class PictureReader(Reader):

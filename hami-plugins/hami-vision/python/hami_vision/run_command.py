@@ -19,13 +19,14 @@ from hami.config import read_source
 from hami.progress import Progress
 
 from hami_vision.delivery import Delivery, Sink
+from hami_vision.detections import NO_ID
 from hami_vision.live_page import LivePage
 from hami_vision.readers import PICTURES
 from hami_vision.saving import SaveFolder
 from hami_vision.sources import Frame, Sources, SourceState
 from hami_vision.webhook import message_of
 
-OF_PICTURES = ("detect", "segment")  # their first node decodes a file
+OF_PICTURES = ("detect", "segment", "count-heads")  # their first node decodes a file
 PIPELINES = (*OF_PICTURES, "track", "count-people")
 _SAMPLE = {"model": "squares.onnx", "labels": "squares.txt"}
 _SAMPLE_LINES = "lines=door: 160,320, 160,0"
@@ -127,8 +128,8 @@ class _Source:
     """Counts of one source."""
 
     def __init__(self) -> None:
-        self.frames = self.failed = self.running = self.objects = 0
-        self.ids: set[int] = set()
+        self.frames = self.failed = self.running = self.objects = self.tracked = 0
+        self._last_id = NO_ID
         self.counts: dict[str, Any] = {}
         self.state = SourceState()
         self._ends: deque[float] = deque(maxlen=_RECENT)
@@ -140,8 +141,10 @@ class _Source:
             self.counts = result
         found = self.counts.get("detections", result)
         self.objects += len(found)
-        if getattr(found, "ids", None) is not None:
-            self.ids.update(each for each in found.ids.tolist() if each >= 0)
+        if getattr(found, "ids", None) is not None:  # new ones are larger than all before
+            new = {each for each in found.ids.tolist() if each > self._last_id}
+            self.tracked += len(new)
+            self._last_id = max([self._last_id, *new])
 
     @property
     def rate(self) -> float:
@@ -157,10 +160,11 @@ class _Source:
         for name, each in self.counts.get("lines", {}).items():
             lines.append(f"{name}: in {each['in']}, out {each['out']}")
         for name, each in self.counts.get("zones", {}).items():
-            lines.append(f"{name}: {each['inside']} inside, {each['entered']} entered")
-        if self.counts:
+            entered = f", {each['entered']} entered" if "entered" in each else ""
+            lines.append(f"{name}: {each['inside']} inside{entered}")
+        if "objects" in self.counts:
             return [*lines, f"objects: {self.counts['objects']}"]
-        return [*lines, f"objects: {len(self.ids)}" if self.ids else f"objects in all frames: {self.objects}"]
+        return [*lines, f"objects: {self.tracked}" if self.tracked else f"objects in all frames: {self.objects}"]
 
 
 class _Work:

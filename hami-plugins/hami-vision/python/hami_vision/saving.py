@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import threading
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,6 +31,7 @@ class SaveFolder:
     A result has objects for the labels if it is Detections, or the dict of CountObjects. Frames with a time of their
     own make a video, others pictures. Until a source is complete, its video and labels are called `NAME.part.…`, so
     that a run that was interrupted is seen: they are closed and can be opened, and the next run makes them again.
+    Several threads may write; a second SaveFolder of the same folder is refused until the first one is closed.
 
     Args:
         path: The folder; made if it is missing.
@@ -35,16 +39,24 @@ class SaveFolder:
 
     Raises:
         ValueError: The folder has results of other settings.
-        OSError: It cannot be written, or its `run.json` is not that of such a folder.
+        OSError: It cannot be written, another run writes it, or its `run.json` is not that of such a folder.
     """
 
     def __init__(self, path: str | os.PathLike[str], settings: Mapping[str, Any] | None = None) -> None:
         self._path, self._settings = Path(path), hami.to_json(dict(settings or {}))
         self._path.mkdir(parents=True, exist_ok=True)
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of the three dicts
         self._open: dict[str, _Results] = {}
         self._complete: dict[str, Any] = {}
         self._stems: dict[str, str] = {}
+        self._unlock = weakref.finalize(self, os.close, _locked(self._path))
+        try:
+            self._read_run()
+        except BaseException:
+            self._unlock()
+            raise
+
+    def _read_run(self) -> None:
         file = self._path / _RUN
         if file.exists():
             try:
@@ -116,8 +128,12 @@ class SaveFolder:
         with self._lock:
             unfinished = list(self._open.values())
             self._open.clear()
-        for results in unfinished:
-            results.close()
+        try:
+            with contextlib.ExitStack() as closing:
+                for results in unfinished:
+                    closing.callback(results.close)
+        finally:
+            self._unlock()
 
     def __enter__(self) -> SaveFolder:
         return self
@@ -133,6 +149,7 @@ class _Results:
         self._folder, self._stem = folder, stem
         self.stamp = stamp  # of the source, when its first result came
         self.has_failed = False
+        self._lock = threading.Lock()  # of all that follows
         for old in (folder / f"{stem}.part.jsonl", folder / f"{stem}.part.webm"):
             old.unlink(missing_ok=True)
         self._labels = LabelWriter(folder / f"{stem}.part.jsonl", "jsonl")
@@ -142,9 +159,10 @@ class _Results:
     def write(self, frame: Frame, result: Any) -> None:
         height, width = frame.image.shape[:2]
         found = result.get("detections") if isinstance(result, dict) else result
-        if isinstance(found, Detections):
-            self._labels.write(found, width=width, height=height)
-        self._show(frame, result)
+        with self._lock:
+            if isinstance(found, Detections):
+                self._labels.write(found, width=width, height=height)
+            self._show(frame, result)
 
     def _show(self, frame: Frame, result: Any) -> None:
         if frame.raw_time is None:
@@ -167,19 +185,37 @@ class _Results:
         self._video.write(annotate(result, first.image))
 
     def close(self) -> None:
-        if self._first is not None and self._video is None:
-            self._begin_video(0)
-        try:
-            self._labels.close()
-        finally:
-            if self._video is not None:
-                self._video.close()
+        with self._lock:
+            if self._first is not None and self._video is None:
+                self._begin_video(0)
+            try:
+                self._labels.close()
+            finally:
+                if self._video is not None:
+                    self._video.close()
 
     def rename(self) -> None:
         for suffix in ("webm", "jsonl"):
             part = self._folder / f"{self._stem}.part.{suffix}"
             if part.exists():
                 part.replace(self._folder / f"{self._stem}.{suffix}")
+
+
+def _locked(folder: Path) -> int:
+    """Return a descriptor of a folder that no other run has, also of another process.
+
+    Raises:
+        OSError: Another run has it.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise OSError(f"another run is writing to {folder}; wait for its end, or use another folder") from error
+    except OSError:  # a file system without locks
+        pass
+    return descriptor
 
 
 def _stamp(source: str) -> list[int] | None:

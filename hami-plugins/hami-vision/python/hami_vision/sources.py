@@ -109,9 +109,11 @@ class Sources:
         self._take_mode = take
         self._period = 0.0 if max_rate is None else 1 / max_rate
         self._retry, self._live_retries = retry, live_retries
-        self._lock = threading.Lock()  # of all that follows, and of the state and frames of each stream
+        # Of all that follows, and of the state and frames of each stream; a handler of signals may close in `next`.
+        self._lock = threading.RLock()
         self._arrived = threading.Condition(self._lock)  # a frame, or the end of a source
         self._streams: dict[str, _Stream] = {}
+        self._removed: list[_Stream] = []  # whose threads may still read
         self._turn = 0
         self._closed = False
         _started.add(self)
@@ -146,7 +148,9 @@ class Sources:
     def remove(self, name: str) -> None:
         """Stop a source and forget its frames that wait. Raises KeyError for an unknown name."""
         with self._lock:
-            self._streams.pop(name).stop()
+            stream = self._streams.pop(name)
+            stream.stop()
+            self._removed = [each for each in [*self._removed, stream] if each.is_alive]
             self._arrived.notify_all()
 
     def states(self) -> dict[str, SourceState]:
@@ -168,9 +172,10 @@ class Sources:
                 for i in range(len(streams)):
                     stream = streams[(self._turn + i) % len(streams)]
                     if stream.frames:
+                        frame = stream.frames.popleft()
                         self._turn = (self._turn + i + 1) % len(streams)
                         stream.space.notify()
-                        return stream.frames.popleft()
+                        return frame
                 if all(stream.is_done for stream in streams):
                     return None
                 if not self._arrived.wait(None if end is None else max(0.0, end - time.monotonic())):
@@ -181,7 +186,7 @@ class Sources:
         """Stop all sources; returns within a second, also where a reading thread hangs."""
         with self._lock:
             self._closed = True
-            streams = list(self._streams.values())
+            streams = [*self._streams.values(), *self._removed]
             for stream in streams:
                 stream.stop()
             self._arrived.notify_all()
@@ -299,7 +304,7 @@ class _Clock:
 class _Stream:
     """One source, its thread, and its frames that wait."""
 
-    def __init__(self, name: str, lock: threading.Lock) -> None:
+    def __init__(self, name: str, lock: threading.RLock) -> None:
         self.name = name
         self.space = threading.Condition(lock)  # for another frame
         self.frames: deque[Frame] = deque()
@@ -313,6 +318,10 @@ class _Stream:
     @property
     def is_done(self) -> bool:
         return self.state.is_done
+
+    @property
+    def is_alive(self) -> bool:
+        return self.thread is not None and self.thread.is_alive()
 
     def stop(self) -> None:
         """Call it with the lock."""
