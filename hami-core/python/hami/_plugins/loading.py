@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -57,6 +58,11 @@ class HookSpecs:
     @hookspec
     def hami_watchdog(self, least_s: float, log: Callable[[str], None]) -> None:
         """Watch the pipes of the process, and log requests that take far longer than usual, and than `least_s`."""
+
+    @hookspec(firstresult=True)
+    def hami_result_files(self, folder: Path) -> Callable[..., Path] | None:
+        """Return the function that writes an array or bytes of a result into a folder, for `hami run --output`."""
+        return None
 
     @hookspec
     def hami_devices(self) -> dict[str, str]:

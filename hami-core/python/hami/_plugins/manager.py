@@ -9,7 +9,7 @@ from typing import Any
 
 from hami import _core
 from hami._errors import BackendNotFound, ConfigError
-from hami._plugins import messages
+from hami._plugins import catalog, messages
 from hami._plugins.index import Index, path_state
 from hami._plugins.loading import Loader
 from hami._plugins.plugin import CORE, Pipeline, Plugin
@@ -196,6 +196,13 @@ class PluginManager:
             self._loader.load(plugin)
             if plugin.object is not None and hasattr(plugin.object, name):
                 yield self._record(plugin), lambda plugin=plugin, **given: self._loader.call_hook(name, plugin, **given)
+
+    def hook_of_tools(self, name: str, wanted_by: str) -> Any:
+        """Return the function that calls a hook of the package with the tools; the error names the package."""
+        (owner,) = catalog.first_party().owners("commands")["install"]
+        for _, call in self.hook(name, (owner,)):
+            return call
+        raise ConfigError(f"{wanted_by} needs {owner}, which {self.why_unused(owner) or 'is too old'}")
 
     def answer(self, record: PluginRecord, hook: Any, name: str, about: str, /, **given: Any) -> Any:
         """Return what a hook answers for a configuration.

@@ -1,4 +1,4 @@
-"""Starts the watchdog that HAMI_WATCHDOG asks for: the plugin of `hami top`, which reads the same status, has it."""
+"""Starts the watchdog that HAMI_WATCHDOG asks for."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ def start_from_environment() -> None:
     """Start the watchdog with the least time that `HAMI_WATCHDOG` gives, unless it runs.
 
     Raises:
-        ConfigError: It is not a duration above zero, HAMI_TOP=0 turns off what the watchdog reads, or the plugin is not
-            in use.
+        ConfigError: It is not a duration above zero, HAMI_TOP=0 turns off what the watchdog reads, or its package is
+            not in use.
     """
-    from hami._plugins.catalog import first_party
     from hami._plugins.manager import installed
     from hami._text import printable
 
@@ -28,8 +27,5 @@ def start_from_environment() -> None:
         raise ConfigError(f'HAMI_WATCHDOG takes a duration above zero such as "10s", got "{text}"')
     if os.environ.get("HAMI_TOP") == "0":
         raise ConfigError("HAMI_WATCHDOG reads the status of pipes, which HAMI_TOP=0 turns off; remove one of both")
-    owners = first_party().owners("commands")["top"]
-    for _, start in installed.hook("hami_watchdog", owners):
-        start(least_s=least_s, log=lambda report: emit("hami", report, WARNING))
-        return
-    raise ConfigError(f"HAMI_WATCHDOG needs {owners[0]}, which {installed.why_unused(owners[0]) or 'has none'}")
+    start = installed.hook_of_tools("hami_watchdog", "HAMI_WATCHDOG")
+    start(least_s=least_s, log=lambda report: emit("hami", report, WARNING))

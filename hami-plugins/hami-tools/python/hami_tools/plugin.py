@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pluggy
@@ -27,6 +28,13 @@ def hami_watchdog(least_s: float, log: Callable[[str], None]) -> None:
     from hami_tools.watchdog import start
 
     start(least_s, log)
+
+
+@hookimpl
+def hami_result_files(folder: Path) -> Callable[..., Path]:
+    from hami_tools.result_files import ResultFiles
+
+    return ResultFiles(folder).write
 
 
 @hookimpl
