@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import json
 import logging
 import os
 import select
@@ -398,6 +399,21 @@ def test_a_child_that_cannot_be_given_its_setup_is_ended(monkeypatch):
     with pytest.raises(OSError, match="too long"):
         hami.pipe("Process[Act]")
     assert started[0].ended.wait(20)
+
+
+@pytest.mark.parametrize("name", ["run.pftrace", "run-%p.pftrace"])
+def test_a_trace_contains_the_batches_of_the_children(name, tmp_path):
+    pytest.importorskip("hami_tools", reason="hami-tools is not installed")
+    program = (
+        "import hami, process_backends\nwith hami.pipe('Process[Act]') as pipe:\n    pipe({'data': ('echo', 1)})\n"
+    )
+    trace = {"HAMI_TRACE": str(tmp_path / name)}
+    subprocess.run([sys.executable, "-c", program], cwd=HERE, env={**os.environ, **trace}, timeout=60, check=True)
+    [parent] = [path for path in tmp_path.iterdir() if path.name.count(".") == 1]
+    command = [sys.executable, "-m", "hami", "trace", "convert", parent, "--chrome", tmp_path / "out.json"]
+    subprocess.run(command, timeout=60, check=True)
+    batches = [each for each in json.loads((tmp_path / "out.json").read_text())["traceEvents"] if each["name"] == "Act"]
+    assert {each["pid"] for each in batches} == {int(path.suffixes[0][1:]) for path in tmp_path.glob("run*.*.pftrace")}
 
 
 def test_a_child_imports_nothing_from_the_current_folder(tmp_path, monkeypatch):

@@ -14,14 +14,22 @@ from typing import Any
 import hami
 import pytest
 from conftest import Run
+from hami.cli import main
 from running import TIMEOUT
 
 import hami_tools
 from hami_tools.trace.convert import write_chrome
-from hami_tools.trace.file import Slice, TraceFile, Track, read_trace
+from hami_tools.trace.file import Slice, TraceFile, Track, packets, read_trace
 from hami_tools.trace.profile import read_profile
 
 GRAPH = {"a": {"backend": "S[Identity,Identity]", "max": 4, "next": "b"}, "b": {"backend": "Identity"}}
+
+
+def record_run(path: Path) -> bytes:
+    """Run one request in a process of its own, and return its trace."""
+    command = [sys.executable, "-m", "hami", "run", "Identity", "--text", "x", "--trace", path]
+    subprocess.run(command, check=True, timeout=TIMEOUT)
+    return path.read_bytes()
 
 
 @pytest.fixture
@@ -61,12 +69,7 @@ def test_only_a_regular_file_is_read_as_a_trace(tmp_path: Path) -> None:
 
 def test_the_joined_files_of_two_processes_are_one_timeline(tmp_path: Path) -> None:
     joined = tmp_path / "joined"
-    for backend in ("Identity", "S[Identity,Identity]"):
-        trace = tmp_path / backend
-        subprocess.run(
-            [sys.executable, "-m", "hami", "run", backend, "--text", "x", "--trace", trace], check=True, timeout=TIMEOUT
-        )
-        joined.write_bytes((joined.read_bytes() if joined.exists() else b"") + trace.read_bytes())
+    joined.write_bytes(record_run(tmp_path / "a") + record_run(tmp_path / "b"))
     found = read_trace(joined)
     assert len(found.processes) == 2
     requests = found.of("request")
@@ -76,6 +79,37 @@ def test_the_joined_files_of_two_processes_are_one_timeline(tmp_path: Path) -> N
     write_chrome(found, tmp_path / "chrome.json")
     events = json.loads((tmp_path / "chrome.json").read_text("utf-8"))["traceEvents"]
     assert {event["pid"] for event in events} == found.processes.keys()
+
+
+def test_a_packet_that_was_cut_off_costs_no_more_than_itself(tmp_path: Path) -> None:
+    first, second = record_run(tmp_path / "a"), record_run(tmp_path / "b")
+    *whole, last = list(packets(first))
+    end = len(first) - len(last)
+    head = end - next(number for number in range(1, 9) if list(packets(first[: end - number])) == whole)
+    for cut in (head + 1, end, end + 1, len(first) - 1):
+        (tmp_path / "joined").write_bytes(first[:cut] + second)
+        assert list(packets(first[:cut] + second)) == [*whole, *packets(second)], cut
+        assert len(read_trace(tmp_path / "joined").processes) == 2
+
+
+def test_the_traces_of_child_processes_are_part_of_that_of_their_program(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record_run(tmp_path / "run.5.pftrace")  # of an earlier run
+    record_run(tmp_path / "run.pftrace")
+    for number in (6, 7):
+        child = record_run(tmp_path / f"run.{number}.pftrace")
+    (tmp_path / "run.7.pftrace").write_bytes(child[:-1])
+    (tmp_path / "run.8.pftrace").write_bytes(b"")  # it was killed at once
+    (tmp_path / "run.x.pftrace").write_bytes(child)
+    chrome = tmp_path / "chrome.json"
+    command = ["trace", "convert", str(tmp_path / "run.pftrace"), "--chrome", str(chrome)]
+    assert main(command) == 0
+    events = json.loads(chrome.read_text("utf-8"))["traceEvents"]
+    expected = {read_trace(tmp_path / f"run.{part}pftrace").started for part in ("", "6.", "7.")}
+    assert len({event["pid"] for event in events}) == len(expected) == 3
+    assert 'left out: "' in (shown := capsys.readouterr().err)
+    assert 'run.8.pftrace" is empty' in shown
 
 
 def test_a_timer_of_the_program_is_a_slice(tmp_path: Path) -> None:

@@ -128,8 +128,9 @@ class Process(hami.Backend):
             allowed.check_variable(name)
             variables[name] = value.replace("{instance}", str(instance))
         trace = os.environ.get("HAMI_TRACE")
-        if trace and "%p" not in trace:  # each process writes a file of its own
-            variables.setdefault("HAMI_TRACE", str(Path(trace).with_suffix(f".%p{Path(trace).suffix}")))
+        if trace:  # each process writes a file of its own, which `hami trace` finds by its name
+            ours = Path(trace.replace("%p", str(os.getpid())))
+            variables.setdefault("HAMI_TRACE", str(ours.with_suffix(f".%p{ours.suffix}")))
         return variables
 
     def _start(self) -> Link:

@@ -6,6 +6,7 @@ definition. Only what the core writes is read.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,7 +16,12 @@ from hami import ConfigError
 from hami.cli import printable
 
 PACKET = 1
-TIMESTAMP, SEQUENCE, TRACK_EVENT, INTERNED, DESCRIPTOR = 8, 10, 11, 12, 60
+CLOCKS, TIMESTAMP, SEQUENCE, TRACK_EVENT, INTERNED, DESCRIPTOR = 6, 8, 10, 11, 12, 60
+REALTIME = 1  # the number of this clock
+# The first packet of a file, as the core writes it: its sequence and flags, and the monotonic clock.
+NUMBER = rb"[\x80-\xff]{0,3}[\0-\x7f]"
+HEAD = re.compile(rb"\x0a%b\x50%b\x68\x01\x32%b\x0a%b\x08\x03\x10" % ((NUMBER,) * 4), re.DOTALL)
+LONGEST_HEAD = 26  # bytes that it matches
 BEGIN, END, INSTANT = 1, 2, 3
 MAX_VARINT = 10  # bytes of a number of 64 bits; a longer one would take quadratic time
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
@@ -52,6 +58,7 @@ class TraceFile:
     processes: dict[int, str]  # the names by number
     tracks: dict[int, Track]
     slices: list[Slice]
+    started: int = 0  # in nanoseconds since 1970
 
     def of(self, category: str) -> list[Slice]:
         """Return the slices of a category that have ended, by their start."""
@@ -60,7 +67,7 @@ class TraceFile:
 
 
 def read_trace(path: str | Path) -> TraceFile:
-    """Return the contents of a trace. A packet that a killed process wrote in part is ignored.
+    """Return the contents of a trace. A packet that a killed process wrote in part is ignored, also in joined files.
 
     Raises:
         ConfigError: The path is not that of a regular file, or the file is not a trace or has no complete packet.
@@ -79,6 +86,35 @@ def read_trace(path: str | Path) -> TraceFile:
     return found
 
 
+def read_with_children(path: str | Path) -> tuple[TraceFile, list[str]]:
+    """Return the contents of a trace and of those that its child processes have written beside it, as one timeline.
+
+    `run.pftrace` has children in `run.NUMBER.pftrace`. Those that began before it are of an earlier run.
+
+    Returns:
+        The timeline, and why children were left out.
+
+    Raises:
+        ConfigError, OSError: As `read_trace` does for the trace itself.
+    """
+    path, problems = Path(path), list[str]()
+    found = read_trace(path)
+    for file in sorted(path.parent.iterdir()):
+        between = file.name.removeprefix(path.stem + ".").removesuffix(path.suffix)
+        if file.name != f"{path.stem}.{between}{path.suffix}" or not between.isdecimal():
+            continue
+        try:
+            child = read_trace(file)
+        except (ConfigError, OSError) as error:
+            problems.append(str(error))
+            continue
+        if child.started >= found.started:
+            found.processes.update(child.processes)
+            found.tracks.update(child.tracks)
+            found.slices += child.slices
+    return found, problems
+
+
 def content_of(path: str | Path) -> bytes:
     """Return the bytes of a file. Raises ConfigError if the path is not that of a regular file, and OSError."""
     if Path(path).exists() and not Path(path).is_file():  # a FIFO would wait, and a device may have no end
@@ -92,6 +128,7 @@ class _Reader:
         self.tracks: dict[int, Track] = {}
         self.processes: dict[int, str] = {}
         self.slices: list[Slice] = []
+        self.started = 0
         self.events: list[tuple[int, int, int, int, Fields]] = []
 
     def read(self, data: bytes) -> TraceFile:
@@ -109,7 +146,7 @@ class _Reader:
                 ended = running[track].pop()
                 ended.duration = time - ended.start
                 ended.values.update(self._values(sequence, event))
-        return TraceFile(self.processes, self.tracks, self.slices)
+        return TraceFile(self.processes, self.tracks, self.slices, self.started)
 
     def _packet(self, packet: Fields) -> None:
         sequence = _int(packet[SEQUENCE][0])
@@ -118,6 +155,10 @@ class _Reader:
                 for entry in entries:
                     number, text = _pair(fields_of(_bytes(entry)))
                     self.texts[sequence, kind][number] = text
+        for snapshot in packet.get(CLOCKS, ()):
+            clocks = [fields_of(_bytes(clock)) for clock in fields_of(_bytes(snapshot))[1]]
+            times = [_int(clock[2][0]) for clock in clocks if clock[1] == [REALTIME]]
+            self.started = self.started or next(iter(times), 0)
         for descriptor in packet.get(DESCRIPTOR, ()):
             self._track(fields_of(_bytes(descriptor)))
         for event in packet.get(TRACK_EVENT, ()):
@@ -156,7 +197,7 @@ class _Reader:
 
 
 def packets(data: bytes) -> Iterator[bytes]:
-    """Yield the packets of a trace, up to the last whole one."""
+    """Yield the whole packets of a trace. One that ends in the first packet of a further file was cut off."""
     at = 0
     while at < len(data):
         try:
@@ -166,9 +207,14 @@ def packets(data: bytes) -> Iterator[bytes]:
             return
         if tag != PACKET << 3 | BYTES:
             raise ValueError(f"unexpected field {tag >> 3} at byte {at}")
-        at = start + size
-        if at > len(data):
+        end = start + size
+        cut = HEAD.search(data, at + 1, end + LONGEST_HEAD)
+        if cut and cut.start() < end:
+            at = cut.start()
+            continue
+        if end > len(data):
             return
+        at = end
         yield data[start:at]
 
 
