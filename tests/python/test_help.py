@@ -8,8 +8,7 @@ import shlex
 from collections.abc import Iterator
 
 import pytest
-from hami._cli.examples import EXAMPLES
-from hami._cli.main import _parser, all_commands
+from hami._cli.main import EXAMPLES, _parser, all_commands
 
 COMMANDS = list(_parser()[1].choices)
 

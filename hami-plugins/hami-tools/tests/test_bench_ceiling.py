@@ -11,7 +11,6 @@ import hami
 import pytest
 from hami.cli import main
 from hami.observe import Histogram, NodeStats
-from hami.observe.machine import cpu_quota, memory_limit
 from running import backend
 
 import hami_tools
@@ -20,6 +19,7 @@ from hami_tools.bench.ceiling import NodeCeiling, ceiling_settings, measure_ceil
 from hami_tools.bench.load import Load
 from hami_tools.bench.losses import CAUSES, Losses, losses
 from hami_tools.bench.point import Point, measure
+from hami_tools.machine import cpu_quota, memory_limit
 
 BATCH_S = 0.004  # of a batch of any size: the rate grows with the batch
 batch_times: list[float] = []  # how long they took: more than BATCH_S where other programs use the processors

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 from hami.cli import main
-from hami.observe import machine
 
-from hami_tools import info
+from hami_tools import info, machine
 
 
 def facts(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from hami._plugins.plugin import CORE
 from hami._plugins.requires import requirements_of
 from hami._suggestions import did_you_mean
 from hami._text import printable, visible_lines
-from hami.observe import machine
 
 
 def doctor(arguments: argparse.Namespace) -> int:
@@ -58,7 +57,7 @@ def facts_of_core() -> dict[str, str]:
         "python": f"{platform.python_version()} {platform.python_implementation()}, {sys.executable}",
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "libc": " ".join(platform.libc_ver()).strip() or "unknown",
-        "CPUs": f"{machine.allowed_cpus()} of {os.cpu_count() or 1} allowed to this process",
+        "CPUs": f"{len(os.sched_getaffinity(0))} of {os.cpu_count() or 1} allowed to this process",
     }
     facts.update({name: value for name, value in sorted(os.environ.items()) if name.startswith("HAMI_")})
     return facts

@@ -14,10 +14,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hami._cli.arguments import add_command, add_source, add_trace, add_values, count
-from hami._cli.examples import EXAMPLES
 
 if TYPE_CHECKING:
     from hami._plugins.records import PluginRecord
+
+EXAMPLES = {
+    "run": [
+        'hami run "S[Identity,Identity]" --data "[1, 2]" --json',
+        "hami run ocr page.png --stats --trace run.pftrace",
+    ],
+    "check": ["hami check pages.toml --set instance_num=2"],
+    "backends": ["hami backends Identity", 'hami backends "*Tensor"'],
+    "plugins": ["hami plugins --load"],
+    "show": ["hami show detector.onnx"],
+    "doctor": ["hami doctor --json"],
+    "version": ["hami version"],
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
 from hami._backends.registration import PYTHON_CLASSES
-from hami.observe.machine import cpus
-
-if TYPE_CHECKING:
-    from hami.observe.node_stats import NodeStats
-
-AUTO = "auto"  # a number that the node learns
 
 BackendDescription = TypedDict(
     "BackendDescription",
@@ -61,17 +53,6 @@ class PipeDescription(TypedDict):
 
     entrypoint: PartDescription
     nodes: dict[str, NodeDescription]
-
-
-def instances_of(batching: Mapping[str, Any], stats: NodeStats | None = None) -> int:
-    """Return the number of instances of a node, by the parameters of its scheduling.
-
-    For a node that learns it, this is the number in use, or without statistics the largest possible one.
-    """
-    number = batching.get("instance_num") or 1
-    if number == AUTO:
-        return (stats.instances_in_use if stats else None) or math.ceil(cpus())
-    return int(number)
 
 
 def uses_python(backend: BackendDescription) -> bool:

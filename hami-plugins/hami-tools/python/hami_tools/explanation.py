@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from hami.observe.description import instances_of, uses_python
+from hami.observe.description import uses_python
 
 from hami_tools.figures import figure
+from hami_tools.instances import instances_of
 
 if TYPE_CHECKING:
     from hami import Pipe

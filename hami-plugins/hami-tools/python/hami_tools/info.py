@@ -14,8 +14,9 @@ from typing import Any
 
 import hami
 from hami.cli import json_of, print_table, printable
-from hami.observe import machine
 from hami.packages import devices
+
+from hami_tools import machine
 
 # Distributions of the engines, and the module that each of them contains.
 ENGINES = {

@@ -12,10 +12,10 @@ from typing import Any
 
 from hami import ConfigError
 from hami.cli import aligned, json_of, print_table, printable
-from hami.observe.description import instances_of
 from hami.observe.histogram import Histogram
 from hami.observe.node_stats import NodeStats
 
+from hami_tools.instances import instances_of
 from hami_tools.live import LivePipe, processes, read
 
 HEADER = ("node", "req/s", "waiting", "running", "batch", "busy", "p99 ms")

@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any
 
 from hami import Pipe
-from hami.observe.description import instances_of
 from hami.observe.load import load_pipe
 
 from hami_tools.bench.point import Stats
+from hami_tools.instances import instances_of
 
 PLATEAU = 0.95  # of the best rate; the smallest batch that reaches it is the plateau
 MIN_SECONDS = 0.2  # of the measurement of each batch size

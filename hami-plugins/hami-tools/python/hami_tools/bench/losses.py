@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from hami.observe.machine import cpus
-
 from hami_tools.bench.ceiling import NodeCeiling
 from hami_tools.bench.point import Point
+from hami_tools.machine import cpus
 
 ALL_CORES = 0.85  # of the CPUs in use: threads wait for a core
 ONE_CORE = (0.7, 1.3)  # CPUs in use by threads that wait for each other's GIL

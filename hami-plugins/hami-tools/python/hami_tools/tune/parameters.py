@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hami.observe.description import AUTO
-from hami.observe.machine import cpus
+from hami_tools.instances import AUTO
+from hami_tools.machine import cpus
 
 if TYPE_CHECKING:
     from hami.observe.description import BackendDescription, NodeDescription, PipeDescription
