@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import hami
 import pytest
 from conftest import Run, Site
-from hami._cli.main import main
+from hami.cli import all_commands, main
 
 Output = tuple[int, str, str]
 
@@ -539,3 +542,51 @@ def test_a_program_that_calls_a_command_keeps_its_own_crash_settings() -> None:
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONFAULTHANDLER"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.splitlines()[-1] == "False"
+
+
+OUT_OF_RANGE = [
+    "",
+    " ",
+    "-2",
+    "nan",
+    "inf",
+    "-inf",
+    "1e400",
+    "9" * 30,
+    "9" * 5000,
+    "0" * 9 + "9" * 12,
+    "1e300",
+    "1e300min",
+]
+
+
+def options_with_numbers() -> list[Any]:
+    """Return each option of each command whose value is a number, with its command."""
+
+    def walk(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Action]]:
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for each in action.choices.values():
+                    yield from walk(each)
+            elif action.type is not None and _is_number(action.type):
+                yield parser.prog, action
+
+    return [
+        pytest.param(action.type, id=f"{command} {(action.option_strings or [action.dest])[0]}".replace(" ", "-"))
+        for command, action in walk(all_commands()[0])
+    ]
+
+
+def _is_number(kind: Any) -> bool:
+    with contextlib.suppress(argparse.ArgumentTypeError, ValueError, TypeError):
+        value = kind("1")
+        return isinstance(value[0] if isinstance(value, list) else value, (int, float))
+    return False
+
+
+@pytest.mark.parametrize("kind", options_with_numbers())
+@pytest.mark.parametrize("text", OUT_OF_RANGE, ids=lambda text: text[:14] or "empty")
+def test_a_number_of_a_command_is_bounded_or_wrong_usage(kind: Any, text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError) as raised:
+        kind(text)
+    assert len(str(raised.value)) < 200

@@ -63,7 +63,9 @@ def test_json_has_the_values_of_arrays_up_to_the_limit(run: Any) -> None:
 def test_a_wrong_limit_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["run", "Identity", "--data", "1", "--max-values", "few"])
-    assert capsys.readouterr().err.endswith("argument --max-values: expected a number from 0 on, got 'few'\n")
+    assert capsys.readouterr().err.endswith(
+        "argument --max-values: expected a number from 0 to 2147483647, got 'few'\n"
+    )
 
 
 def test_npy_and_npz_files_are_arrays(run: Any, tmp_path: Path) -> None:

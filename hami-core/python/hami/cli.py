@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from hami._cli.arguments import add_command, add_inputs, add_source, add_trace, count, positive, seconds
+from hami._cli.arguments import add_command, add_inputs, add_source, add_trace, count, positive, real, seconds, whole
 from hami._cli.inputs import Input, inputs_of
 from hami._cli.main import all_commands, main, report
 from hami._cli.show import aligned, json_of, short
@@ -42,10 +42,12 @@ __all__ = [
     "print_lines",
     "print_table",
     "printable",
+    "real",
     "report",
     "seconds",
     "short",
     "traced",
     "visible",
     "visible_lines",
+    "whole",
 ]

@@ -91,9 +91,40 @@ def test_verify_prints_the_differences_of_a_quantised_and_of_an_exact_model(reci
     row = capfd.readouterr().out.splitlines()[1].split()
     assert 0.99 <= float(row[1]) <= 1
     assert float(row[2]) > float(row[4]) > 0
-    for limit in (["--atol", "1e-9"], ["--rtol", "1e-9"], ["--cosine", "1.1"]):
+    for limit in (["--atol", "1e-9"], ["--rtol", "1e-9"], ["--cosine", "1"]):
         assert main(["compare", net, packed, "--select-b", "1", "--random", "2", *limit]) == 1
         assert "beyond the limits" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "limits", "status"),
+    [
+        ("1", "nan", [], 1),
+        ("nan", "nan", ["--atol", "0", "--rtol", "0"], 0),
+        ("inf", "inf", ["--atol", "0", "--rtol", "0"], 0),
+        ("inf", "-inf", [], 1),
+        ("inf", "1", ["--atol", "1e9", "--rtol", "1", "--cosine", "-1"], 1),
+        ("1", "nan", ["--atol", "1e9", "--rtol", "1e9"], 1),
+    ],
+)
+def test_a_number_beside_nan_or_infinity_is_beyond_every_limit(tmp_path, capfd, one, other, limits, status):
+    from onnx import TensorProto, helper, save
+
+    paths = []
+    for name, value in (("a", one), ("b", other)):
+        graph = helper.make_graph(
+            [helper.make_node("Mul", ["x", "zero"], ["z"]), helper.make_node("Add", ["z", "c"], ["y"])],
+            "constant",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])],
+            [
+                helper.make_tensor("zero", TensorProto.FLOAT, [1], [0.0]),
+                helper.make_tensor("c", TensorProto.FLOAT, [2], [1.0, float(value)]),
+            ],
+        )
+        paths.append(str(tmp_path / f"{name}.onnx"))
+        save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), paths[-1])
+    assert main(["compare", *paths, "--random", "3", *limits]) == status, capfd.readouterr()
 
 
 def test_compile_and_verify_print_json(recipe, capfd):
@@ -109,7 +140,7 @@ def test_compile_and_verify_print_json(recipe, capfd):
     (output,) = found["outputs"]
     assert output["cosine"] == pytest.approx(1, abs=1e-4)
     assert output["min"] <= output["mean"] <= output["max"]
-    assert main(["compare", net, packed, "--random", "2", "--cosine", "1.1", "--json"]) == 1
+    assert main(["compare", net, packed, "--select-b", "1", "--random", "2", "--atol", "0", "--json"]) == 1
     assert json.loads(capfd.readouterr().out)["exceeded"] == [output["name"]]
 
 

@@ -190,7 +190,7 @@ def test_https_with_a_certificate(tmp_path):
         (["Identity", "--token-file", "x"], 1, '--token-file: cannot read "x": No such file'),
         (["Identity", "--watch"], 1, "--watch needs a folder, got Identity"),
         (["."], 1, '"." has no models: neither a file NAME.toml'),
-        (["Identity", "--http", "70000"], 2, "expected a port from 0 to 65535, got '70000'"),
+        (["Identity", "--http", "70000"], 2, "expected a number from 0 to 65535, got '70000'"),
         (["Identity", "--drain", "soon"], 2, "expected a time such as \"30s\", got 'soon'"),
     ],
 )

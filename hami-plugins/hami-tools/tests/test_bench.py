@@ -150,9 +150,9 @@ def test_a_trace_with_a_mistake_is_rejected(call: Any, content: str, message: st
     [
         (("--seconds", "0"), "expected a time of more than 0, such as 20ms or 2s, got '0'"),
         (("--seconds", "1.2.3"), "expected a time"),
-        (("--rate", "-5"), "expected requests per second, more than 0, got '-5'"),
+        (("--rate", "-5"), "expected requests per second, more than 0 and at most 1e+06, got '-5'"),
         (("--rate", "nan"), "expected requests per second"),
-        (("--clients", "4,0"), "expected a number from 1 on, got '0'"),
+        (("--clients", "4,0"), "expected a number from 1 to 2147483647, got '0'"),
         (("--slo=-2ms",), "expected a time"),
         (("--tolerance", "much"), "expected a percentage such as 5%, got 'much'"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -109,31 +110,45 @@ def add_trace(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def count(text: str) -> int:
-    """Return a number from 0 on."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"expected a number from 0 on, got {text!r}")
-    return int(text)
+def whole(least: int, most: int = 2**31 - 1) -> Callable[[str], int]:
+    """Return the type of whole numbers from `least` to `most`."""
+
+    def value(text: str) -> int:
+        digits = text.lstrip("0") or text[-1:]
+        if not digits.isdecimal() or len(digits) > len(str(most)) or not least <= int(digits) <= most:
+            raise argparse.ArgumentTypeError(f"expected a number from {least} to {most}, got {text[:40]!r}")
+        return int(digits)
+
+    return value
 
 
-def positive(text: str) -> int:
-    """Return a number from 1 on."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a number from 1 on, got {text!r}")
-    return int(text)
+def real(least: float = 0.0, most: float = 1e9) -> Callable[[str], float]:
+    """Return the type of numbers from `least` to `most`."""
+
+    def value(text: str) -> float:
+        number = _number(text)
+        if not least <= number <= most:
+            raise argparse.ArgumentTypeError(f"expected a number from {least:g} to {most:g}, got {text[:40]!r}")
+        return number
+
+    return value
+
+
+count = whole(0)
+positive = whole(1)
 
 
 def seconds(text: str) -> float:
     """Return a time of more than 0 in seconds: `20ms`, `2s`, `1min`, or a bare number of seconds."""
     found = re.fullmatch(r"\s*([0-9.]+(?:e-?[0-9]+)?)\s*(us|ms|s|min|)\s*", text)
-    value = _number(found[1]) if found else None
-    if found is None or not value:
-        raise argparse.ArgumentTypeError(f"expected a time of more than 0, such as 20ms or 2s, got {text!r}")
-    return value * _SECONDS[found[2]]
+    value = _number(found[1]) * _SECONDS[found[2]] if found else math.nan
+    if not 0 < value < 1e9:
+        raise argparse.ArgumentTypeError(f"expected a time of more than 0, such as 20ms or 2s, got {text[:40]!r}")
+    return value
 
 
-def _number(text: str) -> float | None:
+def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        return None
+        return math.nan

@@ -23,6 +23,8 @@ def hami_report() -> dict[str, str]:
 
 @hookimpl
 def hami_commands(subparsers: Any) -> None:
+    from hami.cli import count, positive, real
+
     verify = subparsers.add_parser(
         "compare",
         help="compare the outputs of two models",
@@ -34,14 +36,14 @@ def hami_commands(subparsers: Any) -> None:
     verify.add_argument("a", help="model, or packed file")
     verify.add_argument("b", help="model, or packed file")
     verify.add_argument("--device", default="onnx", help="device of both models (default: onnx)")
-    verify.add_argument("--select-a", type=int, default=0, metavar="N", help="number of the model in a packed file A")
-    verify.add_argument("--select-b", type=int, default=0, metavar="N", help="number of the model in a packed file B")
+    verify.add_argument("--select-a", type=count, default=0, metavar="N", help="number of the model in a packed file A")
+    verify.add_argument("--select-b", type=count, default=0, metavar="N", help="number of the model in a packed file B")
     verify.add_argument("--inputs", metavar="DIR", help="folder of .npy or .npz files")
-    verify.add_argument("--random", type=int, default=100, metavar="N", help="random inputs (default: 100)")
-    verify.add_argument("--seed", type=int, default=0, metavar="N", help="of the random inputs (default: 0)")
-    verify.add_argument("--atol", type=float, help="largest absolute difference")
-    verify.add_argument("--rtol", type=float, help="largest difference relative to the output of A")
-    verify.add_argument("--cosine", type=float, default=0.99, help="least cosine similarity (default: 0.99)")
+    verify.add_argument("--random", type=positive, default=100, metavar="N", help="random inputs (default: 100)")
+    verify.add_argument("--seed", type=count, default=0, metavar="N", help="of the random inputs (default: 0)")
+    verify.add_argument("--atol", type=real(), help="largest absolute difference")
+    verify.add_argument("--rtol", type=real(), help="largest difference relative to the output of A")
+    verify.add_argument("--cosine", type=real(-1, 1), default=0.99, help="least cosine similarity (default: 0.99)")
     _add_common(verify)
     verify.set_defaults(run=_verify)
     pack = subparsers.add_parser(

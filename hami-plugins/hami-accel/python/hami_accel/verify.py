@@ -35,13 +35,17 @@ class Difference:
         if a.shape != b.shape:
             raise hami.ConfigError(f'output "{self.name}" has the shapes {list(a.shape)} and {list(b.shape)}')
         a, b = a.astype(np.float64).ravel(), b.astype(np.float64).ravel()
-        difference = np.abs(a - b)
-        norms = float(np.linalg.norm(a) * np.linalg.norm(b))
-        cosine = float(a @ b) / norms if norms else float(np.array_equal(a, b))
-        self.cosine = min(self.cosine, cosine)
-        self.largest = max(self.largest, float(difference.max()))
-        self.smallest = min(self.smallest, float(difference.min()))
-        self.excess = max(self.excess, float((difference - rtol * np.abs(a)).max()) - atol)
+        alike = ~np.isfinite(a) & ((a == b) | (np.isnan(a) & np.isnan(b)))
+        a, b = np.where(alike, 0.0, a), np.where(alike, 0.0, b)
+        with np.errstate(invalid="ignore"):  # NaN beside a number is NaN in every figure
+            difference = np.abs(a - b)
+            norms = float(np.linalg.norm(a) * np.linalg.norm(b))
+            cosine = float(a @ b) / norms if norms else float(np.array_equal(a, b))
+            excess = (difference - rtol * np.abs(a)).max() - atol
+        self.cosine = float(np.minimum(self.cosine, cosine))
+        self.largest = float(np.maximum(self.largest, difference.max()))
+        self.smallest = float(np.minimum(self.smallest, difference.min()))
+        self.excess = float(np.maximum(self.excess, excess))
         self.total, self.count = self.total + float(difference.sum()), self.count + difference.size
 
     @property
@@ -118,7 +122,7 @@ def run(arguments: Any) -> int:
             samples = random_samples(a.inputs, arguments.random, arguments.seed)
         limited = arguments.atol is not None or arguments.rtol is not None
         found = compare(a, b, samples, arguments.atol or 0.0, arguments.rtol or 0.0)
-    exceeded = [d.name for d in found if d.cosine < arguments.cosine or (limited and not d.excess <= 0)]
+    exceeded = [d.name for d in found if not d.cosine >= arguments.cosine or (limited and not d.excess <= 0)]
     if arguments.json:
         print(json.dumps({"outputs": [difference.as_json() for difference in found], "exceeded": exceeded}))
         return 1 if exceeded else 0

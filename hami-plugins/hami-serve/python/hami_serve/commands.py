@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hami.cli import whole
+
 if TYPE_CHECKING:
     from hami_serve.triton_import import Imported
 
@@ -37,7 +39,9 @@ def add_serve(subparsers: Any) -> None:
         help="set a key of a single pipeline, as in hami run; repeatable",
     )
     serve.add_argument("--host", default="127.0.0.1", help="address to listen on; default: 127.0.0.1, for this machine")
-    serve.add_argument("--http", type=_port, default=8000, metavar="PORT", help="port; default: 8000; 0: a free one")
+    serve.add_argument(
+        "--http", type=whole(0, 65535), default=8000, metavar="PORT", help="port; default: 8000; 0: a free one"
+    )
     serve.add_argument(
         "--door",
         choices=("auto", "native", "python"),
@@ -46,7 +50,9 @@ def add_serve(subparsers: Any) -> None:
         "other requests to python; or python alone; default: auto, which is native but with TLS",
     )
     serve.add_argument("--uds", metavar="PATH", help="also serve HTTP on a Unix socket, for programs of the same user")
-    serve.add_argument("--grpc", type=_port, metavar="PORT", help="also serve gRPC on this port; 0: a free one")
+    serve.add_argument(
+        "--grpc", type=whole(0, 65535), metavar="PORT", help="also serve gRPC on this port; 0: a free one"
+    )
     serve.add_argument(
         "--import",
         action="append",
@@ -57,7 +63,7 @@ def add_serve(subparsers: Any) -> None:
     )
     serve.add_argument(
         "--workers",
-        type=_positive,
+        type=whole(1, 1 << 20),
         default=1,
         metavar="N",
         help="number of processes that share the ports, each with all models; default: 1",
@@ -68,14 +74,14 @@ def add_serve(subparsers: Any) -> None:
     )
     serve.add_argument(
         "--max-request-mib",
-        type=_positive,
+        type=whole(1, 1 << 20),
         default=MAX_MIB,
         metavar="N",
         help=f"maximum size of a request in MiB; default: {MAX_MIB}",
     )
     serve.add_argument(
         "--max-open-mib",
-        type=_positive,
+        type=whole(1, 1 << 20),
         metavar="N",
         help="maximum memory of all open requests in MiB; default: a quarter of that of the machine",
     )
@@ -84,7 +90,9 @@ def add_serve(subparsers: Any) -> None:
     serve.add_argument(
         "--token-file", metavar="FILE", help="accept only requests with this token: Authorization: Bearer TOKEN"
     )
-    serve.add_argument("--max-loaded", type=_positive, metavar="N", help="maximum number of models that are loaded")
+    serve.add_argument(
+        "--max-loaded", type=whole(1, 1 << 20), metavar="N", help="maximum number of models that are loaded"
+    )
     serve.add_argument("--allow-control", action="store_true", help="let clients load and unload models")
     serve.add_argument(
         "--shared-memory",
@@ -198,20 +206,8 @@ def _written(found: Imported, output: str | None, *, as_json: bool) -> int:
     return 1 if found.errors else 0
 
 
-def _port(text: str) -> int:
-    if not text.isdecimal() or int(text[:9]) > 65535:
-        raise argparse.ArgumentTypeError(f"expected a port from 0 to 65535, got {text!r}")
-    return int(text)
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text[:9]) <= 1 << 20:
-        raise argparse.ArgumentTypeError(f"expected a number from 1 on, got {text!r}")
-    return int(text)
-
-
 def _seconds(text: str) -> float:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m)?", text)
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)(ms|s|m)?", text)
     if not found:
-        raise argparse.ArgumentTypeError(f'expected a time such as "30s", got {text!r}')
+        raise argparse.ArgumentTypeError(f'expected a time such as "30s", got {text[:40]!r}')
     return float(found[1]) * {"ms": 0.001, "m": 60.0}.get(found[2], 1.0)

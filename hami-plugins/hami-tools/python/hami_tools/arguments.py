@@ -6,6 +6,9 @@ import argparse
 
 from hami.cli import positive
 
+MAX_PERCENT = 1e6
+MAX_RATE = 1e6  # the moments of a load are kept in memory
+
 
 def positives(text: str) -> list[int]:
     """Return numbers from 1 on that are separated by commas."""
@@ -13,10 +16,11 @@ def positives(text: str) -> list[int]:
 
 
 def rate(text: str) -> float:
-    """Return a number of requests per second, more than 0."""
+    """Return a number of requests per second, more than 0 and at most MAX_RATE."""
     value = number(text)
-    if value is None or not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected requests per second, more than 0, got {text!r}")
+    if value is None or not 0 < value <= MAX_RATE:
+        message = f"expected requests per second, more than 0 and at most {MAX_RATE:g}, got {text[:40]!r}"
+        raise argparse.ArgumentTypeError(message)
     return value
 
 
@@ -28,8 +32,8 @@ def rates(text: str) -> list[float]:
 def percentage(text: str) -> float:
     """Return a share such as `5%` or `0.05`."""
     value = number(text[:-1] if text.endswith("%") else text)
-    if value is None or not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a percentage such as 5%, got {text!r}")
+    if value is None or not 0 <= value <= MAX_PERCENT:
+        raise argparse.ArgumentTypeError(f"expected a percentage such as 5%, got {text[:40]!r}")
     return value / 100 if text.endswith("%") else value
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from hami.cli import add_command, add_inputs, add_source, add_trace, count, positive, seconds
+from hami.cli import add_command, add_inputs, add_source, add_trace, count, positive, real, seconds, whole
 
 from hami_tools.arguments import percentage, positives, rates
 
@@ -43,9 +43,11 @@ def add_benchmark_commands(commands: Any) -> None:
     add_source(shadow)
     shadow.add_argument("other", metavar="OTHER", help="the pipeline that is compared with SOURCE")
     add_inputs(shadow)
-    shadow.add_argument("--rtol", type=float, metavar="X", help="relative tolerance of numbers; default: by their type")
     shadow.add_argument(
-        "--atol", type=float, metavar="X", help="absolute tolerance of numbers; default: a tenth of the relative one"
+        "--rtol", type=real(), metavar="X", help="relative tolerance of numbers; default: by their type"
+    )
+    shadow.add_argument(
+        "--atol", type=real(), metavar="X", help="absolute tolerance of numbers; default: a tenth of the relative one"
     )
     shadow.add_argument(
         "--timeout", type=seconds, default=60.0, metavar="TIME", help="time limit of each request; default: 60s"
@@ -104,7 +106,11 @@ def _add_loads(parser: argparse.ArgumentParser) -> None:
         "--compare", metavar="OTHER", help="measure SOURCE and OTHER alternately, and compare their results"
     )
     parser.add_argument(
-        "--rounds", type=_rounds, default=10, metavar="N", help="measurements of each with --compare; default: 10"
+        "--rounds",
+        type=whole(MIN_ROUNDS),
+        default=10,
+        metavar="N",
+        help="measurements of each with --compare; default: 10",
     )
     parser.add_argument(
         "--no-ceiling", action="store_true", help="do not measure the backends alone, and print no losses"
@@ -130,9 +136,3 @@ def _add_result(parser: argparse.ArgumentParser) -> None:
         metavar="PERCENT",
         help="by how much a figure may be worse than in --against; default: 10%%",
     )
-
-
-def _rounds(text: str) -> int:
-    if count(text) < MIN_ROUNDS:
-        raise argparse.ArgumentTypeError(f"expected at least {MIN_ROUNDS} rounds, got {text!r}")
-    return int(text)

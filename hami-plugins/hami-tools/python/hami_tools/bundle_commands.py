@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
-from hami.cli import add_command, add_inputs
+from hami.cli import add_command, add_inputs, real
 
 
 def add_bundle_commands(commands: Any) -> None:
@@ -25,7 +24,7 @@ def add_bundle_commands(commands: Any) -> None:
     add_inputs(bundle)
     bundle.add_argument(
         "--tolerance",
-        type=_tolerance,
+        type=real(),
         metavar="NUMBER",
         help="allowed difference of numbers in answers, relative to the largest; default: by their type",
     )
@@ -82,13 +81,3 @@ def add_bundle_commands(commands: Any) -> None:
     )
     unpack.add_argument("bundle", metavar="BUNDLE", help="the bundle")
     unpack.add_argument("folder", metavar="FOLDER", help="the new folder")
-
-
-def _tolerance(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 1e9:
-        raise argparse.ArgumentTypeError(f"expected a number from 0 on, got {text!r}")
-    return value

@@ -20,6 +20,8 @@ OWNER = "hami compile"
 
 
 def add_command(commands: Any) -> None:
+    from hami.cli import positive, whole
+
     text = "build the TensorRT engine of an ONNX model ahead of time"
     parser = commands.add_parser("compile", help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False)
     parser.add_argument("model", type=Path, metavar="MODEL", help="ONNX file")
@@ -27,12 +29,14 @@ def add_command(commands: Any) -> None:
     parser.add_argument("--max", metavar="SHAPES", help=f"largest shapes: {shapes}; default: 1 row")
     parser.add_argument("--min", metavar="SHAPES", help="smallest shapes; default: 1 row of --max")
     parser.add_argument("--opt", metavar="SHAPES", help="shapes to optimize for; default: --max")
-    parser.add_argument("--instance-num", type=int, default=1, metavar="N", help="number of optimization profiles")
+    parser.add_argument("--instance-num", type=positive, default=1, metavar="N", help="number of optimization profiles")
     parser.add_argument("--precision", choices=PRECISIONS, help="precision to compute in; default: types of the model")
     parser.add_argument("--mean", default="", metavar="A,B,C", help="values to subtract from the input, per channel")
     parser.add_argument("--std", default="", metavar="A,B,C", help="values to divide by afterwards, per channel")
-    parser.add_argument("--workspace", type=int, metavar="BYTES", help="memory limit of a layer")
-    parser.add_argument("--optimization-level", type=int, metavar="0…5", help="optimization level of the builder")
+    parser.add_argument("--workspace", type=whole(0, 1 << 62), metavar="BYTES", help="memory limit of a layer")
+    parser.add_argument(
+        "--optimization-level", type=whole(0, 5), metavar="0…5", help="optimization level of the builder"
+    )
     parser.add_argument("--version-compatible", action="store_true", help="also run with later versions of the library")
     parser.add_argument("--hardware-compatible", choices=HARDWARE_COMPATIBILITY, help="also run on these GPUs")
     parser.add_argument(

@@ -30,9 +30,11 @@ def hami_show_file(path: str) -> dict[str, str] | None:
 @hookimpl
 def hami_run_options(parser: Any) -> None:
     """Add options for sources and sinks; what they need is imported when they are used."""
+    from hami.cli import whole
+
     parser.add_argument("--save", metavar="DIR", help="write annotated videos or pictures, and labels, to this folder")
     parser.add_argument("--show", action="store_true", help="show the frames in a browser, at http://127.0.0.1:PORT/")
-    parser.add_argument("--port", type=int, default=8088, metavar="PORT", help="of --show; 8088")
+    parser.add_argument("--port", type=whole(0, 65535), default=8088, metavar="PORT", help="of --show; 8088")
     parser.add_argument("--sample", action="store_true", help="a small video and model that are in this package")
     before = parser.get_default("run")
 
