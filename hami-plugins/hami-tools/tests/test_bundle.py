@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import importlib.util
 import json
@@ -476,6 +477,49 @@ def test_encrypted_members_need_their_key(monkeypatch: pytest.MonkeyPatch, capsy
         hami.pipe("app.hami")
 
 
+def test_encrypted_files_of_one_name_are_different_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("cryptography", reason="needs cryptography: hami-tools[trust]")
+    monkeypatch.setenv("HAMI_BUNDLE_KEY", KEY)
+    Path("base").mkdir()
+    Path("base/pipe.toml").write_text(PIPE)
+    make("--encrypt", "--include", "base/pipe.toml", pipe='extends = "base/pipe.toml"\n')
+    with hami.pipe("app.hami") as pipe:
+        assert pipe({"data": 1})["result"] == 1
+
+
+def test_the_decrypted_files_last_until_the_process_ends_that_opened_them(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography", reason="needs cryptography: hami-tools[trust]")
+    program = (
+        "import os, pathlib, sys\n"
+        "from hami_tools.bundle import opening\n"
+        "folder = pathlib.Path(opening.unpacked(opening.open_verified('app.hami')))\n"
+        "if not (forked := os.fork()):\n"
+        "    sys.exit()\n"  # as a worker of a server does
+        "os.waitpid(forked, 0)\n"
+        "print(folder, (folder / 'config/pipe.toml').exists())\n"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HAMI_BUNDLE_KEY", KEY)
+        make("--encrypt")
+        run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    folder, was_there = run.stdout.split()
+    assert was_there == "True"
+    assert not Path(folder).exists()
+
+
+def test_a_system_that_refuses_memory_for_decrypted_files_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("cryptography", reason="needs cryptography: hami-tools[trust]")
+
+    def refuse(name: str, flags: int = 0) -> int:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setenv("HAMI_BUNDLE_KEY", KEY)
+    make("--encrypt")
+    monkeypatch.setattr(os, "memfd_create", refuse)
+    with pytest.raises(hami.ConfigError, match="is decrypted into memory only, and this system refuses that"):
+        hami.pipe("app.hami")
+
+
 def test_an_encrypted_member_of_another_place_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("cryptography", reason="needs cryptography: hami-tools[trust]")
     monkeypatch.setenv("HAMI_BUNDLE_KEY", KEY)
@@ -568,6 +612,33 @@ def test_another_platform_is_refused_with_those_that_the_bundle_has(
 ) -> None:
     with pytest.raises(BundleError, match=rf"has packages for .*{there}.*, and this is .*hami bundle … --platform"):
         folders.packages(of_wheels(tmp_path / "app.hami", [], **target))
+
+
+def test_a_full_disk_is_not_the_fault_of_the_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill_up(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    bundle = of_wheels(tmp_path / "app.hami", [wheel_of(tmp_path, {"acme_x.py": b"A = 1\n"})])
+    (tmp_path / "unpacked").mkdir(0o700)
+    full = "cannot unpack into .*: No space left on device; name a folder with space: HAMI_BUNDLE_DIR=FOLDER"
+    with monkeypatch.context() as patch:
+        patch.setattr(folders._Wheel, "_write", fill_up)
+        with pytest.raises(BundleError, match=full):
+            folders.packages(bundle)
+    Path(folders.packages(bundle), "acme_x.py").write_bytes(b"A = 2\n")  # which is then unpacked again
+    monkeypatch.setattr(folders._Wheel, "_write", fill_up)
+    with pytest.raises(BundleError, match=full):
+        folders.packages(bundle)
+
+
+def test_what_a_killed_process_has_unpacked_in_part_is_removed(tmp_path: Path) -> None:
+    bundle = of_wheels(tmp_path / "app.hami", [wheel_of(tmp_path, {"acme_x.py": b"A = 1\n"})])
+    unpacked = tmp_path / "unpacked"
+    unpacked.mkdir(0o700)
+    (unpacked / f".{'0a' * 8}-abcd_123" / "part").mkdir(parents=True)
+    (unpacked / ".ssh").mkdir()  # of a folder that has other content too
+    site = Path(folders.packages(bundle))
+    assert {path.name for path in unpacked.iterdir()} == {site.name, ".ssh"}
 
 
 def test_of_those_that_start_at_the_same_time_one_unpacks(tmp_path: Path) -> None:

@@ -68,23 +68,35 @@ def unpacked(bundle: Bundle) -> str:
         if not any(each.encrypted for each in bundle.members.values()):
             return folders.files(bundle)
         folder = tempfile.mkdtemp(prefix="hami-bundle-")
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        atexit.register(_remove, folder, os.getpid())
         _decrypt(bundle, folder)
         return folder
     except BundleError as error:
         raise ConfigError(str(error)) from error
 
 
+def _remove(folder: str, process: int) -> None:
+    """Remove a folder at the end of the process that made it. A forked one that ends leaves it."""
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def _decrypt(bundle: Bundle, folder: str) -> None:
     """Put each member into a file of memory: it has no name on a disk, and ends with this process."""
     key = sealing.secret(f"the bundle {printable(bundle.path)}", str(bundle.facts.get("key_id", "")))
-    for member in bundle.members.values():
+    for number, member in enumerate(bundle.members.values()):
         if not folders.is_data(member.name):
             continue
         if not member.encrypted:
             folders.write_member(bundle, member, folder)
             continue
-        handle = os.memfd_create(os.path.basename(member.name))
+        try:
+            handle = os.memfd_create(f"hami-bundle-{number}")  # a name of its own, by which `extends` tells files apart
+        except OSError as error:
+            raise ConfigError(
+                f"{member.name} in {printable(bundle.path)} is decrypted into memory only, and this system refuses that "
+                f"(memfd_create: {error.strerror}); allow it in the seccomp profile of the container"
+            ) from error
         with open(handle, "wb", closefd=False) as out:
             sealing.decrypt(bundle, member, key, out.write)
         path = os.path.join(folder, member.name)

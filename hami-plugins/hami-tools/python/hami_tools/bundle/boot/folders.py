@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import csv
+import errno
 import fcntl
 import hashlib
 import io
@@ -25,6 +26,8 @@ from .layout import Bundle, BundleError, Member
 
 VARIABLE = "HAMI_BUNDLE_DIR"  # the folder for what bundles unpack, in place of that of the user
 _PART = 1 << 20  # bytes of one read
+_COLLISIONS = (FileExistsError, NotADirectoryError, IsADirectoryError)  # two files of one name, or inside each other
+_WORK = re.compile(r"\.[0-9a-f]{16}-[a-z0-9_]{8}")  # a folder that is being filled
 _RECORD = re.compile(r"[^/]+\.dist-info/RECORD")
 _RECORD_SIGNATURE = re.compile(r"[^/]+\.dist-info/RECORD\.(jws|p7s)")
 
@@ -131,8 +134,8 @@ class _Wheel:
                 for info in archive.infolist():
                     if not info.is_dir() and not _RECORD_SIGNATURE.fullmatch(info.filename):
                         left -= self._write(archive, info, folder, owners, left)
-        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, RuntimeError) as error:
-            raise self._broken(error) from error
+        except (zipfile.BadZipFile, *_COLLISIONS, ValueError, NotImplementedError, RuntimeError) as error:
+            raise self._broken(error) from error  # any other OSError is one of the disk
 
     def _write(
         self, archive: zipfile.ZipFile, info: zipfile.ZipInfo, folder: str, owners: Mapping[str, _Wheel], left: int
@@ -272,7 +275,9 @@ def _folder(name: str, is_whole: Callable[[str], bool], fill: Callable[[str], An
     folder = os.path.join(parent, name)
     if os.path.isdir(folder) and is_whole(folder):
         return folder
-    with _alone(parent):  # another process that replaced it would take files from those that use it
+    with _alone(parent) as is_alone:  # another process that replaced it would take files from those that use it
+        for left in filter(_WORK.fullmatch, os.listdir(parent) if is_alone else ()):  # by a process that was killed
+            shutil.rmtree(os.path.join(parent, left), ignore_errors=True)
         return _made(parent, name, is_whole, fill)
 
 
@@ -289,7 +294,7 @@ def _made(parent: str, name: str, is_whole: Callable[[str], bool], fill: Callabl
             os.rename(work, folder)
         except OSError as error:
             shutil.rmtree(work, ignore_errors=True)
-            if not os.path.isdir(folder):
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOENT) or not os.path.isdir(folder):
                 raise BundleError(
                     f"cannot unpack into {parent}: {error.strerror}; name a folder with space: {VARIABLE}=FOLDER"
                 ) from error
@@ -303,13 +308,16 @@ def _made(parent: str, name: str, is_whole: Callable[[str], bool], fill: Callabl
 
 
 @contextlib.contextmanager
-def _alone(folder: str) -> Iterator[None]:
-    """Wait until no other process unpacks into a folder."""
+def _alone(folder: str) -> Iterator[bool]:
+    """Wait until no other process unpacks into a folder; False: its file system has no locks."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with contextlib.suppress(OSError):  # the file system has no locks
+        try:
             fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+            is_alone = True
+        except OSError:
+            is_alone = False
+        yield is_alone
     finally:
         os.close(handle)
 
