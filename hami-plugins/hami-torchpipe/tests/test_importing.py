@@ -228,7 +228,15 @@ def test_what_is_not_mapped_is_named_with_the_nearest_equivalent(tmp_path: Path)
     [
         ('[a]\nnext = "b"\n[b]\nnext = "a"\n', "follow each other in a cycle"),
         ('[a]\nnext = "c"\n', 'the node "a" has next = "c", which the file does not have'),
+        ('[a]\nbackend = "MapReduce"\njump = "c"\n', 'the node "a" has jump = "c", which the file does not have'),
         ('[a]\nborrow_from = "c"\n', 'uses the instances of "c"'),
+        ('[a]\nborrow_from = "b"\n[b]\nborrow_from = "a"\n', "the nodes a -> b -> a borrow from each other"),
+        (
+            "[a]  # 先解码\uff0c再缩放\nbackend = \u201cIdentity\u201d\n",
+            'is not valid TOML: .*line 2.* write " in place of \u201c',
+        ),
+        ('[a]\nbackend = "S[Identity\uff0cIdentity]"  # 顺序\n', "; write , in place of \uff0c"),
+        ("[解码]\n", 'names other than in ASCII are in quotes, as in ["解码"]'),
         ('[a]\nbackend = "S[A"\n', 'has the end where "]" is expected'),
         ('[a]\nbackend = "S[A,]"\n', "']' where a name is expected"),
         ('[a]\nmap = "b"\n', 'has map = "b"; expected'),
@@ -241,6 +249,24 @@ def test_what_is_not_mapped_is_named_with_the_nearest_equivalent(tmp_path: Path)
 def test_a_file_that_cannot_be_imported_is_refused_with_the_reason(text: str, problem: str, tmp_path: Path) -> None:
     with pytest.raises(hami.ConfigError, match=problem.replace("[", r"\[").replace("`", ".")):
         imported(text, tmp_path)
+
+
+def test_a_file_in_the_encoding_of_chinese_windows_is_refused_with_the_command(tmp_path: Path) -> None:
+    file = tmp_path / "old.toml"
+    file.write_text('# 注释\n[n]\nbackend = "Own"\n', "gb18030")
+    with pytest.raises(hami.ConfigError, match="write it again with iconv -f GB18030 -t UTF-8"):
+        hami_torchpipe.import_torchpipe(file)
+
+
+def test_loops_and_schedulers_that_hami_does_not_have_are_named_with_what_to_write(tmp_path: Path) -> None:
+    text = (
+        '# 识别\uff1a先检测\uff0c再循环\n[det]  # 检测\nbackend = "Jump"\njump = "again"\n'
+        '[again]\nbackend = "S[Identity,Jump]"  # 回到检测\njump = "det"\nscheduler = "FancySchedule"\n'
+        '[own]\nbackend = "Raise(\'错误\uff0c停止\')"\njump = "high"\n'
+    )
+    notes = imported(text, tmp_path).notes
+    assert notes[0].startswith("the nodes det -> again -> det jump in a cycle, where each")
+    assert notes[1].startswith('again: the scheduler "FancySchedule"; leave it out: `max` and `batching_timeout`')
 
 
 def test_a_deep_expression_is_refused() -> None:

@@ -30,7 +30,14 @@ _NO_SCHEDULER = {
     "Ring": "a loop is LoopCondition in an expression",
     "EventLoop": "a loop is LoopCondition in an expression",
 }
+_LOOP = "a loop is LoopCondition in an expression"
+# Punctuation of Chinese input methods, and what TOML and expressions take.
+_FULL_WIDTH = {chr(ord(each) + 0xFEE0): each for each in ",:;=[]()"}
+_FULL_WIDTH |= {"\u3010": "[", "\u3011": "]", "\u201c": '"', "\u201d": '"', "\u2018": "'", "\u2019": "'"}
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+_JUMPS = re.compile("Jump|MapReduce|PipelineReviser")  # the backends with a key `jump`
 _TASK_KEY = re.compile(r"\bTASK_(\w+)_KEY\b")
+_OWN_SCHEDULER = "leave it out: `max` and `batching_timeout` form batches, and `node_entrypoint` composes a scheduler"
 _TASK_KEYS = {"BOX": "_box", "INFO": "_info", "STACK": "_stack", "EVENT": "event", "DEFAULT_NAME": "_default_node_name"}
 _MAPPED = re.compile(r"\s*([^\[\],\s]*)\s*\[([^\[\]]*)\]\s*(?:,|$)")
 
@@ -92,10 +99,28 @@ def import_torchpipe(file: str | Path, *, cpu: bool = False) -> Imported:
         OSError: The file cannot be read.
     """
     try:
-        read = parse_toml(Path(file).read_text("utf-8-sig"))
-    except ValueError as error:  # also of the encoding
-        raise ConfigError(f'"{file}" is not valid TOML in UTF-8: {error}') from error
+        text = Path(file).read_text("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f'"{file}" is not in UTF-8: {error}; if it has Chinese comments, write it again with '
+            "iconv -f GB18030 -t UTF-8"
+        ) from error
+    try:
+        read = parse_toml(text)
+    except ValueError as error:
+        raise ConfigError(f'"{file}" is not valid TOML: {error}{_advice(text, str(error))}') from error
     return _Import(read, cpu).result
+
+
+def _advice(text: str, problem: str) -> str:
+    """Return what to write in the line that an error names, if it has other than ASCII where TOML takes only that."""
+    found = re.search(r"at line (\d+)", problem)
+    line = text.splitlines()[int(found[1]) - 1 : int(found[1])] if found else []
+    if not line or line[0].isascii():
+        return ""
+    if wide := next((each for each in line[0] if each in _FULL_WIDTH), ""):
+        return f"; outside comments, write {_FULL_WIDTH[wide]} in place of {wide}"
+    return '; names other than in ASCII are in quotes, as in ["解码"]'
 
 
 class _Import:
@@ -153,20 +178,25 @@ class _Import:
                     f'the node "{name}" uses the instances of "{owner}", which the file does not have; '
                     f"its nodes are {', '.join(self._nodes)}"
                 )
+        if cycle := _cycle({name: [owner] for name, owner in self._shared.items()}):
+            raise ConfigError(f"the nodes {cycle} borrow from each other; write `backend` for one, without borrow_from")
         after = {name: _names(keys.get("next", "")) for name, keys in self._nodes.items()}
-        for name, following in after.items():
-            if unknown := [each for each in following if each not in self._nodes]:
-                raise ConfigError(
-                    f'the node "{name}" has next = "{unknown[0]}", which the file does not have; '
-                    f"its nodes are {', '.join(self._nodes)}"
-                )
-        try:
-            TopologicalSorter(after).prepare()
-        except CycleError as error:
-            raise ConfigError(
-                f"the nodes {' -> '.join(reversed(error.args[1]))} follow each other in a cycle; "
-                "a loop is LoopCondition in an expression"
-            ) from None
+        jumps = {
+            name: [_node_name(each) for each in _names(str(keys.get("jump", "")).replace("|", ","))]
+            for name, keys in self._nodes.items()
+            if _JUMPS.search(str(keys))
+        }
+        for key, targets in (("next", after), ("jump", jumps)):
+            for name, following in targets.items():
+                if unknown := [each for each in following if each not in self._nodes]:
+                    raise ConfigError(
+                        f'the node "{name}" has {key} = "{unknown[0]}", which the file does not have; '
+                        f"its nodes are {', '.join(self._nodes)}"
+                    )
+        if cycle := _cycle(after):
+            raise ConfigError(f"the nodes {cycle} follow each other in a cycle; {_LOOP}")
+        if cycle := _cycle({name: [*after[name], *jumps.get(name, ())] for name in after}):
+            self._note("", f"the nodes {cycle} jump in a cycle, where each waits for the next; {_LOOP}")
 
     def _name_sources(self) -> None:
         """Write the node before each bracket of `map`; torchpipe lets it out where only one node comes before."""
@@ -276,6 +306,10 @@ class _Import:
             self._scheduler(name, keys.pop(key, None))
         if "node_entrypoint" in keys and "backend" not in keys:
             return keys
+        for each in sorted(_FULL_WIDTH.keys() & set(_QUOTED.sub("", str(keys.get("backend", ""))))):
+            raise ConfigError(
+                f'the node "{name}" has backend = "{keys["backend"]}"; write {_FULL_WIDTH[each]} in place of {each}'
+            )
         expression = str(keys.get("backend", self._globals.get("backend", "Identity"))).strip() or "Identity"
         node = Node(name, {**keys, "backend": expression}, self._globals, self._cpu, self._has_boxes)
         translated = translate(node)
@@ -285,7 +319,7 @@ class _Import:
     def _scheduler(self, name: str, given: Any) -> None:
         scheduler = str(given or "").partition("[")[0]
         if scheduler and scheduler not in _DISPATCHERS:
-            nearest = _NO_SCHEDULER.get(scheduler, "node_entrypoint has the parts of a scheduler; see Scheduling")
+            nearest = _NO_SCHEDULER.get(scheduler, _OWN_SCHEDULER)
             self._note(name, f'the scheduler "{scheduler}"; {nearest}')
 
     def _set_globals(self) -> None:
@@ -311,6 +345,15 @@ def _plain(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     return _TASK_KEY.sub(lambda found: _TASK_KEYS.get(found[1], found[1].lower()), value)
+
+
+def _cycle(after: Mapping[str, list[str]]) -> str:
+    """Return nodes that lead to each other, as a -> b -> a; empty if there are none."""
+    try:
+        TopologicalSorter(after).prepare()
+    except CycleError as error:
+        return " -> ".join(reversed(error.args[1]))
+    return ""
 
 
 def _names(value: Any) -> list[str]:
