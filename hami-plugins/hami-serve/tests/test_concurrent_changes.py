@@ -149,3 +149,18 @@ def test_callers_who_leave_a_load_that_hangs_are_forgotten():
 
     asyncio.run(main())
     assert outcome.result() == "done"
+
+
+@pytest.mark.parametrize("timeout", [1e12, 1e300, float("inf")])
+@pytest.mark.parametrize("change", ["remove", "close"])
+def test_a_change_may_wait_any_time_for_a_request(gate, timeout, change):
+    held = gate("any time")
+    rounder = AllRounder({"a": {"backend": "TestGate", "gate": "any time"}}, drain_timeout=timeout)
+    request = rounder.submit_request("a", {"data": 1})
+    assert held.begun.acquire(timeout=LONG_S)
+    threads = Threads("test", 1)
+    changed = threads.start(rounder.close if change == "close" else lambda: rounder.remove("a"))
+    threading.Timer(0.05, held.opened.set).start()
+    changed.result(LONG_S)
+    assert request.result(LONG_S)["result"] == "any time"
+    rounder.close()

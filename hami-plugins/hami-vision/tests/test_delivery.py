@@ -86,6 +86,30 @@ def test_a_lossless_sink_that_is_only_slow_gets_everything():
     assert seen == list(range(40))
 
 
+@pytest.mark.parametrize("timeout", [1e12, 1e300, float("inf")])
+def test_a_lossless_sink_may_have_any_time(timeout):
+    hold, seen = threading.Event(), []
+
+    def sink(frame, result):
+        hold.wait(WAIT)
+        seen.append(result)
+        hold.set()
+
+    with Delivery({"slow": sink}, lossless=("slow",), timeout=timeout) as delivery:
+        timer = threading.Timer(0.05, hold.set)
+        timer.start()
+        for i in range(20):
+            delivery.send(frame(i), i)
+    timer.join(WAIT)
+    assert seen == list(range(20))
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan")])
+def test_a_time_that_is_not_one_is_refused(timeout):
+    with pytest.raises(ValueError, match=f"timeout must be at least 0, got {timeout}"):
+        Delivery({}, timeout=timeout)
+
+
 def test_a_sender_that_waits_for_a_sink_ends_when_the_delivery_is_closed(monkeypatch):
     monkeypatch.setattr("hami_vision.delivery._CLOSE_TIMEOUT", 0.2)
     hold, waits, raised = threading.Event(), threading.Event(), []

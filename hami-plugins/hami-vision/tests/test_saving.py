@@ -127,3 +127,15 @@ def test_a_source_that_is_called_like_an_unfinished_file_gets_files_of_its_own(t
         "run.json",
     }
     assert [len((tmp_path / f"{name}.jsonl").read_text().splitlines()) for name in ("a", "a_part")] == [2, 2]
+
+
+def test_a_closed_folder_leaves_the_files_of_the_next_run_as_they_are(tmp_path):
+    first = SaveFolder(tmp_path / "out")
+    first(frame("a.mp4"), FOUND)
+    first.close()
+    with SaveFolder(tmp_path / "out") as second:
+        second(frame("a.mp4"), FOUND)
+        with pytest.raises(ValueError, match="the folder of the results is closed"):
+            first(frame("a.mp4", 1), FOUND)
+        second(frame("a.mp4", 1), FOUND)
+    assert len((tmp_path / "out" / "a.part.jsonl").read_text("utf-8").splitlines()) == 2

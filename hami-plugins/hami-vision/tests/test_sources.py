@@ -169,6 +169,19 @@ def test_the_memory_of_a_frame_is_used_again_when_no_array_over_it_is_left(video
         assert np.array_equal(part, copied)
 
 
+@pytest.mark.parametrize("timeout", [1e12, 1e300, float("inf")])
+def test_the_next_frame_may_take_any_time(timeout):
+    asked = threading.Event()
+
+    def frames():
+        asked.wait(WAIT)
+        yield from frames_of(1)
+
+    with Sources({"a": frames()}) as sources:
+        threading.Timer(0.05, asked.set).start()
+        assert sources.next(timeout) is not None
+
+
 def test_sources_take_turns():
     done = threading.Event(), threading.Event()
 

@@ -27,6 +27,7 @@ from hami_serve.source import ComponentSpec
 
 AGAIN_S = 5.0  # after a load that a request started has failed, before a request starts it again
 CLOSED = "the AllRounder is closed"
+LONGEST_S = 1e9  # of a wait: `threading` raises OverflowError for a few times more, and for infinity
 
 
 class Registry:
@@ -480,7 +481,7 @@ class Registry:
     def wait_idle(self, model: Model, timeout: float | None) -> bool:
         """Wait until the last request of a draining model has ended; return whether it has."""
         with self._changed:
-            return self._changed.wait_for(lambda: not model.in_flight, timeout)
+            return self._changed.wait_for(lambda: not model.in_flight, _waited(timeout))
 
     def unloaded(self, model: Model) -> None:
         """Mark a drained model, whose pipe was closed, as unloaded."""
@@ -494,7 +495,7 @@ class Registry:
     def wait_drained(self, timeout: float | None) -> bool:
         """Wait until every draining model is unloaded."""
         with self._changed:
-            return self._changed.wait_for(lambda: not self._draining, timeout)
+            return self._changed.wait_for(lambda: not self._draining, _waited(timeout))
 
     def route(
         self,
@@ -537,3 +538,7 @@ def unavailable(model: Model) -> ModelUnavailable:
         State.UNLOADED: "is unloaded; load it first",
     }[model.state]
     return ModelUnavailable(f"{name} {what}")
+
+
+def _waited(timeout: float | None) -> float | None:
+    return None if timeout is None else min(timeout, LONGEST_S)

@@ -22,7 +22,7 @@ from typing import Any
 
 import hami
 
-from hami_vision.sources import Frame
+from hami_vision.sources import LONGEST_WAIT, Frame
 
 Sink = Callable[[Frame, Any], None]
 _CAPACITY = 8  # results that wait for a sink; a frame of 1080p has 6 MB
@@ -49,13 +49,19 @@ class Delivery:
     Args:
         sinks: By name.
         lossless: Names of sinks that get every result.
-        timeout: Seconds.
+        timeout: Seconds; infinity: as long as it takes.
+
+    Raises:
+        ValueError: A name is not that of a sink, or the timeout is not a number from 0 on.
     """
 
     def __init__(self, sinks: Mapping[str, Sink], *, lossless: tuple[str, ...] = (), timeout: float = 5.0) -> None:
         unknown = set(lossless) - set(sinks)
         if unknown:
             raise ValueError(f"lossless names sinks that are not given: {', '.join(sorted(unknown))}")
+        if not timeout >= 0:
+            raise ValueError(f"timeout must be at least 0, got {timeout}")
+        timeout = min(timeout, LONGEST_WAIT)
         self._lanes = {name: _Lane(name, sink, timeout if name in lossless else 0.0) for name, sink in sinks.items()}
 
     def send(self, frame: Frame, result: Any) -> None:

@@ -45,7 +45,8 @@ class SaveFolder:
     def __init__(self, path: str | os.PathLike[str], settings: Mapping[str, Any] | None = None) -> None:
         self._path, self._settings = Path(path), hami.to_json(dict(settings or {}))
         self._path.mkdir(parents=True, exist_ok=True)
-        self._lock = threading.Lock()  # of the three dicts
+        self._is_closed = False
+        self._lock = threading.Lock()  # of all above, and of the three dicts
         self._open: dict[str, _Results] = {}
         self._complete: dict[str, Any] = {}
         self._stems: dict[str, str] = {}
@@ -85,9 +86,12 @@ class SaveFolder:
 
         Raises:
             OSError: It cannot be written.
-            ValueError: The picture has another size than those before of its video.
+            ValueError: The picture has another size than those before of its video, or the folder was closed: from
+                then on it belongs to the next run.
         """
         with self._lock:
+            if self._is_closed:
+                raise ValueError("the folder of the results is closed")
             if frame.source not in self._open:
                 stem, stamp = stem_of(frame.source, self._stems), _stamp(frame.source)
                 self._open[frame.source] = _Results(self._path, stem, stamp)
@@ -126,6 +130,7 @@ class SaveFolder:
             OSError: As `complete` does.
         """
         with self._lock:
+            self._is_closed = True
             unfinished = list(self._open.values())
             self._open.clear()
         try:

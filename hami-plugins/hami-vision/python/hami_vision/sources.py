@@ -32,6 +32,7 @@ State = Literal["connecting", "running", "ended", "failed", "closed"]
 _CLOSE_TIMEOUT = 0.9  # seconds that close() waits for reading threads; those that hang in a read end after it
 _STEP = 0.001  # seconds between frames whose source says no rising times
 _EVERY_CAPACITY = 4  # frames of a source that wait
+LONGEST_WAIT = 1e9  # seconds; `threading` raises OverflowError for a few times more, and for infinity
 _MOST_DOUBLINGS = 64  # of `retry`, which is as many as a float takes
 _started: weakref.WeakSet[Sources] = weakref.WeakSet()  # of this process
 
@@ -165,7 +166,7 @@ class Sources:
 
     def next(self, timeout: float | None = None) -> Frame | None:
         """Return the next frame; None when all sources have ended, or after `timeout` seconds without one."""
-        end = None if timeout is None else time.monotonic() + timeout
+        end = None if timeout is None else time.monotonic() + min(timeout, LONGEST_WAIT)
         with self._lock:
             while not self._closed:
                 streams = list(self._streams.values())
