@@ -94,8 +94,8 @@ def _decrypt(bundle: Bundle, folder: str) -> None:
             handle = os.memfd_create(f"hami-bundle-{number}")  # a name of its own, by which `extends` tells files apart
         except OSError as error:
             raise ConfigError(
-                f"{member.name} in {printable(bundle.path)} is decrypted into memory only, and this system refuses that "
-                f"(memfd_create: {error.strerror}); allow it in the seccomp profile of the container"
+                f"{member.name} in {printable(bundle.path)} is decrypted into memory only, and this system refuses "
+                f"that (memfd_create: {error.strerror}); allow it in the seccomp profile of the container"
             ) from error
         with open(handle, "wb", closefd=False) as out:
             sealing.decrypt(bundle, member, key, out.write)
