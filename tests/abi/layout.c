@@ -132,13 +132,14 @@ SLOT(70, device_tensor_of);
 SLOT(71, device_tensor_view);
 SLOT(72, ctx_stream_get);
 SLOT(73, ctx_stream_set);
-SIZE(hami_backend_class, 152);
+SIZE(hami_backend_class, 160);
 AT(hami_backend_class, expression, 104);
 AT(hami_backend_class, absorbs, 112);
 AT(hami_backend_class, absorb, 120);
 AT(hami_backend_class, default_child, 128);
 AT(hami_backend_class, by_device, 136);
 AT(hami_backend_class, device, 144);
+AT(hami_backend_class, request_cost, 152);
 #endif
 
 SIZE(hami_plugin, 40);

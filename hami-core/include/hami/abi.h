@@ -176,6 +176,9 @@ typedef struct hami_backend_class {
   /* -- since 1.1. A kind of device, "cuda": the class is not a backend of its name, but the implementation of that name for the device.
    * Its parameters include those of the class with by_device; it may declare `device`, which is "cuda:0" or the like. */
   const char* device;
+  /* -- since 1.1. What each item of a request costs in a batch, such as its length: *cost, a positive number, for the queue of a node
+   * whose first backend this is. It is called before the request is queued, on any thread, also during forward. NULL: all cost the same. */
+  hami_error* (*request_cost)(void* self, hami_context* context, const hami_dict* item, double* cost);
 #endif
 } hami_backend_class;
 

@@ -100,6 +100,14 @@ class Backend {
   // The range of this instance, for classes whose instances differ. Called once, after init_. Without it and without kRange, a
   // backend has the range of its children.
   virtual Range range_() const { return {}; }
+#if HAMI_ABI_USE_MINOR >= 1
+  // What each item of a request costs in a batch, such as its length: a positive number, for the queue of a node whose first backend this
+  // is. Called before the request is queued, on any thread, also during forward_. Without it, all items cost the same.
+  virtual double request_cost_(const Dict& item) const {
+    (void)item;
+    return 1;
+  }
+#endif
 
  protected:
   const std::vector<Child>& children() const noexcept { return children_; }
@@ -202,6 +210,9 @@ struct Thunks {
     return guard([&] { object(self).inject_dependency_(Child(dependency)); });
   }
 #if HAMI_ABI_USE_MINOR >= 1
+  static hami_error* request_cost(void* self, hami_context*, const hami_dict* item, double* cost) {
+    return guard([&] { *cost = object(self).request_cost_(Dict(const_cast<hami_dict*>(item))); });
+  }
   static hami_error* absorb(void* self, void* next) {
     return guard([&] { object(self).absorb_(object(next)); });
   }
@@ -214,6 +225,14 @@ struct overrides_range : std::true_type {};
 template <class Class>
 struct overrides_range<Class, std::enable_if_t<std::is_same_v<decltype(&Class::range_), Range (Backend::*)() const>>>
     : std::false_type {};
+#if HAMI_ABI_USE_MINOR >= 1
+template <class Class, class = void>
+struct overrides_request_cost : std::true_type {};
+template <class Class>
+struct overrides_request_cost<
+    Class, std::enable_if_t<std::is_same_v<decltype(&Class::request_cost_), double (Backend::*)(const Dict&) const>>>
+    : std::false_type {};
+#endif
 
 HAMI_SDK_OWN_ inline std::vector<const hami_backend_class*>& registered_classes() {
   static std::vector<const hami_backend_class*> classes;
@@ -252,6 +271,7 @@ HAMI_SDK_OWN_ bool register_class(const char* name, const char* params, const ch
   cls.default_child = Class::kDefaultChild;
   cls.by_device = Class::kByDevice;
   cls.device = Class::kForDevice;
+  cls.request_cost = overrides_request_cost<Class>::value ? Thunk::request_cost : nullptr;
 #endif
   return register_table(cls);
 }

@@ -87,6 +87,7 @@ class PythonBackend final : public Backend {
       }
       initialised_ = true;
       read_range(object);
+      read_request_cost(object);
       forward_method_ = PyRef(object.attr("forward"));
     } catch (...) {
       rethrow_python_error();
@@ -233,6 +234,44 @@ class PythonBackend final : public Backend {
 
   Range range_() const override { return batch_range_; }
 
+  // Reads `request_cost` of the object after init: a key of requests, or a method.
+  void read_request_cost(const py::object& object) {
+    const py::object given = object.attr("request_cost");
+    if (given.is_none()) return;
+    if (PyCallable_Check(given.ptr()))
+      cost_method_ = PyRef(given);
+    else if (py::isinstance<py::str>(given) && py::len(given) > 0)
+      cost_key_ = given.cast<std::string>();
+    else
+      throw Error(ErrorCode::kConfig, label() + ".request_cost must be a key of requests, a method or None, got " +
+                                          std::string(py::repr(given)));
+  }
+
+  CostFunction request_cost_() const override {
+    if (!cost_key_.empty()) return cost_by_key(cost_key_);
+    if (!cost_method_) return {};
+    return [this](Batch batch) { set_costs(batch); };
+  }
+
+  // One acquisition of the GIL for all requests of a call.
+  void set_costs(Batch batch) const {
+    const HoldGil gil;
+    const BatchViews views(batch);
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      try {
+        try {
+          const py::object given = call(cost_method_.get(), py::object(views.list()[i]));
+          batch[i].cost = checked_cost(to_value(given), label() + ".request_cost must return a positive number");
+        } catch (...) {
+          rethrow_python_error();
+        }
+      } catch (...) {
+        batch[i].fail(current_error());
+      }
+    }
+    run_pending_decrefs();
+  }
+
   // Runs a method. If the method forks on a thread of the core, the child process exits when the method returns there:
   // the threads that wait for the result exist only in the parent.
   template <class... Arguments>
@@ -260,6 +299,8 @@ class PythonBackend final : public Backend {
   const std::shared_ptr<DelegateSlot> delegate_ = std::make_shared<DelegateSlot>();
   PyRef object_;
   PyRef forward_method_;
+  PyRef cost_method_;         // null: cost_key_
+  std::string cost_key_;      // empty: `request_cost` is None
   bool initialised_ = false;  // `close` runs only after a successful init
   Range batch_range_;
 };

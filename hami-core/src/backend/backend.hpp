@@ -82,6 +82,10 @@ class Backend {
   // the call.
   void post(Batch batch, InlinePolicy how) noexcept;
 
+  // What the items of its requests cost, for the queue of a node that begins with this backend; null: it does not declare it. The
+  // function exists as long as the backend, and may be called while `forward` runs.
+  CostFunction request_cost() const { return request_cost_(); }
+
   std::size_t min() const { return range_().min; }
   std::size_t max() const { return range_().max; }
   Range range() const { return range_(); }
@@ -114,6 +118,7 @@ class Backend {
   // request again alone, because the poster only learns the outcome of each request.
   virtual void post_(Batch batch, InlinePolicy how);
   virtual Range range_() const { return {}; }
+  virtual CostFunction request_cost_() const { return {}; }
 
  protected:
   // For backends that fail requests one by one: adds this backend as a note to the errors of the batch.

@@ -43,6 +43,7 @@ class DedicatedThread final : public Backend {
   void forward_with_dep_(Batch batch, Backend& dependency) override;
   void inject_dependency_(const BackendPtr& dependency) override;
   Range range_() const override { return inner().range(); }
+  CostFunction request_cost_() const override { return inner().request_cost(); }
   Backend& inner() const noexcept { return **inner_; }
   void stop_worker() noexcept;
 
@@ -68,6 +69,7 @@ class SerializedBackend final : public Backend {
   void forward_with_dep_(Batch batch, Backend& dependency) override;
   void inject_dependency_(const BackendPtr& dependency) override { inner_->inject_dependency(dependency); }
   Range range_() const override { return inner_->range(); }
+  CostFunction request_cost_() const override { return inner_->request_cost(); }
 
   const BackendPtr inner_;
   Mutex mutex_;  // held for the duration of a call

@@ -14,10 +14,12 @@ inline Nanoseconds now() noexcept {
       .count();
 }
 
-inline Nanoseconds from_milliseconds(double milliseconds) noexcept {
-  if (milliseconds <= -9e12) return -kNever;
-  return milliseconds >= 9e12 ? kNever : static_cast<Nanoseconds>(milliseconds * 1e6);
+// Saturates at kNever.
+inline Nanoseconds to_nanoseconds(double given) noexcept {
+  if (given <= -9e18) return -kNever;
+  return given < 9e18 ? static_cast<Nanoseconds>(given) : kNever;
 }
+inline Nanoseconds from_milliseconds(double milliseconds) noexcept { return to_nanoseconds(milliseconds * 1e6); }
 
 // `duration` after `moment`, which is not negative; saturates at kNever.
 inline Nanoseconds after(Nanoseconds moment, Nanoseconds duration) noexcept {

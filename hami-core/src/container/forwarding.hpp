@@ -21,6 +21,7 @@ class Forwarding : public Backend {
   void inject_dependency_(const BackendPtr& dependency) override { target_->inject_dependency(dependency); }
   void post_(Batch batch, InlinePolicy how) override { target_->post(batch, how); }
   Range range_() const override { return target_->range(); }
+  CostFunction request_cost_() const override { return target_->request_cost(); }
 };
 
 // Builds all items and injects each into the one before it.

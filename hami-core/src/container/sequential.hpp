@@ -18,6 +18,7 @@ class Sequential final : public Backend {
   void init_(Init& init) override;
   void forward_(Batch batch) override;
   Range range_() const override { return range_of_; }
+  CostFunction request_cost_() const override { return steps_.front().backend->request_cost(); }
 
   std::vector<Step> steps_;
   Range range_of_;

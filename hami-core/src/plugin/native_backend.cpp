@@ -164,9 +164,31 @@ class NativeBackend final : public Backend {
 
   Range range_() const override { return range_value_; }
 
+  CostFunction request_cost_() const override {
+    if (!cls_.request_cost) return {};
+    return [this](Batch batch) {
+      const GlobalLock lock = lock_language();
+      for (Request* request : batch) {
+        try {
+          request->cost = cost_of(*request);
+        } catch (...) {
+          request->fail(current_error());
+        }
+      }
+    };
+  }
+
+  double cost_of(Request& request) const {
+    const hami_dict item{&request.dict, &request};
+    double cost = 0;
+    throw_if(call_plugin("request_cost", origin_.c_str(),
+                         [&] { return cls_.request_cost(self_, &context_, &item, &cost); }));
+    return checked_cost(Value(cost), "request_cost of " + label() + " must be a positive number");
+  }
+
   const hami_backend_class cls_;
   const std::string origin_;
-  hami_context context_;
+  mutable hami_context context_;
   std::vector<std::unique_ptr<hami_backend>> children_;
   std::vector<std::unique_ptr<hami_backend>> injected_;
   std::vector<BackendPtr> absorbed_;

@@ -152,6 +152,7 @@ class ByDevice final : public Backend {
   void forward_with_dep_(Batch batch, Backend& dependency) override { host_->forward_with_dep(batch, dependency); }
   void inject_dependency_(const BackendPtr& dependency) override { host_->inject_dependency(dependency); }
   Range range_() const override { return host_->range(); }
+  CostFunction request_cost_() const override { return host_->request_cost(); }
 
   const DeviceChoice choice_;
   const BackendPtr host_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <utility>
 
 #include "request/execution_frame.hpp"
 
@@ -99,15 +100,26 @@ std::size_t declared_items(const Dict& dict) {
   return static_cast<std::size_t>(given->as_int());
 }
 
-double declared_cost(const Dict& dict, const std::string& key) {
-  const Value* const given = dict.find(key);
-  const bool is_int = given && given->kind() == Kind::kInt, is_float = given && given->kind() == Kind::kFloat;
-  const double cost = is_int ? static_cast<double>(given->as_int()) : is_float ? given->as_float() : 0;
-  if (cost > 0 && std::isfinite(cost)) return cost;
-  throw Error(ErrorCode::kRequest, "request_cost: the request must have a positive number as its key \"" + key + "\"" +
-                                       (!given               ? "; it has no such key"
-                                        : is_int || is_float ? ", got " + std::to_string(cost)
-                                                             : got(*given)));
+double checked_cost(const Value& given, const std::string& what) {
+  const bool is_int = given.kind() == Kind::kInt, is_float = given.kind() == Kind::kFloat;
+  const double cost = is_int ? static_cast<double>(given.as_int()) : is_float ? given.as_float() : 0;
+  if (cost > 0 && std::isfinite(cost)) return std::clamp(cost, kLeastCost, kMostCost);
+  throw Error(ErrorCode::kRequest, what + (is_int || is_float ? ", got " + std::to_string(cost) : got(given)));
+}
+
+CostFunction cost_by_key(std::string key) {
+  return [key = std::move(key)](Batch batch) {
+    for (Request* request : batch) {
+      try {
+        const std::string what = "request_cost: the request must have a positive number as its key \"" + key + "\"";
+        const Value* const given = request->dict.find(key);
+        if (!given) throw Error(ErrorCode::kRequest, what + "; it has no such key");
+        request->cost = checked_cost(*given, what);
+      } catch (...) {
+        request->fail(current_error());
+      }
+    }
+  };
 }
 
 std::optional<std::uint8_t> declared_priority(const Dict& dict) {

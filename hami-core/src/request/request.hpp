@@ -3,7 +3,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "request/node_visits.hpp"
@@ -146,8 +148,15 @@ bool result_to_data(Request& request, const std::string& step);
 
 // The `request_size` of a request, default 1. Error(kRequest) if it is not a positive int.
 std::size_t declared_items(const Dict& dict);
-// The cost of each item of a request, by its key `key`. Error(kRequest) if it is not a positive number.
-double declared_cost(const Dict& dict, const std::string& key);
+// The cost of an item. Error(kRequest), which begins with `what`, if `given` is not a positive number. Costs beyond kLeastCost and
+// kMostCost count as these, so that their squares, as times, are finite.
+double checked_cost(const Value& given, const std::string& what);
+inline constexpr double kLeastCost = 1e-6, kMostCost = 1e12;
+
+// Sets the cost of the items of each request, or fails the request; on any thread.
+using CostFunction = std::function<void(Batch)>;
+// The cost is the value of a key of the request.
+CostFunction cost_by_key(std::string key);
 // The `priority` of a request; empty if it has none. Error if it is not an int from 0 to 255.
 std::optional<std::uint8_t> declared_priority(const Dict& dict);
 

@@ -34,6 +34,7 @@ void InstanceDispatcher::post_(Batch batch, InlinePolicy how) {
     else
       runner_->complete_rejected(Batch(&request, 1));
   }
+  if (runner_->has_costs()) set_costs(admitted);
   if (admitted.empty()) return;
   const Batch ready(admitted);
   const std::size_t items = ready.items();
@@ -55,6 +56,17 @@ bool InstanceDispatcher::admit(Request& request) noexcept {
     request.fail(current_error().with_note(runner_->note()));
   }
   return request.alive();
+}
+
+// Requests without a valid cost are completed and leave the vector.
+void InstanceDispatcher::set_costs(std::vector<Request*>& requests) noexcept {
+  runner_->set_costs(Batch(requests));
+  const auto is_rejected = [&](Request* request) {
+    if (request->alive()) return false;
+    runner_->complete_rejected(Batch(&request, 1));
+    return true;
+  };
+  requests.erase(std::remove_if(requests.begin(), requests.end(), is_rejected), requests.end());
 }
 
 // An instance for the caller's own thread: only if the queue is empty, an idle instance allows it, and the thread does not run

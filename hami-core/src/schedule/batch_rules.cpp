@@ -154,8 +154,8 @@ NodeScheduler::Answer NodeScheduler::run_batch(View& view) noexcept {
                                                                     : StartReason::kQueueEmpty;
   take(view);
   if (config_.by_deadline)
-    view.instance.ends = after(view.moment, static_cast<Nanoseconds>(times_.of(view.batch.items).value_or(0) *
-                                                                     to_usual(view.batch.items, view.instance.cost)));
+    view.instance.ends = after(view.moment, to_nanoseconds(times_.of(view.batch.items).value_or(0) *
+                                                           to_usual(view.batch.items, view.instance.cost)));
   return Action{Action::kRun, 0, reason};
 }
 

@@ -72,12 +72,22 @@ bool BatchRunner::admit(Request& request, std::size_t max_items, const Remarks* 
       Request* one = &request;
       run_hook(*before_gathering_, Batch(&one, 1));
     }
-    if (has_costs() && request.alive()) request.cost = declared_cost(request.dict, cost_key_);
   } catch (...) {
     request.fail(current_error());
   }
   if (!request.alive()) *request.error = request.error->with_note(note_);
   return request.alive();
+}
+
+void BatchRunner::set_costs(Batch batch) noexcept {
+  try {
+    cost_(batch);
+  } catch (...) {
+    const Error error = current_error();
+    for (Request* request : batch) request->fail(error);
+  }
+  for (Request* request : batch)
+    if (!request->alive()) *request->error = request->error->with_note(note_);
 }
 
 void BatchRunner::forward(Backend& instance, Batch batch) {

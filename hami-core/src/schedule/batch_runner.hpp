@@ -22,9 +22,9 @@ class BatchRunner {
   void set_hooks(Init& init);
   // Whether the requests of a batch that failed as a whole run again, each alone.
   void set_isolate(bool isolate) noexcept { isolate_ = isolate; }
-  // The key of a request that says what each of its items costs; empty: all cost the same.
-  void set_cost_key(std::string key) noexcept { cost_key_ = std::move(key); }
-  bool has_costs() const noexcept { return !cost_key_.empty(); }
+  // What the items of a request cost; null: all cost the same.
+  void set_cost(CostFunction cost) noexcept { cost_ = std::move(cost); }
+  bool has_costs() const noexcept { return cost_ != nullptr; }
 
   const std::string& note() const noexcept { return note_; }  // of errors of this node
   // Whether `admit` takes microseconds and never blocks.
@@ -36,6 +36,8 @@ class BatchRunner {
   // Checks a request before it is queued. False: it has failed, with a note that names the node.
   // `remarks` may say why the node takes few items; null: the configuration says so.
   bool admit(Request& request, std::size_t max_items, const Remarks* remarks = nullptr) noexcept;
+  // Sets the cost of admitted requests. Those that it fails have a note that names the node.
+  void set_costs(Batch batch) noexcept;
   // Returns the time that it took. Never throws: an exception of the backend becomes the outcome.
   Nanoseconds run(Backend& instance, Batch batch, StartReason reason) noexcept;
   // Adds `by` to a statistic for each request, also in those of its lane.
@@ -61,7 +63,7 @@ class BatchRunner {
   NodeStats& stats_;
   NodeTimes& times_;
   bool isolate_ = true;
-  std::string cost_key_;
+  CostFunction cost_;
   BackendPtr before_gathering_;  // PreCat
   BackendPtr before_instance_;   // CatedHandle
 };

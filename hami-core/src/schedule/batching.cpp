@@ -84,7 +84,7 @@ void register_batching(Registry& registry) {
       "max_wait: duration = '0s' 'while high and urgent requests come, batches with normal ones end within this time, as far as is learned; 0: any';"
       "reserve: int = 0 {0..} 'number of instances that run no normal requests';"
       "admission: str = 'all' {all,deadline} 'deadline: a request that cannot end in time, by the learned times, fails at once with `DeadlineExceeded`';"
-      "request_cost: str? 'key of a request that says how large each of its items is, such as a number of tokens: requests of similar size share batches; None: all are equal';"
+      "request_cost: str? 'key of a request that says how large each of its items is, such as a number of tokens: requests of similar size share batches; None: as the backend declares; empty: all are equal';"
       "on_batch_error: str = 'isolate' {isolate,fail} 'requests of a failed batch run again, each alone (isolate), or all fail (fail)';"
       "shared_device: bool? 'the instances run on one device, so their batches start evenly spaced; None: if `device` is not a CPU';"
       "timeout: duration? 'time limit of each request, from its submission'");

@@ -14,8 +14,7 @@ using namespace policy;
 namespace {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
-constexpr double kEqual = 1e-9;      // what rounding may change
-constexpr double kMostWork = 1e100;  // of a batch; the squares of more may be infinite
+constexpr double kEqual = 1e-9;  // what rounding may change
 
 }  // namespace
 
@@ -23,7 +22,16 @@ CostModel::CostModel() : least_(kRivals + 1), starts_(kRivals + 1) { waiting_.re
 
 void CostModel::learn(std::size_t items, double cost, Nanoseconds took) noexcept {
   if (items == 0 || took <= 0) return;
-  if (static_cast<double>(items) * std::pow(cost, kPowers.back()) > kMostWork) return;
+  if (batches_ == 0 || (cost <= kFarCost * usual_ && usual_ <= kFarCost * cost)) {
+    far_ = 0;
+  } else if (++far_ < kCostBatches) {
+    return;
+  } else {
+    regressions_ = {};
+    batches_ = far_ = 0;
+    known_ = false;
+    usual_ = 0;
+  }
   const double time = static_cast<double>(took), weight = 1 / (time * time);
   ++batches_;
   for (std::size_t i = 0; i < kPowers.size(); ++i) {

@@ -28,6 +28,8 @@ class CostModel {
 
   CostModel();  // nothing allocates later
 
+  // A batch whose cost is far from the usual one does not count: it would outweigh all others. If as many follow each other as learning
+  // needs, the load has changed, and learning starts again.
   void learn(std::size_t items, double cost, Nanoseconds took) noexcept;
   // Until the times of eight batches of unequal cost or size were learned, only requests of equal cost share a batch.
   bool known() const noexcept { return known_; }
@@ -64,6 +66,7 @@ class CostModel {
 
   std::array<Regression, kPowers.size()> regressions_{};
   std::size_t batches_ = 0;
+  std::size_t far_ = 0;  // batches in a row whose cost is far from the usual one
   bool known_ = false;
   double fixed_ = 0, each_ = 0, power_ = 1;
   double usual_ = 0;  // the mean cost when the times became known; later times are compared with it

@@ -60,8 +60,7 @@ Nanoseconds NodeScheduler::earliest_end(const Request& request, Nanoseconds mome
   const std::size_t target = target_batch_size(), full = target > 0 ? target : config_.batching.max;
   const std::size_t workers = normal ? free_for_normal(instances_in_use(), 0) : instances_in_use();
   const double rounds = static_cast<double>(queue_.items_ahead(request) / full / workers);
-  return after(start,
-               static_cast<Nanoseconds>(rounds * *times_.of(full) + *own * to_usual(request.items, request.cost)));
+  return after(start, to_nanoseconds(rounds * *times_.of(full) + *own * to_usual(request.items, request.cost)));
 }
 
 // Now and then it admits one that cannot end in time: otherwise a node that was slow for a while would never learn that it is

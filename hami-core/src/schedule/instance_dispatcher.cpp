@@ -32,10 +32,7 @@ void InstanceDispatcher::init_(Init& init) {
   scheduler.config().capacity = max_queue_size_;
   scheduler.config().shared_device = params.get<std::optional<bool>>("shared_device").value_or(on_device_);
   set_classes(params, scheduler);
-  if (auto key = params.get<std::optional<std::string>>("request_cost")) {
-    runner_->set_cost_key(*std::move(key));
-    scheduler.learn_costs();
-  }
+  set_cost(params, scheduler);
   runner_->set_hooks(init);
   {
     MutexLock lock(mutex_);
@@ -104,6 +101,19 @@ void InstanceDispatcher::set_classes(const Params& params, NodeScheduler& schedu
   config.max_wait = max_wait_;
   config.by_deadline = params.get<std::string>("admission") == "deadline";
   config.auto_instances = context_->instances.is_auto(node_) && instances_.size() > 1;
+}
+
+// The key of the configuration, else what the backends declare, which has no use where batches have one item.
+void InstanceDispatcher::set_cost(const Params& params, NodeScheduler& scheduler) {
+  CostFunction cost;
+  if (auto key = params.get<std::optional<std::string>>("request_cost")) {
+    if (!key->empty()) cost = cost_by_key(*std::move(key));
+  } else if (limits_.declared() && limits_.max > 1) {
+    cost = instances_.front()->backend->request_cost();
+  }
+  if (!cost) return;
+  runner_->set_cost(std::move(cost));
+  scheduler.learn_costs();
 }
 
 void InstanceDispatcher::set_probes() {

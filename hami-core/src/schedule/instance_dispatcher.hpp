@@ -72,8 +72,10 @@ class InstanceDispatcher final : public Backend,
   void set_limits(const Params& params);
   void set_probes();
   bool admit(Request& request) noexcept;
+  void set_costs(std::vector<Request*>& requests) noexcept;
   std::optional<Index> acquire_inline(Batch batch, InlinePolicy how);
   void set_classes(const Params& params, NodeScheduler& scheduler);
+  void set_cost(const Params& params, NodeScheduler& scheduler);
   const std::string& location_name() const noexcept override { return node_; }
   const std::string& pipe_name() const noexcept override { return context_->name; }
   Blocked blocked(const std::vector<Index>& unavailable, Nanoseconds moment) override;

@@ -260,8 +260,8 @@ void NodeScheduler::record_batch(Index index, std::size_t items, Nanoseconds too
     costs_->learn(items, instance.cost, took);
     if (!was_known) times_ = ServiceTimeModel();
     const double usual = costs_->to_usual(items, instance.cost);
-    took = static_cast<Nanoseconds>(static_cast<double>(took) / usual);
-    busy = static_cast<Nanoseconds>(static_cast<double>(busy) / usual);
+    took = to_nanoseconds(static_cast<double>(took) / usual);
+    busy = to_nanoseconds(static_cast<double>(busy) / usual);
   }
   if (took > 0 && (learns_times() || began > 0)) times_.add(items, took, moment, busy);
   if (instance.requests == 0) return;

@@ -56,6 +56,9 @@ constexpr std::size_t kSampleEvery = 64;
 // Batches before the learned times are believed, and the least standard deviation of their work, relative to its mean.
 constexpr std::size_t kCostBatches = 8;
 constexpr double kCostVariation = 0.05;
+// A cost so many times the usual one, or that part of it, is an error of its caller or belongs to another load: the tokens of texts and
+// the bytes of images spread less around their mean.
+constexpr double kFarCost = 1e4;
 // Weight of a batch against the next one: it counts half after 34 more, so that the times follow a change of load.
 constexpr double kCostFading = 0.98;
 // How long a request may be passed over, in multiples of the time that it takes alone: as a part of its time, a long one waits no

@@ -52,6 +52,11 @@ class Pad final : public TensorBackend {
     max_items_ = max == 0 || max == HAMI_AUTO ? std::numeric_limits<std::size_t>::max() : static_cast<std::size_t>(max);
   }
 
+  // What the scheduler forms batches by: the length that a run pads to its longest.
+  double request_cost_(const hami::Dict& item) const override {
+    return static_cast<double>(std::max<std::int64_t>(1, read(item).size.length));
+  }
+
   const hami::Child& engine() const { return children().front(); }
 
   // Entries such as "input_ids=1".

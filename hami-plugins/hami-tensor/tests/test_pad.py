@@ -130,7 +130,8 @@ def check(engine: type[Engine], given: list[dict[str, Any]], found: list[dict[st
 
 
 def padding(backend: str, **config: Any) -> hami.Pipe:
-    return hami.pipe({"backend": backend, "max": 64, "batching": "greedy", **config})
+    # Without a cost, the node gives all waiting requests to Pad, which divides them itself.
+    return hami.pipe({"backend": backend, "max": 64, "batching": "greedy", "request_cost": "", **config})
 
 
 LENGTHS = [3, 9, 5, 5, 1, 30, 9, 0]
@@ -408,3 +409,20 @@ def test_many_callers_at_once():
             thread.join(120)
     assert not failures
     assert max(count for count, _ in runs) > 1
+
+
+def test_the_length_is_the_cost_of_a_request():
+    with padding("Pad[TestMasked]", request_cost=None) as pipe:
+        given = [request(length) for length in (3, 9, 3, 9)]
+        check(Masked, given, pipe(given))
+        policy = pipe.stats()["default"].policy
+    assert runs == [(2, 3), (2, 9)]  # the node divides them, until the times of batches are known
+    assert (policy.padding, policy.batch_cost) == (0, 12)
+
+
+def test_a_request_without_a_length_fails_before_the_queue_alone():
+    with padding("Pad[TestMasked]", request_cost=None) as pipe:
+        pending = [pipe.submit(each) for each in (request(3), {"data": "a text"}, request(3))]
+        with pytest.raises(hami.Error, match="Pad takes a tensor"):
+            pending[1].result(30)
+        check(Masked, [request(3)] * 2, [pending[0].result(30), pending[2].result(30)])

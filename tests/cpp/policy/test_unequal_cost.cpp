@@ -209,8 +209,19 @@ TEST_CASE("policy: an absurd cost does not change the learned times of others") 
   for (int i = 1; i <= 20; ++i) costs.learn(1, 10.0 * i, 1000 + 100 * i);
   const double before = costs.time(1, 100);
   CHECK_LT(std::abs(before - 2000), 1);
-  costs.learn(1, 1e200, 5000);
-  CHECK_EQ(costs.time(1, 100), before);
+  for (const double cost : {1e200, 1e12, 1e7, 1e-6}) {
+    costs.learn(1, cost, 5000);
+    CHECK_EQ(costs.time(1, 100), before);
+  }
+}
+
+TEST_CASE("policy: the times are learned again where all costs have changed") {
+  CostModel costs;
+  costs.learn(1, 1e12, 1000);  // the first one may be absurd
+  for (int i = 1; i <= 40; ++i) costs.learn(1, 10.0 * i, 1000 + 100 * i);
+  CHECK_LT(std::abs(costs.time(1, 100) - 2000), 1);
+  for (int i = 1; i <= 40; ++i) costs.learn(1, 1e7 * i, 1000 + 100 * i);
+  CHECK_LT(std::abs(costs.time(1, 1e8) - 2000), 1);
 }
 
 TEST_CASE("policy: requests of equal cost run in order, in full batches") {

@@ -74,6 +74,10 @@ class Backend:
     by_device: bool = False
     """Whether plugins may implement the name for devices: requests whose `data` lies in the memory of a device go to
     the implementation for that device, all others to this class."""
+    request_cost: Any = None
+    """What each item of a request costs in a batch, such as its length, for a node whose first backend this is: a key
+    of the request, or a method `request_cost(self, item)` that returns a positive number. It is called before the
+    request is queued, on any thread, also during `forward`. None: all items cost the same."""
     child_count: tuple[int, int | None] = (0, 0)
     """The minimum and maximum number of backends in the brackets; a maximum of None means any number."""
     children: tuple[BackendHandle, ...] = ()

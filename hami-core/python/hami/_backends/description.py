@@ -77,6 +77,8 @@ def _thread(cls: type[Backend]) -> str:
         raise PluginError(
             f'{cls.__qualname__}: thread must be "dedicated", "serialized", "concurrent" or "process", got {thread!r}'
         )
+    if thread == "process" and cls.request_cost is not None:
+        raise PluginError(f'{cls.__qualname__}: thread = "process" excludes request_cost; set it as a key of the node')
     for name in ("non_blocking", "lightweight"):
         if thread in ("dedicated", "process") and _flag(cls, name):
             raise PluginError(

@@ -25,6 +25,7 @@ TRAITS = frozenset(
         "lightweight",
         "instances_on_device",
         "by_device",
+        "request_cost",
         "child_count",
         "children",
     }
