@@ -33,8 +33,8 @@ class Hami(Contender):
         import hami
 
         self.pipe = hami.pipe({"extends": "embed", "global": {"model": folder}})
-        tokenize = {"backend": "Tokenize(inputs=false)", "max": 64, "batching": "greedy"}  # as in the pipeline
-        self.tokens = hami.pipe({**tokenize, "model": f"{folder}/model.onnx"})
+        as_in_embed = {"instance_num": 2, "max": 64, "batching": "greedy", "model": f"{folder}/model.onnx"}
+        self.tokens = hami.pipe({"backend": "Tokenize(inputs=false)", **as_in_embed})
 
     def one(self, text: str) -> Any:
         return self.pipe({"data": text})["result"]
