@@ -289,6 +289,33 @@ def test_a_document_has_the_first_of_its_prompts(write):
     np.testing.assert_allclose(vector, unit(vectors_of("very cat").mean(0)), rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("name", "model", "data", "found"),
+    [
+        ("classify-text", {"output": "logits", "classes": 2}, "", 2),
+        ("entities", {"output": "logits"}, "", 0),
+        ("rerank", {"output": "logits", "classes": 1}, {"query": "", "texts": ["", "cat"]}, 2),
+    ],
+)
+def test_an_empty_text_is_answered(write, name, model, data, found):
+    labels = {str(i): f"B-{i}" for i in range(model.get("classes", SIZE))}
+    with packaged(name, write(model, config={"id2label": labels, "max_position_embeddings": 80})) as pipe:
+        assert len(pipe({"data": data})["result"]) == found
+
+
+def test_a_text_without_a_token_fails_alone(write):
+    """A tokenizer without special tokens, as of many decoders, makes no token of an empty text."""
+    model = write(modules=MODULES, pooling=MEAN)
+    file = model.parent / "tokenizer.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "post_processor": None}))
+    with packaged("embed", model) as pipe:
+        pending = [pipe.submit({"data": text}) for text in ("cat", "", "dog")]
+        with pytest.raises(hami.RequestError, match="Pool: the text has no tokens to pool"):
+            pending[1].result(30)
+        for one, text in ((pending[0], "cat"), (pending[2], "dog")):
+            np.testing.assert_allclose(one.result(30)["result"], unit(vectors_of(text)[1]), rtol=1e-5)
+
+
 def test_a_text_of_special_tokens_alone_has_a_vector(write):
     (vector,) = embed(write(modules=MODULES, pooling=MEAN), ["[CLS] [SEP]"])
     np.testing.assert_allclose(vector, unit(VECTORS[[2, 2, 3, 3]].mean(0)), rtol=1e-5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import tracemalloc
 from typing import Any, ClassVar
@@ -57,7 +58,7 @@ def test_tokens_of_an_earlier_node_become_the_same_inputs(write, options):
     data = ["the cat", "a dog"] if options else "the cat sat"
     nodes = {
         "tokens": {"backend": f"Tokenize(model='{model}',inputs=false{options})", "next": "run"},
-        "run": {"backend": f"S[TextInputs,{engine}]", "request_cost": "tokens"},
+        "run": {"backend": f"S[TextInputs,{engine}]", "max": 8},
     }
     with hami.pipe(nodes) as apart, hami.pipe(f"S[Tokenize(model='{model}'{options}),{engine}]") as together:
         item, expected = apart({"data": data}), together({"data": data})
@@ -185,6 +186,48 @@ def test_folders_that_do_not_fit(write):
         run(model, "")
 
 
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (
+            {"do_lower_case": False},
+            "do_lower_case is false in tokenizer_config.json, and tokenizer.json removes capitals",
+        ),
+        ({"cls_token": "<s>"}, "cls_token is '<s>' in tokenizer_config.json, and tokenizer.json does not have it"),
+        ({"pad_token": {"content": "<pad>"}}, "pad_token is '<pad>' in tokenizer_config.json"),
+        ({"do_lower_case": True, "cls_token": "[CLS]", "mask_token": None, "add_bos_token": True}, ""),
+    ],
+)
+def test_a_contradiction_of_the_two_files_of_a_tokenizer_is_named(write, caplog, files, message):
+    assert tokens(run(write(tokenizer_config=files), "CAT")["result"])["input_ids"] == [ids_of("cat")]
+    assert message in caplog.text
+    assert caplog.text.count("; tokenizer.json decides") == bool(message)
+
+
+@pytest.mark.parametrize("backend", ["Tokenize(model='{}')", "S[Tokenize(model='{}', inputs=false), TextInputs]"])
+def test_a_number_that_the_type_of_an_input_does_not_hold_fails_its_text_alone(write, backend):
+    @hami.register("TestBytes")
+    class Bytes(hami.Backend):
+        max = 8
+
+        def init(self, options: Any) -> None:
+            options["engine_inputs"] = [{"name": name, "dtype": "int8"} for name in ("input_ids", "position_ids")]
+
+        def forward(self, batch: list[Any]) -> None:
+            for item in batch:
+                item["result"] = item["data"]["position_ids"]
+
+    model = write(config={})
+    with hami.pipe({"backend": f"S[{backend.format(model)}, TestBytes]", "max": 8, "batching": "greedy"}) as pipe:
+        pending = [pipe.submit({"data": text}) for text in ("cat " * 126, "cat " * 127, "cat")]
+        assert [each.exception(30) is None for each in pending] == [True, False, True]
+        message = "position_ids has the number 128, and the model takes int8, up to 127"
+        with pytest.raises(hami.RequestError, match=message):
+            pending[1].result(30)
+        assert hami.to_numpy(pending[0].result(30)["result"]).tolist() == [list(range(128))]
+        assert pipe.stats()["default"].retried == 0
+
+
 def test_an_input_that_is_not_known(write):
     model = write({"extra": ["pixel_values"]})
     with pytest.raises(hami.ConfigError, match="the model has the input 'pixel_values'; known are input_ids"):
@@ -210,6 +253,23 @@ def test_two_callers_at_once(write):
         for thread in threads:
             thread.join(60)
     assert not failures
+
+
+def test_instances_share_a_tokenizer_until_the_last_one_is_closed(write, monkeypatch):
+    monkeypatch.setattr("hami_text.tokenize.Tokenizer", OnlyBatches)
+    monkeypatch.setattr(OnlyBatches, "opened", [])
+    model = write()
+    source = f"Tokenize(model='{model}')"
+    with hami.pipe({"backend": source, "instance_num": 3}) as one, hami.pipe(source):
+        with hami.pipe(f"Tokenize(model='{model}', max_tokens=3)") as other:
+            assert other({"data": "the cat sat"})["tokens"] == 3
+        assert one({"data": "the cat sat"})["tokens"] == 5
+        assert len(OnlyBatches.opened) == 2
+        os.utime(model.parent / "tokenizer.json", ns=(1, 1))  # another file
+        with hami.pipe(source):
+            assert len(OnlyBatches.opened) == 3
+    with hami.pipe(source):
+        assert len(OnlyBatches.opened) == 4
 
 
 def test_modules_of_a_folder_are_unused_here(write):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import hami
-import numpy as np
 
 from hami_text.model_folder import ModelFolder
+from hami_text.outputs import array_of
 from hami_text.tokenize import open_tokenizer
 
 
@@ -41,10 +41,7 @@ class Detokenize(hami.Backend):
             item["result"] = text
 
     def _read(self, data: Any) -> list[int]:
-        try:
-            array = np.asarray(data if isinstance(data, (list, tuple)) else hami.to_numpy(data))
-        except Exception as error:
-            raise hami.DataTypeError(f"Detokenize takes token ids, got {type(data).__name__}: {error}") from error
+        array = array_of(data, "Detokenize takes token ids")
         if array.ndim == 2 and array.shape[0] == 1:
             array = array[0]
         if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):

@@ -133,10 +133,6 @@ class ModelFolder:
             return positions - ((padding if _is_number(padding) else 1) + 1)
         return positions
 
-    def padding_id(self) -> int:
-        given = self.config.get("pad_token_id")
-        return given if isinstance(given, int) else 0
-
     def pooling(self) -> Pooling | None:
         """Return the pooling of the folder; None if no file names one."""
         folder = next((str(each.get("path", "")) for each in self.modules if _ends(each, "Pooling")), "1_Pooling")

@@ -8,12 +8,9 @@ from typing import Annotated, Any
 
 import hami
 import numpy as np
-from numpy.typing import NDArray
 
 from hami_text.model_folder import ModelFolder
-from hami_text.scores import activated
-
-Scores = NDArray[np.float32]
+from hami_text.outputs import Numbers, activated, output_of
 
 
 @dataclass(frozen=True)
@@ -22,7 +19,7 @@ class Word:
 
     start: int
     end: int
-    scores: Scores
+    scores: Numbers
 
 
 class NameEntities(hami.Backend):
@@ -72,13 +69,8 @@ class NameEntities(hami.Backend):
                 found.setdefault(int(numbers[index]), []).append((min(index, len(numbers) - end), word))
         return [_best(found[number]) for number in sorted(found)]
 
-    def _scores(self, data: Any, tokens: int) -> Scores:
-        if isinstance(data, dict):
-            data = data["logits"] if "logits" in data else next(iter(data.values()), None)
-        try:
-            array = np.asarray(hami.to_numpy(data))
-        except Exception as error:
-            raise hami.DataTypeError(f"NameEntities takes arrays, got {type(data).__name__}: {error}") from error
+    def _scores(self, data: Any, tokens: int) -> Numbers:
+        _, array = output_of(data, ("logits",), "NameEntities")
         wanted = (1, tokens, len(self._labels))
         if array.shape != wanted:
             raise hami.ConfigError(

@@ -11,7 +11,6 @@ hookimpl = pluggy.HookimplMarker("hami")
 
 @hookimpl
 def hami_register(registry: Any) -> None:
-    registry.add("CountTokens", "hami_text.tokenize:CountTokens")
     registry.add("Detokenize", "hami_text.detokenize:Detokenize")
     registry.add("L2Normalize", "hami_text.values:L2Normalize")
     registry.add("NameEntities", "hami_text.name_entities:NameEntities")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 import hami
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hami_text.model_folder import POOLINGS, ModelFolder, Pooling
+from hami_text.outputs import output_of
 
 Vector = NDArray[np.float32]
 
@@ -110,18 +110,7 @@ def _pooled(vectors: Vector, mode: str) -> Vector:
 
 def _output(data: Any) -> tuple[str, NDArray[Any]]:
     """Return the output of a model that has the embedding, and its name."""
-    name = ""
-    if isinstance(data, Mapping):
-        name = next((each for each in (POOLED, *OF_TOKENS) if each in data), "")
-        if not name and len(data) != 1:
-            raise hami.RequestError(
-                f"Pool: the model has the outputs {list(data)}; one must be {POOLED} or {' or '.join(OF_TOKENS)}"
-            )
-        data = data[name] if name else next(iter(data.values()))
-    try:
-        array: NDArray[Any] = np.asarray(hami.to_numpy(data))
-    except Exception as error:
-        raise hami.DataTypeError(f"Pool takes the result of a model, got {type(data).__name__}: {error}") from error
+    name, array = output_of(data, (POOLED, *OF_TOKENS), "Pool")
     if array.ndim not in (2, 3) or array.shape[0] != 1 or array.dtype.kind not in "fV":
         raise hami.RequestError(
             f"Pool takes an array of floating-point numbers [1, tokens, size] or [1, size], got {array.dtype} "

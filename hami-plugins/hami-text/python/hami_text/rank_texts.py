@@ -9,7 +9,7 @@ import hami
 import numpy as np
 
 from hami_text.model_folder import ModelFolder
-from hami_text.scores import Numbers, activated, logits_of
+from hami_text.outputs import Numbers, activated, logits_of
 
 
 class PairTexts(hami.Backend):

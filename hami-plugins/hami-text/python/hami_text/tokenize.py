@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from threading import Lock
 from typing import Annotated, Any
+from weakref import WeakValueDictionary
 
 import hami
 import numpy as np
+from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
 from hami_text.model_folder import ModelFolder
@@ -25,7 +29,9 @@ class EngineInputs:
         dtypes = {entry["name"]: entry["dtype"] for entry in announced}
         if unknown := [name for name in dtypes if name not in INPUTS]:
             raise hami.ConfigError(f"{owner}: the model has the input {unknown[0]!r}; known are {', '.join(INPUTS)}")
-        self._dtypes = dtypes or dict.fromkeys(("input_ids", "attention_mask"), "int64")
+        self._owner = owner
+        given = dtypes or dict.fromkeys(("input_ids", "attention_mask"), "int64")
+        self._dtypes = {name: np.dtype(dtype) for name, dtype in given.items()}
 
     def arrays(self, encoding: Encoding) -> dict[str, Any]:
         arrays = {}
@@ -39,8 +45,16 @@ class EngineInputs:
                 numbers = encoding.type_ids
             else:
                 numbers = range(len(encoding))
-            arrays[name] = np.array(numbers, dtype)[None]
+            arrays[name] = self._array(name, np.array(numbers, np.int64), dtype)[None]
         return arrays
+
+    def _array(self, name: str, numbers: NDArray[np.int64], dtype: np.dtype[Any]) -> NDArray[Any]:
+        if dtype.kind in "iu" and dtype.itemsize < 8 and numbers.max(initial=0) > np.iinfo(dtype).max:
+            raise hami.RequestError(
+                f"{self._owner}: {name} has the number {numbers.max()}, and the model takes {dtype}, up to "
+                f"{np.iinfo(dtype).max}"
+            )
+        return numbers.astype(dtype, copy=False)
 
 
 class TextInputs(hami.Backend):
@@ -56,38 +70,28 @@ class TextInputs(hami.Backend):
     def init(self, options: Any) -> None:
         self._inputs = EngineInputs("TextInputs", options)
 
-    def forward(self, batch: list[Any]) -> None:
-        for item in batch:
-            tokens = item.get("data", None)
-            if isinstance(tokens, Encoding):
-                item["result"] = self._inputs.arrays(tokens)
-            else:
-                item.fail(
-                    hami.DataTypeError(
-                        f"TextInputs takes the result of Tokenize(inputs=false), got {_describe(tokens)}"
-                    )
-                )
-
-
-class CountTokens(hami.Backend):
-    """Set `tokens`, by which a node with `request_cost = "tokens"` divides what `FanOut` passes on.
-
-    data: the result of Tokenize(inputs=false)
-    tokens: key that is set, the number of tokens with special tokens
-    """
-
-    max = 1024
-    thread = "concurrent"
-    lightweight = True
+    def request_cost(self, item: Any) -> int:
+        """Return the number of tokens, so that texts of similar length share runs of the model."""
+        return max(1, len(_tokens(item)))
 
     def forward(self, batch: list[Any]) -> None:
         for item in batch:
-            tokens = item.get("data", None)
-            if isinstance(tokens, Encoding):
-                item["tokens"] = len(tokens)
-            else:
-                given = _describe(tokens)
-                item.fail(hami.DataTypeError(f"CountTokens takes the result of Tokenize(inputs=false), got {given}"))
+            try:
+                item["result"] = self._inputs.arrays(_tokens(item))
+            except hami.Error as error:
+                item.fail(error)
+
+
+@dataclass(frozen=True)
+class SharedTokenizer:
+    """A tokenizer with its limit, which nothing changes any more."""
+
+    tokenizer: Tokenizer
+    max_characters: int  # of a text, before it is tokenized
+
+
+_opened: WeakValueDictionary[tuple[Any, ...], SharedTokenizer] = WeakValueDictionary()
+_opening = Lock()
 
 
 class Tokenize(hami.Backend):
@@ -121,20 +125,38 @@ class Tokenize(hami.Backend):
     def init(self, options: Any) -> None:
         self._folder = ModelFolder.of(self.model)
         self._folder.prompt(None)  # checks the default
-        self._tokenizer = open_tokenizer(self._folder, "Tokenize")
-        self._tokenizer.encode_special_tokens = not self.special_tokens
         self._prompt_lengths: dict[str, int] = {}  # of the prompts of the folder, in tokens
-        self._limit = self._checked_limit()
         self._inputs = EngineInputs("Tokenize", options)
-        if self._limit is not None:
-            self._tokenizer.enable_truncation(self._limit, stride=self.stride or 0)
-            longest = max(map(len, self._tokenizer.get_vocab()), default=1)
-            self._max_characters = self._limit * max(MAX_CHARACTERS_PER_TOKEN, longest)
-
-    def _checked_limit(self) -> int | None:
         takes = self._folder.max_tokens()
-        limit = takes if self.max_tokens is None else self.max_tokens
-        special = self._tokenizer.num_special_tokens_to_add(self.pair)
+        self._limit = takes if self.max_tokens is None else self.max_tokens
+        self._shared = self._shared_tokenizer(takes)
+        self._tokenizer = self._shared.tokenizer
+
+    def _shared_tokenizer(self, takes: int | None) -> SharedTokenizer:
+        """Return the tokenizer of other instances that read the same file in the same way, or open it."""
+        file = self._folder.tokenizer
+        changed = file.stat().st_mtime_ns if file.is_file() else 0
+        key = (file, changed, self._limit, takes, self.pair, self.stride, self.special_tokens)
+        with _opening:
+            shared = _opened.get(key)
+            if shared is None:
+                shared = _opened[key] = self._open(takes)
+        return shared
+
+    def _open(self, takes: int | None) -> SharedTokenizer:
+        tokenizer = open_tokenizer(self._folder, "Tokenize")
+        for each in _contradictions(self._folder, tokenizer):
+            self.log.warning("%s; tokenizer.json decides", each)
+        tokenizer.encode_special_tokens = not self.special_tokens
+        self._check_limit(takes, tokenizer.num_special_tokens_to_add(self.pair))
+        if self._limit is None:
+            return SharedTokenizer(tokenizer, 0)
+        tokenizer.enable_truncation(self._limit, stride=self.stride or 0)
+        longest = max(map(len, tokenizer.get_vocab()), default=1)
+        return SharedTokenizer(tokenizer, self._limit * max(MAX_CHARACTERS_PER_TOKEN, longest))
+
+    def _check_limit(self, takes: int | None, special: int) -> None:
+        limit = self._limit
         if limit is not None and limit <= special:
             raise hami.ConfigError(f"Tokenize: max_tokens must be above the {special} special tokens, got {limit}")
         if self.pair and limit is not None and limit < special + 2:
@@ -145,7 +167,6 @@ class Tokenize(hami.Backend):
         self._check_stride(limit, special)
         if takes is not None and limit is not None and limit > takes:
             raise hami.ConfigError(f"Tokenize: the model takes at most {takes} tokens, got max_tokens = {limit}")
-        return limit
 
     def _check_stride(self, limit: int | None, special: int) -> None:
         if self.stride is None:
@@ -170,19 +191,24 @@ class Tokenize(hami.Backend):
             except hami.Error as error:
                 item.fail(error)
         for (item, prompt), encoding in zip(items, self._encode(texts), strict=True):
-            if self.stride is not None:
-                self._set_windows(item, [encoding, *encoding.overflowing], len(prompt))
-                continue
-            truncated = bool(encoding.overflowing)
-            if truncated and not item.get("truncate", self.truncate):
-                given = "the two texts have" if self.pair else "the text has"
-                item.fail(hami.RequestError(f"Tokenize: {given} more than {self._limit} tokens"))
-                continue
-            item["result"] = self._inputs.arrays(encoding) if self.inputs else encoding
-            item["tokens"] = len(encoding)
-            item["truncated"] = truncated
-            if prompt:
-                item["prompt_tokens"] = self._prompt_tokens(prompt)
+            try:
+                if self.stride is None:
+                    self._set_tokens(item, encoding, prompt)
+                else:
+                    self._set_windows(item, [encoding, *encoding.overflowing], len(prompt))
+            except hami.Error as error:
+                item.fail(error)
+
+    def _set_tokens(self, item: Any, encoding: Encoding, prompt: str) -> None:
+        truncated = bool(encoding.overflowing)
+        if truncated and not item.get("truncate", self.truncate):
+            given = "the two texts have" if self.pair else "the text has"
+            raise hami.RequestError(f"Tokenize: {given} more than {self._limit} tokens")
+        item["result"] = self._inputs.arrays(encoding) if self.inputs else encoding
+        item["tokens"] = len(encoding)
+        item["truncated"] = truncated
+        if prompt:
+            item["prompt_tokens"] = self._prompt_tokens(prompt)
 
     def _set_windows(self, item: Any, windows: list[Encoding], prompt: int) -> None:
         """Set the keys of a text that is read in windows. `prompt`: its characters, before the text."""
@@ -213,9 +239,9 @@ class Tokenize(hami.Backend):
             return self._tokenizer.encode_batch(texts)  # with offsets
         if self._limit is None:
             return self._tokenizer.encode_batch_fast(texts)
-        found = self._tokenizer.encode_batch_fast([_cut(text, self._max_characters) for text in texts])
+        found = self._tokenizer.encode_batch_fast([_cut(text, self._shared.max_characters) for text in texts])
         for i, text in enumerate(texts):
-            characters = self._max_characters
+            characters = self._shared.max_characters
             while not found[i].overflowing and _length(text) > characters:  # long runs of blanks, for example
                 characters *= 4
                 (found[i],) = self._tokenizer.encode_batch_fast([_cut(text, characters)])
@@ -255,6 +281,19 @@ def open_tokenizer(folder: ModelFolder, backend: str) -> Tokenizer:
     return tokenizer
 
 
+def _contradictions(folder: ModelFolder, tokenizer: Tokenizer) -> Iterator[str]:
+    """Name what tokenizer_config.json says otherwise than tokenizer.json."""
+    given = folder.object("tokenizer_config.json")
+    lower, normalizer = given.get("do_lower_case"), tokenizer.normalizer
+    if isinstance(lower, bool) and lower != (normalizer is not None and "a" in normalizer.normalize_str("A")):
+        says, does = ("true", "keeps") if lower else ("false", "removes")
+        yield f"{folder.path}: do_lower_case is {says} in tokenizer_config.json, and tokenizer.json {does} capitals"
+    for key, token in given.items():
+        text = token.get("content") if isinstance(token, dict) else token
+        if key.endswith("_token") and isinstance(text, str) and tokenizer.token_to_id(text) is None:
+            yield f"{folder.path}: {key} is {text!r} in tokenizer_config.json, and tokenizer.json does not have it"
+
+
 def _numbers_of_words(windows: Sequence[Encoding], prompt: int) -> dict[tuple[int, int], int]:
     """Return the number of the word of each place. A word ends at a gap, and where the tokenizer says so."""
     places = {
@@ -271,6 +310,13 @@ def _numbers_of_words(windows: Sequence[Encoding], prompt: int) -> dict[tuple[in
         numbers[start, end] = number
         last, before = max(last, end), word
     return numbers
+
+
+def _tokens(item: Any) -> Encoding:
+    tokens = item.get("data", None)
+    if not isinstance(tokens, Encoding):
+        raise hami.DataTypeError(f"TextInputs takes the result of Tokenize(inputs=false), got {_describe(tokens)}")
+    return tokens
 
 
 def _text(data: Any, name: str) -> str:

@@ -8,7 +8,7 @@ import hami
 import numpy as np
 
 from hami_text.model_folder import ModelFolder
-from hami_text.scores import activated, logits_of
+from hami_text.outputs import activated, logits_of
 
 
 class TopLabels(hami.Backend):

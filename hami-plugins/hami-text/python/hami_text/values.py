@@ -8,6 +8,8 @@ from typing import Annotated, Any
 import hami
 import numpy as np
 
+from hami_text.outputs import array_of
+
 SMALLEST = 1e-12  # length of a vector below which it is not divided, as in torch.nn.functional.normalize
 
 
@@ -56,10 +58,7 @@ class L2Normalize(hami.Backend):
                 item.fail(error)
 
     def _normalized(self, data: Any) -> Any:
-        try:
-            array = np.asarray(hami.to_numpy(data))
-        except Exception as error:
-            raise hami.DataTypeError(f"L2Normalize takes an array, got {type(data).__name__}: {error}") from error
+        array = array_of(data, "L2Normalize takes an array")
         if array.dtype.kind not in "fV" or not -array.ndim <= self.axis < array.ndim:
             raise hami.DataTypeError(
                 f"L2Normalize takes floating-point numbers with an axis {self.axis}, got {array.dtype} "
