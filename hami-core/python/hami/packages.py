@@ -17,7 +17,7 @@ from hami._plugins.catalog import VARIABLE as CATALOG_VARIABLE
 from hami._plugins.catalog import damaged as damaged_catalog
 from hami._plugins.catalog import parse as parse_catalog
 from hami._plugins.distributions import GROUPS
-from hami._plugins.files import Incomplete, bounded, distributions, open_file, read_file
+from hami._plugins.files import Incomplete, bounded, distributions, make_private, open_file, read_file
 from hami._plugins.lookup import devices
 from hami._plugins.messages import install_command
 from hami._plugins.plugin import CORE, normalised
@@ -43,6 +43,7 @@ __all__ = [
     "first_party",
     "install_command",
     "load_local",
+    "make_private",
     "normalised",
     "open_file",
     "own_folders",

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hami._errors import PluginError
-from hami._plugins.files import distributions
+from hami._plugins.files import distributions, make_private
 from hami._plugins.plugin import normalised
 from hami._plugins.recorded_files import digest, reinstall
 from hami._text import printable
@@ -91,8 +91,7 @@ def _known(memory: Path, listed: str) -> dict[str, Any]:
 def _keep(memory: Path, listed: str, seen: dict[str, list[int] | None]) -> None:
     """Write the facts of the files; without a folder for them, the files are compared each time."""
     with suppress(OSError):
-        for folder in (*reversed(memory.parent.parents), memory.parent):
-            folder.mkdir(mode=0o700, exist_ok=True)  # with parents=True, the mode is that of the last folder only
+        make_private(memory.parent)
         handle, temporary = tempfile.mkstemp(dir=memory.parent)
         with os.fdopen(handle, "w") as file:
             json.dump({"listed": listed, "files": seen}, file)

@@ -35,6 +35,12 @@ def open_file(path: Path) -> IO[bytes]:
     return os.fdopen(descriptor, "rb")
 
 
+def make_private(folder: Path) -> None:
+    """Create a folder and those around it, for this user alone. Raises OSError."""
+    for each in (*reversed(folder.parents), folder):
+        each.mkdir(mode=0o700, exist_ok=True)  # with parents=True, the mode is that of the last folder only
+
+
 def distributions(**context: Any) -> Iterator[metadata.Distribution]:
     """Yield the distributions as importlib.metadata does, without metadata that are not regular files."""
     for found in metadata.distributions(**context):

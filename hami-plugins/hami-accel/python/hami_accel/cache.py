@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from hami.packages import make_private
+
 FORMAT = 1  # of the cached files
 
 
@@ -49,16 +51,8 @@ def read(key: str) -> Any:
 def write(key: str, value: Any) -> None:
     """Store a value. A folder that cannot be written is ignored: the cut is then made again at the next load."""
     with contextlib.suppress(OSError):
-        make_private(folder())
+        make_private(folder())  # models run from it
         replace(folder() / f"{key}.json", json.dumps(value).encode())
-
-
-def make_private(place: Path) -> None:
-    """Create a folder and those around it, for this user alone: models run from it. Raises OSError."""
-    if not place.is_dir():
-        make_private(place.parent)
-        with contextlib.suppress(FileExistsError):  # another process makes it
-            place.mkdir(0o700)
 
 
 def replace(file: Path, data: bytes) -> None:

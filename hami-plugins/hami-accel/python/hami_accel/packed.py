@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import hami
+from hami.packages import make_private
 
 from hami_accel import cache
 
@@ -162,7 +163,7 @@ def _unpacked(digest: str, data: bytes) -> str:
     """Return the path of a file with this content in the cache, or in a temporary folder if there is no cache."""
     try:
         folder = cache.folder()
-        cache.make_private(folder)
+        make_private(folder)
         return _written(folder, digest, data)
     except OSError:
         try:

@@ -33,7 +33,10 @@ def folder() -> Path:
 
 
 def _private(place: Path) -> Path:
-    """Make a folder, and those around it, that only this user can enter. One that cannot be made fails when used."""
+    """Make a folder, and those around it, that only this user can enter. One that cannot be made fails when used.
+
+    As `hami.packages.make_private`, which may not be built yet: this package builds it.
+    """
     with contextlib.suppress(OSError):
         for folder in (*reversed(place.parents), place):
             folder.mkdir(mode=0o700, exist_ok=True)  # with parents=True, the mode is that of the last folder only

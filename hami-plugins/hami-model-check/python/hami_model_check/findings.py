@@ -166,8 +166,10 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 def _write(path: Path, finding: dict[str, Any]) -> None:
     """Write a file that other processes see whole or not at all; without a folder that can be written, do nothing."""
+    from hami.packages import make_private
+
     with contextlib.suppress(OSError):
-        _make_private(path.parent)
+        make_private(path.parent)  # others could write findings that are believed
         _delete_oldest(path.parent)
         handle, temporary = tempfile.mkstemp(prefix=".writing-", dir=path.parent)
         try:
@@ -178,14 +180,6 @@ def _write(path: Path, finding: dict[str, Any]) -> None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
             raise
-
-
-def _make_private(folder: Path) -> None:
-    """Create a folder and those around it, for this user alone: others could write findings that are believed."""
-    if not folder.is_dir():
-        _make_private(folder.parent)
-        with contextlib.suppress(FileExistsError):  # another process makes it
-            folder.mkdir(0o700)
 
 
 def _delete_oldest(folder: Path) -> None:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from hami import PluginError
 from hami.cli import printable
-from hami.packages import read_file
+from hami.packages import make_private, read_file
 
 from hami_tools.packages import attestations
 from hami_tools.packages.attestations import Origin, Unverified
@@ -130,8 +130,7 @@ def remember(seen: Mapping[str, Remembered]) -> None:
 def change(function: Callable[[dict[str, Remembered]], Any]) -> None:
     """Change what is remembered; one process at a time. Raises OSError if it cannot be written."""
     file = path()
-    for folder in (*reversed(file.parent.parents), file.parent):
-        folder.mkdir(mode=0o700, exist_ok=True)  # with parents=True, the mode is that of the last folder only
+    make_private(file.parent)
     with file.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         known = load()

@@ -341,7 +341,10 @@ def _parent() -> str:
 
 
 def make_private(folder: str) -> None:
-    """Create a folder and those around it, for this user alone also if the umask allows more. Raises OSError."""
+    """Create a folder and those around it, for this user alone. Raises OSError.
+
+    As `hami.packages.make_private`, which is not there where a bundle starts: nothing is installed yet.
+    """
     if not os.path.isdir(folder):
         make_private(os.path.dirname(os.path.abspath(folder)))
         with contextlib.suppress(FileExistsError):  # another process makes it
