@@ -196,6 +196,26 @@ def test_the_kept_requests_can_be_read(tmp_path: Path) -> None:
     assert not os.listdir(tmp_path / "1")
 
 
+def test_a_request_that_cannot_be_kept_is_counted_all_the_same(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    record = Record(Tolerance(), 2, tmp_path / "file")  # no folder can be in it, as on a full disk
+    for _ in range(2):
+        assert record.add({"data": 1}, Answer("a", 0.1), Answer("b", 0.1)).differs
+    figures = record.as_dict()
+    assert (figures["compared"], figures["differ"], figures["not_kept"]) == (2, 2, 2)
+    assert caplog.text.count("cannot be kept in") == 1
+
+
+def test_a_text_with_half_a_character_is_kept(tmp_path: Path) -> None:
+    record = Record(Tolerance(), 1, tmp_path)
+    assert record.add({"data": "\ud800"}, Answer("a\ud800", 0.1), Answer("b", 0.1)).differs
+    assert record.as_dict()["not_kept"] == 0
+    kept = (tmp_path / "difference-1" / "a.txt").read_bytes()
+    assert kept.decode("utf-8", "surrogatepass") == "a\ud800"
+
+
 def test_the_thread_of_b_ends_if_its_pipe_closes_while_it_gathers_requests() -> None:
     class Closing(queue.Queue[Any]):
         def get_nowait(self) -> Any:

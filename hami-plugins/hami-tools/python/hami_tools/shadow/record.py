@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import logging
 import shutil
 import threading
 from collections import Counter, deque
@@ -13,6 +14,8 @@ from typing import Any, NamedTuple
 from hami.cli import describe_exception, json_of, short
 
 from hami_tools.differences import Difference, Tolerance, compare
+
+_log = logging.getLogger("hami.shadow")
 
 MAX_TEXT = 400  # characters of a value in a description
 MAX_TIMES = 10_000  # of which percentiles are computed: the last ones
@@ -60,8 +63,16 @@ class Record:
             for name, answer in (("a", a), ("b", b)):
                 self._ms[name].append(answer.seconds * 1e3)
             if difference.differs and self._keep:
-                self._keep_one(request, a, b, difference, label)
+                self._try_to_keep(request, a, b, difference, label)
         return difference
+
+    def _try_to_keep(self, request: Mapping[str, Any], a: Answer, b: Answer, found: Difference, label: str) -> None:
+        try:
+            self._keep_one(request, a, b, found, label)
+        except (OSError, ValueError) as error:  # a full disk, or a value without a text: the figures go on
+            self.counts["not_kept"] += 1
+            if self.counts["not_kept"] == 1:
+                _log.warning("a request that differs cannot be kept in %s: %s", self._folder, error)
 
     def _keep_one(self, request: Mapping[str, Any], a: Answer, b: Answer, difference: Difference, label: str) -> None:
         excess = float("inf") if difference.reason else difference.excess
@@ -93,7 +104,7 @@ class Record:
         """Return the figures as a dict, for JSON."""
         with self._lock:
             return {
-                **{name: self.counts[name] for name in ("compared", "differ", "a_failed", "b_failed")},
+                **{name: self.counts[name] for name in ("compared", "differ", "a_failed", "b_failed", "not_kept")},
                 "largest_difference": self.largest,
                 "ms": {name: _percentiles(sorted(ms)) for name, ms in self._ms.items()},
             }
@@ -113,7 +124,7 @@ def _write(file: Path, value: Any) -> None:
     if isinstance(value, bytes):
         file.with_suffix(".bin").write_bytes(value)
     elif isinstance(value, str):
-        file.with_suffix(".txt").write_text(value, "utf-8")
+        file.with_suffix(".txt").write_text(value, "utf-8", "surrogatepass")
     elif hasattr(value, "tolist"):
         try:
             import hami
