@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -76,6 +77,31 @@ TEST_CASE("links and dots do not lead from an allowed folder to another file") {
   CHECK(allowed("./b.so"));
   CHECK_FALSE(allowed("b.so"));  // the loader of the system would search for this name
   fs::current_path(before);
+}
+
+TEST_CASE("links that lead nowhere, and the empty path, allow nothing") {
+  const Folder folder("loop");
+  fs::create_symlink(folder / "loop", folder / "loop");
+  allow_library(folder / "loop/a.so");
+  CHECK_FALSE(allowed(folder / "loop/a.so"));
+  allow_library("");
+  CHECK_FALSE(allowed(folder / "a.so"));
+}
+
+TEST_CASE("the environment allows libraries when the process starts") {
+  const char* const variable = std::getenv("HAMI_ALLOWED_LIBRARIES");
+  const std::string wanted = "/hami/engine.so::/hami/more";
+  if (variable && variable == wanted) {
+    CHECK(allowed("/hami/engine.so"));
+    CHECK(allowed("/hami/more/a.so"));
+    CHECK_FALSE(allowed("/hami/a.so"));
+  } else {
+    const std::string program = fs::read_symlink("/proc/self/exe").string();
+    const std::string chosen = "--test-case=*the environment allows libraries*";
+    CHECK_EQ(
+        std::system(("HAMI_ALLOWED_LIBRARIES=" + wanted + " '" + program + "' '" + chosen + "' >/dev/null").c_str()),
+        0);
+  }
 }
 
 TEST_CASE("a name that the system's loader searches for is allowed by itself") {

@@ -60,8 +60,16 @@ TEST_CASE("a text of a mebibyte without a line break is cut as well") {
   CHECK_EQ(message, "h\n  in  …" + half + half + "…\n" + std::string(57, ' ') + "^^");
 }
 
+TEST_CASE("a long text without width is cut as well") {
+  std::string accents;
+  for (int i = 0; i < 3000; ++i) accents += "\xCC\x81";  // U+0301 combines with the character before it
+  const std::string shown = accents.substr(0, 4096);
+  CHECK_EQ(message_with_caret("h", accents, {3000, 3002}, "", ""), "h\n  in  …" + shown + "…\n       ^");
+}
+
 TEST_CASE("a span outside the text points behind its end") {
   CHECK_EQ(message_with_caret("h", "S[A", {70, 90}, "", ""), "h\n  in  S[A\n         ^");
+  CHECK_EQ(message_with_caret("h", "A  ", {3, 3}, "", ""), "h\n  in  A  \n         ^");
   CHECK_EQ(message_with_caret("h", "", {0, 0}, "", ""), "h\n  in  \n      ^");
 }
 

@@ -97,12 +97,23 @@ TEST_CASE("a parameter is shown as users read it") {
   CHECK_EQ(shown("f: float = 1"), "f: float = 1.0");
   CHECK_EQ(shown("b: bool = yes"), "b: bool = true");
   CHECK_EQ(shown("l: list = 'a, b'"), "l: list = [\"a\", \"b\"]");
+  CHECK_EQ(shown("wait: duration?"), "wait: duration = None");
+  CHECK_EQ(shown("room: bytesize?"), "room: bytesize = None");
+  CHECK_EQ(shown("room: bytesize {..1MiB}"), "room: bytesize {..1MiB}");
+  CHECK_EQ(shown("n: int {..auto}"), "n: int {..auto}");
+  CHECK_EQ(shown("s: str {a..b}"), "s: str {a..b}");
+  CHECK_EQ(shown("p: path {a..b}"), "p: path {a..b}");
   ParamSpec from_python;
   from_python.name = "step";
   from_python.type = ParamType::kInt;
   from_python.required = false;
   from_python.fallback = Value(1);
   CHECK_EQ(show_param(from_python), "step: int = 1");
+  from_python.fallback = Value();
+  from_python.type = ParamType::kDuration;
+  CHECK_EQ(show_param(from_python), "step: duration = None");
+  from_python.type = ParamType::kByteSize;
+  CHECK_EQ(show_param(from_python), "step: bytesize = None");
 }
 
 TEST_CASE("a wrong declaration is the author's error, with the whole text") {
@@ -164,7 +175,12 @@ TEST_CASE("a float takes numbers and their texts") {
   CHECK_EQ(coerced("x: float", "1e-3").as_float(), 0.001);
   CHECK_EQ(coerced("x: float", ".5").as_float(), 0.5);
   CHECK_EQ(coerced("x: float", "-inf").as_float(), -kInfinity);
+  CHECK_EQ(coerced("x: float", "+1.5").as_float(), 1.5);
+  CHECK_EQ(coerced("x: float", "15E-1").as_float(), 1.5);
+  CHECK_EQ(coerced("x: float", "0.15e+1").as_float(), 1.5);
+  CHECK_NE(refusal("x: float", "-."), "no error");
   CHECK_EQ(refusal("x: float", "1,5"), "parameter \"x\" of Owner takes float, got \"1,5\"");
+  CHECK_EQ(refusal("x: float", true), "parameter \"x\" of Owner takes float, got true");
 }
 
 TEST_CASE("numbers do not follow the locale of the process") {
@@ -199,15 +215,21 @@ TEST_CASE("a duration has a unit; milliseconds may be a bare number") {
   CHECK_EQ(read("1.5 min"), 90000.0);
   CHECK_EQ(read("1h"), 3600000.0);
   CHECK_EQ(read("250us"), 0.25);
+  CHECK_EQ(read("+5ms"), 5.0);
   CHECK_EQ(
       refusal("x: duration", "soon"),
       "parameter \"x\" of Owner takes a duration with a unit, as \"5ms\", \"2s\", \"1min\" or \"1h\", got \"soon\"");
   CHECK_EQ(refusal("x: milliseconds", "soon"),
            "parameter \"x\" of Owner takes a duration, as 5 (milliseconds), \"5ms\" or \"2s\", got \"soon\"");
   for (const Value& bad : {Value(-1), Value(kInfinity), Value("-1s"), Value("1m"), Value("inf"), Value("s"),
-                           Value("1e400"), Value(true)}) {
+                           Value("1e400"), Value("1e308h"), Value(true)}) {
     CHECK_NE(refusal("x: duration", bad), "no error");
   }
+}
+
+TEST_CASE("a duration that is negative or infinite has no value") {
+  CHECK_FALSE(read_duration("-1s").has_value());
+  CHECK_FALSE(read_duration("1e308h").has_value());
 }
 
 TEST_CASE("byte sizes are bytes or carry a unit") {
@@ -223,8 +245,8 @@ TEST_CASE("byte sizes are bytes or carry a unit") {
   CHECK_EQ(
       refusal("x: bytesize", "big"),
       "parameter \"x\" of Owner takes bytesize (bytes, or with a unit: \"512k\", \"64MiB\", \"2GB\"), got \"big\"");
-  for (const Value& bad :
-       {Value(-1), Value(1.5), Value("1.5"), Value("-1k"), Value("9e18k"), Value("MiB"), Value(true)}) {
+  for (const Value& bad : {Value(-1), Value(1.5), Value("1.5"), Value("-1k"), Value("9e18k"), Value("1e400k"),
+                           Value("5xb"), Value("MiB"), Value(true)}) {
     CHECK_NE(refusal("x: bytesize", bad), "no error");
   }
 }
@@ -234,6 +256,10 @@ TEST_CASE("a list takes a list, or text split at commas") {
   CHECK(texts(coerced("x: list", "a, b c ,d,")) == Texts{"a", "b c", "d"});
   CHECK(texts(coerced("x: list", "")) == Texts{});
   CHECK(texts(coerced("x: list", make_list({Value("a,b"), Value(2), Value(0.5)}))) == Texts{"a,b", "2", "0.5"});
+  CHECK(texts(coerced("x: list", "a,, b")) == Texts{"a", "b"});
+  CHECK(texts(coerced("x: list", false)) == Texts{});
+  CHECK_EQ(refusal("x: list", true), "parameter \"x\" of Owner takes list, got true");
+  CHECK_EQ(refusal("x: str", make_list({make_list({Value(1)})})), "parameter \"x\" of Owner takes str, got [[…]]");
   CHECK_EQ(refusal("x: list", 4), "parameter \"x\" of Owner takes list, got 4");
 }
 
@@ -251,6 +277,11 @@ TEST_CASE("choices and ranges are enforced and named") {
   CHECK_EQ(coerced("t: duration {1s,2s}", "1000ms").as_float(), 1000.0);
   CHECK_EQ(refusal("l: list {a,b}", "a,c"), "parameter \"l\" of Owner takes a list of \"a\" or \"b\", got \"a,c\"");
   CHECK(texts(coerced("l: list {a,b}", "b,a")) == std::vector<std::string>{"b", "a"});
+  CHECK_EQ(refusal("l: list {a,b}", make_list({Value()})),
+           "parameter \"l\" of Owner takes a list of \"a\" or \"b\", got [None]");
+  CHECK_EQ(refusal("b: bool {true}", false), "parameter \"b\" of Owner takes true, got false");
+  CHECK_EQ(refusal("t: duration {1s..1min}", "2min"),
+           "parameter \"t\" of Owner takes duration from 1s to 1min, got \"2min\"");
   CHECK_EQ(refusal("n: int {1..16}", 17), "parameter \"n\" of Owner takes int from 1 to 16, got 17");
   CHECK_EQ(refusal("n: float {0..}", -0.5), "parameter \"n\" of Owner takes float of at least 0.0, got -0.5");
   CHECK_EQ(refusal("n: bytesize {..1MiB}", "2MiB"),
@@ -281,7 +312,11 @@ TEST_CASE("numbers and units print as short as they read back") {
   CHECK_EQ(show_float(4), "4.0");
   CHECK_EQ(show_float(1e300), "1e+300");
   CHECK_EQ(show_float(1.0 / 3), "0.3333333333333333");
+  CHECK_EQ(show_float(0.1 + 0.2), "0.30000000000000004");
+  CHECK_EQ(show_float(kInfinity), "inf");
+  CHECK_EQ(show_float(-kInfinity), "-inf");
   CHECK_EQ(show_duration(0), "0ms");
+  CHECK_EQ(show_duration(0.009), "0.009ms");  // 9 * 1e-3 is another number
   CHECK_EQ(show_duration(90000), "90s");
   CHECK_EQ(show_duration(7200000), "2h");
   CHECK_EQ(show_duration(0.25), "250us");
@@ -305,6 +340,9 @@ TEST_CASE("parameters read back as C++ types") {
   CHECK(params.find("absent") == nullptr);
   CHECK_THROWS_WITH(params.get<bool>("absent"), "no parameter \"absent\" is declared");
   CHECK_THROWS_WITH(params.get<bool>("i"), "parameter \"i\" holds int, not bool");
+  params.set("l", make_list({make_list({})}));
+  CHECK_THROWS_WITH(params.get<double>("s"), "parameter \"s\" holds str, not float");
+  CHECK_THROWS_WITH(params.get<std::vector<std::string>>("l"), "parameter \"l\" holds list, not list of str");
   CHECK_THROWS_WITH(params.get<std::string>("none"), "parameter \"none\" holds None, not str");
 }
 
@@ -315,4 +353,5 @@ TEST_CASE("types have names both ways") {
     CHECK_EQ(std::string(param_type_name(*param_type_of(name))), name);
   }
   CHECK_FALSE(param_type_of("Int").has_value());
+  CHECK_EQ(std::string(param_type_name(static_cast<ParamType>(99))), "unknown");
 }

@@ -103,7 +103,10 @@ TEST_CASE("copies of a tree are independent") {
   const Expr tree = parse("S[A[B],k=v]");
   Expr copy = tree;
   CHECK(same_tree(copy, tree));
-  copy.phases[0][0].expr->phases[0][0].expr->name = "C";
+  Item& item = copy.phases[0][0];
+  item = tree.phases[0][0];
+  CHECK(same_tree(copy, tree));
+  item.expr->phases[0][0].expr->name = "C";
   CHECK_FALSE(same_tree(copy, tree));
   CHECK_EQ(print(tree), "S[A[B],k=v]");
 }

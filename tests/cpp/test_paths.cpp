@@ -46,6 +46,19 @@ TEST_CASE("a relative path is relative to the folder of its file") {
   CHECK_EQ(path_in("/etc/p", "/m.onnx"), "/m.onnx");
   CHECK_EQ(path_in("", "m.onnx"), "m.onnx");
   CHECK_EQ(path_in("/etc/p", ""), "");
+  CHECK_EQ(path_in("/etc/\xFF", "/m.onnx"), "/m.onnx");
+  CHECK_THROWS_WITH(path_in("/etc/\xFF", "m.onnx"),
+                    "\"m.onnx\" is relative to the folder of its file, whose path is not UTF-8; "
+                    "give an absolute path, or rename the folder");
+}
+
+TEST_CASE("a path that cannot be read, or that holds a NUL, is refused with the reason") {
+  const ModelFolder folder;
+  const std::string loop = folder.path + "/loop";
+  std::filesystem::create_symlink(loop, loop);
+  CHECK_THROWS_WITH(check_file(loop, "loop", "model of A"), doctest::Contains("file \"loop\" cannot be read: "));
+  const std::string cut("m\0n", 3);
+  CHECK_THROWS_WITH(check_file(cut, cut, "model of A"), doctest::Contains("contains a NUL character"));
 }
 
 TEST_CASE("a backend receives the resolved path of a file, and a default as it is") {

@@ -158,6 +158,30 @@ TEST_CASE("braces that were quoted stay quoted, templates stay bare") {
   CHECK(same_tree(parse("A(x)"), parse("A('x')")));
 }
 
+TEST_CASE("trees are the same only if each part is") {
+  for (const auto& [text, other] : std::vector<std::pair<const char*, const char*>>{{"A(k=1)", "A(j=1)"},
+                                                                                    {"A(k=1)", "A(k=2)"},
+                                                                                    {"A(1)", "A"},
+                                                                                    {"d::A", "A"},
+                                                                                    {"S[A]", "S[B]"},
+                                                                                    {"S[A;B]", "S[A,B]"},
+                                                                                    {"S[a:=A]", "S[b:=A]"},
+                                                                                    {"S[a=1]", "S[a=2]"},
+                                                                                    {"S[a=1]", "S[a]"},
+                                                                                    {"S[(x)A]", "S[A]"}}) {
+    CAPTURE(text);
+    CHECK_FALSE(same_tree(parse(text), parse(other)));
+  }
+}
+
+TEST_CASE("a tree that a program made may hold what no text holds without quotes") {
+  for (const std::string& value : {std::string("{"), std::string("{1}"), std::string(1, '\0')}) {
+    Expr tree = parse("A(x)");
+    tree.args[0].value = value;
+    CHECK_EQ(print(tree), "A('" + value + "')");
+  }
+}
+
 namespace {
 
 using Parameters = std::map<std::string, std::string>;
@@ -189,6 +213,14 @@ TEST_CASE("templates are replaced in names and bare values, not in quotes") {
   CHECK_EQ(print(result), "Forward[node.det-1.0,A('/my models/det-1.onnx','{dir}',k=0),s=0,(x0)B]");
   CHECK(used == std::vector<std::string>{"node_name", "i", "dir"});
   CHECK_EQ(print(tree), "Forward[node.{node_name}.{i},A({dir}/{node_name}.onnx,'{dir}',k={i}),s={i},(x{i})B]");
+}
+
+TEST_CASE("a template that is not well-formed, in a tree that a program made, is refused") {
+  Expr tree = parse("A");
+  tree.name = "{";
+  CHECK_THROWS_WITH_AS(substituted(tree, {}), "bad template in \"{\"", SyntaxError);
+  tree.name = "{1}";
+  CHECK_THROWS_WITH_AS(substituted(tree, {}), "bad template in \"{1}\"", SyntaxError);
 }
 
 TEST_CASE("the value of a parameter is text, not another template") {

@@ -24,7 +24,6 @@ bool same_args(const std::vector<Arg>& a, const std::vector<Arg>& b) {
 bool same_item(const Item& a, const Item& b) {
   if (a.is_setting != b.is_setting || a.alias != b.alias) return false;
   if (a.is_setting) return same_arg(a.setting, b.setting);
-  if (!a.expr || !b.expr) return a.expr == b.expr;
   return same_tree(*a.expr, *b.expr);
 }
 
@@ -42,10 +41,7 @@ Item::Item(const Item& other)
       expr(other.expr ? std::make_unique<Expr>(*other.expr) : nullptr),
       span(other.span) {}
 
-Item& Item::operator=(const Item& other) {
-  if (this != &other) *this = Item(other);
-  return *this;
-}
+Item& Item::operator=(const Item& other) { return *this = Item(other); }
 
 bool same_tree(const Expr& a, const Expr& b) {
   return a.distribution == b.distribution && a.name == b.name && same_args(a.when, b.when) &&

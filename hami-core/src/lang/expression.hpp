@@ -36,8 +36,9 @@ constexpr bool is_ident(std::string_view word) noexcept {
   return true;
 }
 
+// `word` is not empty.
 constexpr bool is_distribution(std::string_view word) noexcept {
-  if (word.empty() || !is_ident_byte(word.front()) || word.front() == '_') return false;
+  if (!is_ident_byte(word.front()) || word.front() == '_') return false;
   for (const char c : word) {
     if (!is_segment_byte(c) && c != '.') return false;
   }
@@ -59,8 +60,7 @@ constexpr bool is_path(std::string_view name, Templates templates) noexcept {
   for (std::size_t i = 0; i < name.size();) {
     if (name[i] == '{' && templates == Templates::kAllowed) {
       i = template_end(name, i);
-      if (i == std::string_view::npos) return false;
-      segment_is_empty = false;
+      segment_is_empty = i == std::string_view::npos;  // not well-formed: this ends here
     } else if (name[i] == '.') {
       if (segment_is_empty) return false;
       segment_is_empty = true;

@@ -252,7 +252,7 @@ void Parser::fail_unexpected(const std::string& hint) const {
   if (closing && !opened) {
     throw SyntaxError(in_.next_thing(), "unexpected " + mark(next), "no " + mark(opener_of(next)) + " is open here");
   }
-  if (!open_.empty() && (in_.at_end() || (closing && !opens_it(open_.back())))) {
+  if (!open_.empty() && (in_.at_end() || closing)) {
     const Open& innermost = open_.back();
     const std::string before = in_.at_end() ? "the end of the text" : mark(next);
     throw SyntaxError({innermost.position, innermost.position + 1}, mark(innermost.bracket) + " is never closed",

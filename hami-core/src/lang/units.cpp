@@ -63,11 +63,11 @@ std::size_t number_length(std::string_view text) {
 // the C++ library, and its streams would add 0.2 MB. std::from_chars lacks doubles in older ones.
 locale_t plain_locale() { return newlocale(LC_ALL_MASK, "C", nullptr); }
 
+// `number` has the form that number_length takes.
 std::optional<double> to_double(std::string_view number) {
   const std::string text(number);
-  char* end = nullptr;
-  const double value = strtod_l(text.c_str(), &end, plain_locale());
-  if (text.empty() || end != text.c_str() + text.size() || std::isinf(value)) return std::nullopt;
+  const double value = strtod_l(text.c_str(), nullptr, plain_locale());
+  if (text.empty() || std::isinf(value)) return std::nullopt;
   return value;
 }
 

@@ -1,5 +1,6 @@
 // The part of doctest's vocabulary that our tests use, for machines without doctest: no package index offers the real
-// one. Only what is here may be used in tests/cpp. The program takes --test-case="*part of a name*"; none: all tests.
+// one. Only what is here may be used in tests/cpp. The program takes --test-case="*part of a name*" and
+// --source-file="*part of a path*"; none: all tests.
 #pragma once
 
 #include <algorithm>
@@ -176,11 +177,17 @@ inline bool run_case(const Case& test) {
   return s.failures == 0;
 }
 
-// Whether the name contains the text of `--test-case="*text*"`, or of a bare argument.
+// Whether the name contains the text of `--test-case="*text*"`, or of a bare argument; or the path of the file that of
+// one of `--source-file=*text*,*text*`.
 inline bool selects(const std::string& argument, const Case& test) {
-  std::string text = argument.substr(argument.rfind("--test-case=", 0) == 0 ? std::strlen("--test-case=") : 0);
+  std::string text = argument.substr(argument.rfind("--", 0) == 0 ? argument.find('=') + 1 : 0);
   text.erase(std::remove(text.begin(), text.end(), '*'), text.end());
-  return std::strstr(test.name, text.c_str()) != nullptr;
+  if (argument.rfind("--source-file=", 0) != 0) return std::strstr(test.name, text.c_str()) != nullptr;
+  std::istringstream files(text);
+  for (std::string file; std::getline(files, file, ',');) {
+    if (std::strstr(test.file, file.c_str()) != nullptr) return true;
+  }
+  return false;
 }
 
 inline int run_all(int count, char** arguments) {
