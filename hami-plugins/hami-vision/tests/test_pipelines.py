@@ -145,6 +145,17 @@ def test_a_wrong_input_fails_when_the_pipe_is_built(backend, message):
         hami.pipe(backend)
 
 
+@pytest.mark.parametrize("color", ["rgb", "bgr"])
+def test_the_input_is_contiguous_and_exact(color):
+    """It was in the order of the picture: every engine copied it."""
+    image = np.random.default_rng(0).integers(0, 256, (8, 8, 3), np.uint8)
+    with hami.pipe(f"LetterBoxInput(width=8,height=8,color={color})") as pipe:
+        made = hami.to_numpy(pipe({"data": image})["result"])
+    assert made.flags.c_contiguous
+    ordered = image[:, :, ::-1] if color == "rgb" else image
+    assert np.array_equal(made[0], ordered.transpose(2, 0, 1).astype(np.float32) * np.float32(1 / 255))
+
+
 def test_the_input_is_the_letterboxed_picture_in_the_order_of_the_model():
     image = np.full((2, 4, 3), (10, 20, 30), np.uint8)  # BGR
     with hami.pipe("LetterBoxInput(width=4,height=4,pad=0,scale=1,mean='1,2,3',std=2)") as pipe:

@@ -114,7 +114,8 @@ class LetterBoxInput(hami.Backend):
         canvas = np.full((self._height, self._width, 3), self.pad, np.uint8)
         canvas[box.top : box.top + box.inner[1], box.left : box.left + box.inner[0]] = inner
         ordered = canvas if color == self.color else canvas[:, :, ::-1]
-        planes = ordered.transpose(2, 0, 1).astype(np.float32) * np.float32(self.scale)
+        planes = np.empty((3, self._height, self._width), np.float32)  # in the order that engines take
+        np.multiply(ordered.transpose(2, 0, 1), np.float32(self.scale), out=planes, dtype=np.float32)
         if self._normalizes:
             planes = (planes - self._mean) / self._std
         return planes[None], box
