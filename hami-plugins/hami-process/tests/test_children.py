@@ -262,11 +262,11 @@ def test_a_view_that_outlives_its_memory_writes_nowhere():
     assert not written
 
 
-def test_a_system_without_memfd_uses_a_file_system(monkeypatch):
+def test_a_system_without_memfd_uses_a_file_system(monkeypatch, tmp_path):
     monkeypatch.setenv("HAMI_PROCESS_MEMFD", "0")
     with hami.pipe({"backend": "Process[Act]"}) as pipe:
         assert pipe({"data": ("echo", np.ones(1 << 20))})["result"].sum() == 1 << 20
-        monkeypatch.setattr("hami_process.native.FOLDER", "/nonexistent")
+        monkeypatch.setattr("hami_process.native.FOLDER", str(tmp_path / "missing"))
         with pytest.raises(SharedMemoryFull, match="No such file or directory"):
             pipe({"data": ("echo", np.ones(1 << 22))})
 
@@ -298,6 +298,17 @@ def test_arrays_of_failed_requests_are_given_back_without_a_collector():
         for _ in range(4):
             with pytest.raises(ValueError, match="bad value"):
                 pipe({"data": ("fail_with", np.ones(8 << 17))})
+
+
+def test_blocks_that_were_given_up_before_the_child_has_taken_them_stay_given_up():
+    small, large = np.zeros(2 << 20, np.uint8), np.zeros(18 << 20, np.uint8)
+    with hami.pipe({"backend": "Process[Act]", "shared_memory": "24MiB"}) as pipe:
+        for _ in range(3):
+            for frames in ([small] * 8 + [large], [large, large]):
+                with pytest.raises(SharedMemoryFull):
+                    pipe({"data": ("echo", 1), "frames": frames})
+            pipe({"data": ("echo", 1), "frames": large})
+        assert pipe({"data": ("mapped_blocks",)})["result"] <= 4  # the mailboxes, and what is in use
 
 
 def test_a_child_without_descriptors_says_so_and_is_replaced(caplog):

@@ -123,6 +123,7 @@ class Child:
         if not native.functions().end_with_parent(self._setup.parent, link.fileno()):
             os._exit(0)
         self._blocks: dict[int, Block] = {}
+        self._given_up: set[int] = set()  # blocks that are still on the socket
         self._sender = Sender(self._create_block)
         self._sending = threading.Lock()  # of messages to the parent
         self._held = Held(self._setup.most_held)
@@ -157,7 +158,10 @@ class Child:
         if not descriptors:  # the kernel drops one for which the process has no number
             self._give_up("it has no file descriptor left; its backend may leave files open")
         try:
-            self._blocks[number] = Block(number, native.Memory(descriptors[0], size))
+            if number in self._given_up:
+                self._given_up.remove(number)
+            else:
+                self._blocks[number] = Block(number, native.Memory(descriptors[0], size))
         except SharedMemoryFull as error:
             self._give_up(str(error))
         finally:
@@ -177,7 +181,8 @@ class Child:
     def _forget(self, numbers: list[int]) -> None:
         self._sender.forget(numbers)
         for number in numbers:
-            self._blocks.pop(number, None)
+            if self._blocks.pop(number, None) is None:
+                self._given_up.add(number)
 
     def _create_block(self, size: int, dropped: list[int]) -> Block:
         self._forget(dropped)
