@@ -98,7 +98,7 @@ SURROUNDINGS = {
         variables={"TMPDIR": "/nowhere"}, prefix=bwrap("--tmpfs", "/var/tmp", "--remount-ro", "/var/tmp"), needs="bwrap"
     ),
     "no home": Surroundings(variables={"HOME": None, "XDG_CACHE_HOME": None}),
-    "a home that is absent": Surroundings(variables={"HOME": "/nowhere/at/all"}),
+    "a home that is absent": Surroundings(variables={"HOME": "{home}/absent"}),  # also after a command made it
     "a home that is a file": Surroundings(variables={"HOME": "/etc/passwd"}),
     "a user without a name": Surroundings(
         {"HOME": None, "USER": None, "LOGNAME": None},

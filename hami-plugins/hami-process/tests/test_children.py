@@ -485,7 +485,7 @@ def test_ctrl_c_interrupts_the_caller_and_the_child_serves_on():
         "    print(pipe({'data': ('describe',)})['result']['pid'] == pid)\n"
     )
     run = subprocess.run(
-        [sys.executable, "-c", program], cwd=HERE, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program], cwd=HERE, capture_output=True, text=True, timeout=300, check=False
     )
     assert (run.stdout, run.returncode) == ("True\nTrue\n", 0), run.stderr
 
@@ -497,7 +497,7 @@ def test_a_program_that_ends_without_close_ends_its_children():
         "print(pipe({'data': ('describe',)})['result']['pid'])\n"
     )
     run = subprocess.run(
-        [sys.executable, "-c", program], cwd=HERE, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program], cwd=HERE, capture_output=True, text=True, timeout=300, check=False
     )
     assert (run.stderr, run.returncode) == ("", 0)
     with pytest.raises(ProcessLookupError):
