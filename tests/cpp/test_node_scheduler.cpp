@@ -543,6 +543,18 @@ TEST_CASE("a request that waits for a node is stuck when all its instances are a
   CHECK(blocked(scheduler, {0, 1}) == Asks{first.ask.get()});
 }
 
+TEST_CASE("the requests of a call stay together if they are a batch, else for as many items as a batch has") {
+  for (const BatchingMode mode : {BatchingMode::kPerCall, BatchingMode::kGreedy}) {
+    NodeScheduler scheduler("n");
+    scheduler.add_instance({1, 8}, false);
+    scheduler.set_batching({mode, 8, 1, 0});
+    for (std::size_t before = 0; before <= policy::kAutoMax; ++before) scheduler.push(request_of(1), 0, 1, before);
+    scheduler.push(request_of(1), 0, 2);
+    const bool stays = mode == BatchingMode::kPerCall;
+    CHECK_EQ(scheduler.queue().items_of_first_call(), stays ? policy::kAutoMax + 1 : policy::kAutoMax);
+  }
+}
+
 TEST_CASE("a full queue makes capacity when a request behind the first one expires") {
   NodeScheduler scheduler("n");
   scheduler.add_instance({1, 1}, false);
