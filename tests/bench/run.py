@@ -45,6 +45,7 @@ BENCHMARKS = {
         f"{BENCH}/peers/compare.py {DATA} --only jpeg,mlp,fake --contenders hami,best,default --rounds 7", PEERS
     ),
     "servers": Benchmark(f"{BENCH}/peers/servers.py {DATA} --rounds 5", f"{PEERS}, litserve and mosec; wrk"),
+    "doors": Benchmark(f"{BENCH}/peers/doors.py", "hami-serve[grpc], litserve, mosec and uvicorn; wrk and h2load"),
     "serve": Benchmark(f"{BENCH}/serve_load.py --grpc", "hami-serve[grpc]"),
     "perf-analyzer": Benchmark(f"{BENCH}/serve_perf_analyzer.py --rounds 3", "perf_analyzer of tritonclient"),
     "swaps": Benchmark(f"{BENCH}/serve_swaps.py"),
