@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import http.client
 import json
 import resource
@@ -206,3 +208,19 @@ def test_a_length_of_the_json_part_that_is_given_twice_is_rejected(start):
         answer = got.read()
     assert answer.startswith(b"HTTP/1.1 400")
     assert b"Inference-Header-Content-Length is given 2 times: ['2', '3']; send it once" in answer
+
+
+def test_a_client_that_has_reset_a_rejected_connection_is_not_a_fault(start, monkeypatch, caplog):
+    def is_gone(_: object) -> None:
+        raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
+
+    monkeypatch.setattr(asyncio.selector_events._SelectorSocketTransport, "write_eof", is_gone)
+    server = start({"any": "Identity"}, door="native")  # which passes on what has come
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
+        client.sendall(b"nonsense\r\n\r\n")
+        try:
+            while client.recv(1 << 16):
+                pass
+        except ConnectionResetError:
+            pass
+    assert not [record for record in caplog.records if record.name == "asyncio"]

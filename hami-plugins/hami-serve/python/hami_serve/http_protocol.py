@@ -276,7 +276,11 @@ class Protocol(asyncio.BufferedProtocol):
         if self._ended or not self.transport.can_write_eof():  # TLS
             self.transport.close()
             return
-        self.transport.write_eof()
+        try:
+            self.transport.write_eof()
+        except OSError:  # the client has reset the connection
+            self.transport.abort()
+            return
         limit = self._times.last_request if self.stopping else self._times.linger
         self._deadline = self.loop.time() + (self._times.write if self.transport.get_write_buffer_size() else limit)
         self._resume()
