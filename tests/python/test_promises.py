@@ -20,7 +20,7 @@ def test_the_measurements_have_a_row_for_each_promise_of_soak_and_for_no_other()
     listed = subprocess.run(soak, capture_output=True, text=True, timeout=TIMEOUT, check=True).stdout
     table = (FOLDER / "results.md").read_text("utf-8").partition("\n## Promises\n")[2]
     names = [line.split()[0] for line in listed.splitlines()]
-    assert names == [f"R{number}" for number in range(1, 17)]
+    assert names == [f"R{number}" for number in range(1, 20)]
     assert re.findall(r"^\| (R\d+), ", table, re.MULTILINE) == names
 
 
@@ -28,14 +28,17 @@ def has_compiler() -> bool:
     return any(map(shutil.which, ("g++", "clang++", "c++")))
 
 
-NEEDS = dict.fromkeys(("code_from_data", "surroundings"), ("hami_tools", "numpy", "onnx", "tokenizers"))
+NEEDS = {
+    **dict.fromkeys(("code_from_data", "surroundings"), ("hami_tools", "numpy", "onnx", "tokenizers")),
+    "mixed": ("hami_serve", "grpc_health", "grpc_reflection"),
+}
 NEEDS_COMPILER = pytest.mark.skipif(not has_compiler(), reason="no compiler of C++ is installed")
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        *("memory", "forks", "clocks", "code_from_data", "surroundings"),
+        *("memory", "forks", "clocks", "code_from_data", "surroundings", "mixed"),
         pytest.param("interleavings", marks=NEEDS_COMPILER),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import hami
-from mixed_load import REQUESTS, mixed_load
+from mixed_load import MODELS, REQUESTS, mixed_load
 
 
 @hami.register
@@ -20,11 +20,11 @@ def descriptors() -> int:
 
 
 def test_no_client_gets_bytes_of_another_one(start):
-    server = start({"any": "Identity", "python": "TestEcho"})
+    server = start(MODELS | {"python": "TestEcho"})
     assert server.get("/v2/health/ready")[0] == 200
     before = descriptors()
     seen = mixed_load(server.port)
-    assert seen.total() == REQUESTS
+    assert seen.total() >= REQUESTS
     budget = server.serving.budget
     while descriptors() > before or budget.used or budget.outside():  # until the server has seen that all have left
         assert server.get("/v2/health/live")[0] == 200
