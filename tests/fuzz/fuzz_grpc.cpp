@@ -122,7 +122,7 @@ Server& server() {
     opened->door->publish(
         R"({"ready": true, "reserved": ["priority", "result"], "models": [{"key": 1, "name": "any",
         "version": "1", "paths": ["/v2/models/any/infer"], "inputs": [], "outputs": [], "checks_inputs": false,
-        "checks_outputs": false, "caller": )" +
+        "checks_outputs": false, "takes_text": null, "caller": )" +
         caller + "}]}");
     opened->grpc = std::make_unique<hami_serve::Grpc>(
         *opened->door, hami_serve::GrpcTexts{"no token", "no message", "stopping"}, std::size_t{1} << 30);
@@ -203,14 +203,15 @@ void check_frames(std::string_view frames) {
   exchange(preface().append(frames), true, [](const std::string&) { return false; });
 }
 
-// The raw contents of a request that ends with them, has one input, and no flags, which become 0 or 1; "": it is another one.
+// The raw contents of a request that ends with them, has one input, and no flags or BF16, which are converted; "": it is another one.
 std::string_view only_raw_input(std::string_view message) {
   constexpr std::uint64_t kInputs = 5 << 3 | 2;
   constexpr std::uint64_t kRaw = 7 << 3 | 2;
   std::size_t inputs = 0;
   std::size_t raws = 0;
   std::string_view raw;
-  if (message.find("BOOL") != std::string_view::npos) return {};
+  for (const std::string_view converted : {"BOOL", "BF16"})
+    if (message.find(converted) != std::string_view::npos) return {};
   while (!message.empty()) {
     if (message.size() < 2 || (message[0] & 0x87) != 2 || (message[1] & 0x80)) return {};  // short fields are enough
     const auto size = static_cast<std::size_t>(message[1]);

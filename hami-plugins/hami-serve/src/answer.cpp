@@ -14,8 +14,9 @@
 namespace hami_serve {
 namespace {
 
-constexpr std::size_t kMaxElements = 1 << 14;  // in JSON, on the thread of the connections: about 2 ms
-constexpr std::size_t kMaxText = 1 << 16;      // bytes of a text in JSON
+constexpr std::size_t kMaxElements = 1 << 14;   // in JSON, on the thread of the connections: about 2 ms
+constexpr std::size_t kMaxConverted = 1 << 20;  // elements from float32 to BF16: about a millisecond
+constexpr std::size_t kMaxText = 1 << 16;       // bytes of a text in JSON
 
 // The header `date` changes once a second.
 const std::string& date_line() {
@@ -46,8 +47,11 @@ bool add_elements(std::string& json, const hami::Tensor& tensor) {
     if constexpr (std::is_same_v<T, bool>) {
       json += elements[i] ? "true" : "false";
     } else if constexpr (std::is_floating_point_v<T>) {
-      if (!std::isfinite(elements[i])) return false;
-      add_float(json, static_cast<double>(elements[i]));
+      if (std::isinf(elements[i])) return false;
+      if (std::isnan(elements[i]))
+        json += "null";
+      else
+        add_float(json, static_cast<double>(elements[i]));
     } else {
       add_integer(json, elements[i]);
     }
@@ -95,7 +99,7 @@ bool add_text(Answer& answer, const Model& model, std::string_view name, const h
     const auto size = static_cast<std::uint32_t>(text.size());
     std::string bytes(reinterpret_cast<const char*>(&size), sizeof size);
     end_binary(answer.head, bytes.append(text).size());
-    answer.texts.push_back(std::move(bytes));
+    answer.add_text(std::move(bytes));
     return true;
   }
   if (!simdjson::validate_utf8(text.data(), text.size())) return false;
@@ -107,14 +111,19 @@ bool add_text(Answer& answer, const Model& model, std::string_view name, const h
 
 bool add_tensor(Answer& answer, const Model& model, std::string_view name, const hami::Value& value, bool binary) {
   const hami::Tensor tensor(value);
-  const Datatype* const type = datatype_of(tensor.dtype());
+  const Datatype* const type = datatype_of_output(model, name, tensor);
   if (!type || tensor.device().device_type != kDLCPU || !tensor.is_contiguous()) return false;
-  if (!is_declared(model, name, type->name) || (!binary && tensor.count() > kMaxElements)) return false;
   begin_entry(answer.head, name, type->name);
   const DLTensor& view = tensor.view();
   for (std::int32_t axis = 0; axis < view.ndim; ++axis) {
     if (axis > 0) answer.head += ',';
     add_integer(answer.head, view.shape[axis]);
+  }
+  if (binary && type->is_converted()) {
+    std::string bytes = bytes_of_bf16(tensor);
+    end_binary(answer.head, bytes.size());
+    answer.add_text(std::move(bytes));
+    return true;
   }
   if (binary) {
     end_binary(answer.head, tensor.nbytes());
@@ -132,9 +141,8 @@ bool add_output(Answer& answer, const Model& model, const Keys& keys, std::strin
   const hami::Value* const value = output_value(model, keys, name);
   if (!value) return false;
   if (value->kind() == HAMI_TENSOR) return add_tensor(answer, model, name, *value, binary);
-  // A text among tensors as bytes would have to keep its place between them.
-  return (value->kind() == HAMI_BYTES || value->kind() == HAMI_STR) && (!binary || answer.tail.empty()) &&
-         add_text(answer, model, name, *value, binary);
+  const bool is_text = value->kind() == HAMI_BYTES || value->kind() == HAMI_STR;
+  return is_text && add_text(answer, model, name, *value, binary);
 }
 
 bool add_outputs(Answer& answer, const Model& model, const Inference& inference, const Keys& keys) {
@@ -160,12 +168,11 @@ bool add_outputs(Answer& answer, const Model& model, const Inference& inference,
       if (!add(name, inference.all_binary)) return false;
   }
   json += "]}";
-  return answer.texts.size() <= 1 && (answer.texts.empty() || answer.tail.empty());
+  return true;
 }
 
 // Puts the head of HTTP before the body.
 void add_head(Answer& answer) {
-  for (const std::string& text : answer.texts) answer.tail.emplace_back(text);
   std::size_t size = answer.head.size();
   for (const std::string_view each : answer.tail) size += each.size();
   std::string head;
@@ -183,7 +190,29 @@ void add_head(Answer& answer) {
   answer.head = std::move(head += answer.head);
 }
 
+// Whether an output takes long in JSON, or as BF16.
+bool is_long(const Model& model, std::string_view name, const hami::Value& value, bool binary) {
+  if (value.kind() != HAMI_TENSOR) return false;
+  const hami::Tensor tensor(value);
+  if (!binary) return tensor.count() > kMaxElements;
+  const Datatype* const type = tensor.count() > kMaxConverted ? datatype_of_output(model, name, tensor) : nullptr;
+  return type && type->is_converted();
+}
+
 }  // namespace
+
+bool is_long_to_render(const Model& model, const Inference& inference, const Keys& keys) {
+  const auto is_long_as = [&](std::string_view name, bool binary) {
+    const hami::Value* const value = output_value(model, keys, name);
+    return value && is_long(model, name, *value, binary);
+  };
+  for (const WantedOutput& each : inference.outputs)
+    if (is_long_as(each.name, each.binary.value_or(inference.all_binary))) return true;
+  if (!inference.outputs.empty()) return false;
+  for (const std::string_view name : output_names(model, inference))
+    if (is_long_as(name, inference.all_binary)) return true;
+  return false;
+}
 
 std::optional<Answer> render_outputs(const Model& model, const Inference& inference, const Keys& keys) {
   try {

@@ -1,6 +1,7 @@
 // Answer: what the native door sends for a request, in pieces that stay where they are.
 #pragma once
 
+#include <deque>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,16 +14,25 @@
 namespace hami_serve {
 
 struct Answer {
+  Answer() = default;
+  Answer(Answer&&) = default;  // the tail stays where it is
+  Answer& operator=(Answer&&) = default;
+
   std::string head;                    // the head of HTTP, and the JSON of the body
   std::vector<std::string_view> tail;  // tensors as bytes
   std::vector<hami::Value> values;     // which the tail is in
-  std::vector<std::string> texts;      // the same
+  std::deque<std::string> texts;       // the same
+
+  void add_text(std::string text) { tail.emplace_back(texts.emplace_back(std::move(text))); }
 };
 
 // The keys of a completed request that an answer may need.
 using Keys = std::vector<std::pair<std::string, hami::Value>>;
 
-// The answer with the outputs of a request. Nothing: a value has another form than native code renders, or takes long.
+// Whether `render_outputs` takes long, and has to run on a thread without connections.
+bool is_long_to_render(const Model& model, const Inference& inference, const Keys& keys);
+
+// The answer with the outputs of a request. Nothing: a value has another form than native code renders.
 std::optional<Answer> render_outputs(const Model& model, const Inference& inference, const Keys& keys);
 
 // The answer to a probe.

@@ -20,6 +20,7 @@ namespace {
 constexpr std::size_t kMinTaken = 1 << 16;    // bytes of an answer that a client must take within a time
 constexpr std::size_t kMaxPieces = 64;        // of one writev
 constexpr std::size_t kMaxWritten = 1 << 20;  // bytes of one writev: other connections come between two
+constexpr std::size_t kJsonCost = 8;          // bytes for one of JSON, of its tensors and of the parser, as in Python
 constexpr std::int32_t kMaxHops = 16;         // after which a connection stays in Python
 
 constexpr std::string_view kLive = "/v2/health/live";
@@ -146,18 +147,57 @@ void Connection::begin_body(const Head& head, std::string_view rest, std::shared
 void Connection::start() {
   stage_ = Stage::kRunning;
   deadline_ = 0;
+  if (is_long_to_read(head_)) return read_aside();
   std::optional<Inference> inference = read_inference(head_, body_, *model_, *table_);
   if (!inference) return hand_over({});
-  auto request = std::make_unique<Request>();
+  auto request = std::make_shared<Request>();
   request->loop = &loop_;
   request->asker = this;
   request->model = model_;
   request->inference = std::move(*inference);
+  run(std::move(request));
+}
+
+// Lets the worker read the body.
+void Connection::read_aside() {
+  const auto cost = static_cast<std::int64_t>(kJsonCost * body_->size());
+  if (!loop_.door().charge(cost)) return hand_over({});
+  charged_ += cost;
+  aside_ = std::make_shared<Request>();
+  aside_->loop = &loop_;
+  aside_->asker = this;
+  aside_->model = model_;
+  request_ = aside_.get();
+  loop_.door().worker().add([this, request = aside_, head = head_, body = body_, table = table_] {
+    std::optional<Inference> inference = read_inference(head, body, *request->model, *table);
+    const bool is_usual = inference.has_value();
+    if (inference) request->inference = std::move(*inference);
+    request->loop->post([this, request, is_usual] {
+      if (!request->asker) return;
+      aside_ = nullptr;
+      request_ = nullptr;
+      is_usual ? run(request) : hand_over({});
+    });
+  });
+}
+
+void Connection::run(std::shared_ptr<Request> request) {
   request_ = request.get();
-  if (!loop_.submit(std::move(request))) {
-    request_ = nullptr;
-    hand_over({});
-  }
+  if (loop_.submit(std::move(request))) return;
+  request_ = nullptr;
+  hand_over({});
+}
+
+// Lets the worker render the answer.
+void Connection::render_aside(std::shared_ptr<Request> request) {
+  aside_ = std::move(request);
+  loop_.door().worker().add([this, request = aside_] {
+    auto answer =
+        std::make_shared<std::optional<Answer>>(render_outputs(*request->model, request->inference, request->keys));
+    request->loop->post([this, request, answer] {
+      if (request->asker) rendered(std::exchange(aside_, nullptr), std::move(*answer));
+    });
+  });
 }
 
 void Connection::cancel() noexcept {
@@ -173,8 +213,14 @@ void Connection::forget_request() noexcept {
 
 void Connection::completed(std::shared_ptr<Request> request, bool failed) {
   forget_request();
+  if (!failed && is_long_to_render(*request->model, request->inference, request->keys))
+    return render_aside(std::move(request));
   std::optional<Answer> answer;
   if (!failed) answer = render_outputs(*request->model, request->inference, request->keys);
+  rendered(std::move(request), std::move(answer));
+}
+
+void Connection::rendered(std::shared_ptr<Request> request, std::optional<Answer> answer) {
   if (!answer) return loop_.door().leave_to_python(std::move(request));
   request_ = nullptr;
   loop_.door().count_answer();
@@ -327,6 +373,7 @@ void Connection::close() noexcept {
   cancel();
   if (request_) request_->asker = nullptr;
   request_ = nullptr;
+  aside_ = nullptr;
   stage_ = Stage::kGone;
   loop_.remove(*this);
 }

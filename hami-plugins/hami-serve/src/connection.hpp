@@ -4,6 +4,7 @@
 //      └───────┴────┬─────┘           └──> closing
 //                Python
 //
+// A request that runs is with the worker of the door before and after its run, if its JSON is long to read or to render.
 // A connection that is closing has sent its end, and drops what still comes. The kernel would reset a connection that is
 // closed with unread data, and the client could lose the answer by that.
 // A request that the native door does not answer goes to Python with its connection, before anything of it was answered.
@@ -47,6 +48,10 @@ class Connection final : public Peer, private Asker {
   void read_request(std::string_view data);
   void begin_body(const Head& head, std::string_view rest, std::shared_ptr<const Table> table, ModelPtr model);
   void start();
+  void read_aside();
+  void run(std::shared_ptr<Request> request);
+  void render_aside(std::shared_ptr<Request> request);
+  void rendered(std::shared_ptr<Request> request, std::optional<Answer> answer);
   void write(Answer answer);
   void write_some();
   void answered();
@@ -78,8 +83,9 @@ class Connection final : public Peer, private Asker {
   std::int64_t charged_ = 0;     // bytes
 
   Request* request_ = nullptr;
-  bool has_left_ = false;  // the client sends no more
-  bool is_last_ = false;   // the connection ends after the present answer
+  std::shared_ptr<Request> aside_;  // the same, while the worker reads or renders it
+  bool has_left_ = false;           // the client sends no more
+  bool is_last_ = false;            // the connection ends after the present answer
 
   Answer answer_;
   std::size_t piece_ = 0;   // of the answer, from which the rest is still to be written

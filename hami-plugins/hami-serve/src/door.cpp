@@ -75,6 +75,7 @@ Door::Door(Limits limits, std::size_t loops, const std::int64_t* python_open)
 }
 
 Door::~Door() {
+  worker_.stop();  // it gives its results to the loops
   loops_.clear();
   for (const Handed& each : handed_) ::close(each.fd);
   ::close(event_);

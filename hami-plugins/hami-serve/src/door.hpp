@@ -14,6 +14,7 @@
 
 #include "answer.hpp"
 #include "models.hpp"
+#include "worker.hpp"
 
 namespace hami_serve {
 
@@ -118,6 +119,7 @@ class Door {
 
   // ---- for its loops
   const Limits& limits() const noexcept { return limits_; }
+  Worker& worker() noexcept { return worker_; }
   std::shared_ptr<const Table> table() const;
   bool draining() const noexcept { return draining_.load(std::memory_order_relaxed); }
   void hand_over(Handed handed);
@@ -147,6 +149,7 @@ class Door {
   std::unordered_map<std::int64_t, std::shared_ptr<Request>> left_;  // to Python
   std::int64_t last_number_ = 0;
   std::vector<std::unique_ptr<Loop>> loops_;
+  Worker worker_;
   std::size_t next_ = 0;
 };
 

@@ -244,7 +244,7 @@ bool Call::run() {
   if (is_compressed_) return false;
   std::optional<GrpcInference> found = read_message(body_, *connection_.grpc().door().table());
   if (!found) return false;
-  auto request = std::make_unique<Request>();
+  auto request = std::make_shared<Request>();
   request->loop = &connection_.loop();
   request->asker = this;
   request->model = std::move(found->model);
@@ -323,8 +323,7 @@ void Call::write(std::string message) {
   if (message.size() <= kMaxCopied) {
     answer.head += message;
   } else {
-    answer.texts.push_back(std::move(message));
-    answer.tail.emplace_back(answer.texts.back());
+    answer.add_text(std::move(message));
   }
   add_answer(std::move(answer));
 }

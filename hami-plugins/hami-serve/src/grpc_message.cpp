@@ -149,38 +149,44 @@ hami::Value floats_of(std::string_view packed, const Input& input) {
 }
 
 // The field of the typed contents of a datatype; 0: it has only raw contents.
-std::uint32_t contents_of(DLDataType type) noexcept {
-  switch (type.code) {
+std::uint32_t contents_of(const Datatype& datatype) noexcept {
+  if (datatype.is_bytes()) return kTexts;
+  switch (datatype.type.code) {
     case kDLBool: return kBools;
     case kDLFloat:
-      if (type.bits == 16) return 0;
-      return type.bits == 32 ? kFloats : kDoubles;
-    case kDLInt: return type.bits == 64 ? kInt64s : kInts;
-    default: return type.bits == 64 ? kUint64s : kUints;
+      if (datatype.width == 2) return 0;
+      return datatype.width == 4 ? kFloats : kDoubles;
+    case kDLInt: return datatype.width == 8 ? kInt64s : kInts;
+    default: return datatype.width == 8 ? kUint64s : kUints;
   }
 }
 
-hami::Value tensor_of_contents(const GrpcInput& input) {
+// The only field of the typed contents.
+std::string_view typed_elements(const GrpcInput& input) {
   require(input.contents.size() <= kMaxTyped && input.count <= static_cast<std::int64_t>(input.contents.size()));
   Fields fields(input.contents);
   Field field;
   require(fields.next(field) && fields.at_end());
+  require(field.wire == kDelimited && field.number == contents_of(*input.type));
+  return field.bytes;
+}
+
+hami::Value tensor_of_contents(std::string_view elements, const GrpcInput& input) {
   const DLDataType type = input.type->type;
-  require(field.wire == kDelimited && field.number == contents_of(type));
-  switch (field.number) {
-    case kBools: return integers_of<bool, std::uint64_t>(field.bytes, input);
+  switch (contents_of(*input.type)) {
+    case kBools: return integers_of<bool, std::uint64_t>(elements, input);
     case kFloats:
-    case kDoubles: return floats_of(field.bytes, input);
-    case kInt64s: return integers_of<std::int64_t, std::int64_t>(field.bytes, input);
-    case kUint64s: return integers_of<std::uint64_t, std::uint64_t>(field.bytes, input);
+    case kDoubles: return floats_of(elements, input);
+    case kInt64s: return integers_of<std::int64_t, std::int64_t>(elements, input);
+    case kUint64s: return integers_of<std::uint64_t, std::uint64_t>(elements, input);
     case kInts:
-      if (type.bits == 8) return integers_of<std::int8_t, std::int64_t>(field.bytes, input);
-      if (type.bits == 16) return integers_of<std::int16_t, std::int64_t>(field.bytes, input);
-      return integers_of<std::int32_t, std::int64_t>(field.bytes, input);
+      if (type.bits == 8) return integers_of<std::int8_t, std::int64_t>(elements, input);
+      if (type.bits == 16) return integers_of<std::int16_t, std::int64_t>(elements, input);
+      return integers_of<std::int32_t, std::int64_t>(elements, input);
     default:
-      if (type.bits == 8) return integers_of<std::uint8_t, std::uint64_t>(field.bytes, input);
-      if (type.bits == 16) return integers_of<std::uint16_t, std::uint64_t>(field.bytes, input);
-      return integers_of<std::uint32_t, std::uint64_t>(field.bytes, input);
+      if (type.bits == 8) return integers_of<std::uint8_t, std::uint64_t>(elements, input);
+      if (type.bits == 16) return integers_of<std::uint16_t, std::uint64_t>(elements, input);
+      return integers_of<std::uint32_t, std::uint64_t>(elements, input);
   }
 }
 
@@ -314,19 +320,20 @@ std::optional<Output> output_of(const Model& model, const Keys& keys, std::strin
   const std::int32_t kind = output.value->kind();
   if (kind == HAMI_TENSOR) {
     const hami::Tensor tensor(*output.value);
-    output.type = datatype_of(tensor.dtype());
+    output.type = datatype_of_output(model, name, tensor);
     if (!output.type || tensor.device().device_type != kDLCPU || !tensor.is_contiguous() || tensor.count() == 0)
       return std::nullopt;
+    if (output.type->is_converted() && tensor.count() > kMaxTypedElements) return std::nullopt;
     output.datatype = output.type->name;
     output.shape = tensor.shape();
   } else if (kind == HAMI_BYTES || kind == HAMI_STR) {
     output.datatype = "BYTES";
     output.shape = {1};
-    if (output.value->as_text().size() > kMaxTypedElements) return std::nullopt;
+    if (output.value->as_text().size() > kMaxTypedElements || !is_declared(model, name, output.datatype))
+      return std::nullopt;
   } else {
     return std::nullopt;
   }
-  if (!is_declared(model, name, output.datatype)) return std::nullopt;
   return output;
 }
 
@@ -337,7 +344,7 @@ std::string typed_contents(const Output& output) {
     return contents += output.value->as_text();
   }
   const DLDataType type = output.type->type;
-  const std::uint32_t field = contents_of(type);
+  const std::uint32_t field = contents_of(*output.type);
   if (field == kFloats || field == kDoubles) {
     put_text(contents, field, bytes_of(output));
   } else {
@@ -379,6 +386,7 @@ void add_raw(Answer& answer, const Output& output, std::string& before) {
     before.append(reinterpret_cast<const char*>(&size), sizeof size).append(text);
     return;
   }
+  if (output.type->is_converted()) return put_text(before, kRawOutputs, bytes_of_bf16(hami::Tensor(*output.value)));
   const std::string_view bytes = bytes_of(output);
   put_key(before, kRawOutputs, bytes.size());
   if (bytes.size() <= kMaxName) {
@@ -421,11 +429,13 @@ std::optional<GrpcInference> read_message(const std::shared_ptr<Body>& body, con
     for (std::size_t i = 0; i < parts.inputs.size(); ++i) {
       GrpcInput& input = parts.inputs[i];
       require(parts.raw.empty() == input.has_contents);
-      if (parts.raw.empty()) {
-        input.value = tensor_of_contents(input);
-      } else {
+      if (!parts.raw.empty()) {
         const std::string_view raw = parts.raw[i];
-        input.value = tensor_of_bytes(body, input, const_cast<char*>(raw.data()), raw.size());
+        read_elements(body, input, const_cast<char*>(raw.data()), raw.size());
+      } else if (const std::string_view elements = typed_elements(input); input.type->is_bytes()) {
+        input.text = elements;
+      } else {
+        input.value = tensor_of_contents(elements, input);
       }
       inputs.push_back(std::move(input));
     }
@@ -442,7 +452,7 @@ std::optional<Answer> render_message(const Model& model, const Inference& infere
   try {
     const std::optional<std::vector<Output>> outputs = outputs_of(model, inference, keys);
     if (!outputs) return std::nullopt;
-    const auto has_raw_only = [](const Output& each) { return each.type && contents_of(each.type->type) == 0; };
+    const auto has_raw_only = [](const Output& each) { return each.type && contents_of(*each.type) == 0; };
     const bool raw = inference.all_binary || std::any_of(outputs->begin(), outputs->end(), has_raw_only);
     if (!raw && std::any_of(outputs->begin(), outputs->end(), is_long)) return std::nullopt;
     Answer answer;
@@ -452,7 +462,6 @@ std::optional<Answer> render_message(const Model& model, const Inference& infere
     put_text(head, kModelVersion, model.version);
     put_text(head, kId, inference.id);
     for (const Output& each : *outputs) put_output(head, each, raw);
-    answer.texts.reserve(outputs->size());
     for (std::size_t i = 0; raw && i < outputs->size(); ++i) {
       const bool after_piece = !answer.tail.empty();
       if (after_piece) answer.texts.emplace_back();

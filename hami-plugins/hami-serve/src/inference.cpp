@@ -15,7 +15,7 @@ namespace {
 
 using simdjson::ondemand::object;
 
-constexpr std::size_t kMaxJson = 1 << 20;  // bytes that are parsed on the thread of the connections: about 2 ms
+constexpr std::size_t kMaxJson = 1 << 30;  // bytes
 constexpr std::size_t kMaxRaw = 8 << 20;   // bytes of a body that is copied to a value
 
 // ---- JSON numbers, directly to the memory of a tensor
@@ -72,6 +72,16 @@ hami::Value tensor_of_json(simdjson::ondemand::array given, const Input& input) 
 
 // ---- the members of a request
 
+std::string_view only_text_of(simdjson::ondemand::array given) {
+  std::optional<std::string_view> text;
+  for (simdjson::ondemand::value each : given) {
+    require(!text);
+    text = each.get_string().value();
+  }
+  require(text.has_value());
+  return *text;
+}
+
 void read_shape(simdjson::ondemand::array given, Input& input) {
   for (simdjson::ondemand::value each : given) input.add_axis(each.get_int64());
 }
@@ -95,7 +105,10 @@ Input read_input(object given) {
       read_shape(field.value(), input);
     } else if (key == "data") {
       require(input.type && has_shape && !std::exchange(has_data, true));
-      input.value = tensor_of_json(field.value(), input);
+      if (input.type->is_bytes())
+        input.text = only_text_of(field.value());
+      else
+        input.value = tensor_of_json(field.value(), input);
     } else if (key == "parameters") {
       require(!std::exchange(has_parameters, true));
       for (auto parameter : field.value().get_object()) {
@@ -132,8 +145,8 @@ WantedOutput read_output(object given) {
   return output;
 }
 
-std::vector<Input> read_members(std::string_view json, Inference& inference) {
-  thread_local simdjson::ondemand::parser parser;
+// Texts of the inputs are in the memory of `parser`.
+std::vector<Input> read_members(simdjson::ondemand::parser& parser, std::string_view json, Inference& inference) {
   std::vector<Input> inputs;
   bool has_id = false;
   bool has_inputs = false;
@@ -175,7 +188,7 @@ std::vector<Input> read_members(std::string_view json, Inference& inference) {
 
 // A body that is the input itself, of a model that declares none.
 Inference read_raw(const Body& body, const Model& model) {
-  require(model.inputs.empty() && body.size() <= kMaxRaw);
+  require(model.inputs.empty() && body.size() <= kMaxRaw && !model.takes_text.value_or(false));
   Inference inference;
   inference.keys.emplace_back("data", hami::Value::bytes(body.text(0, body.size())));
   return inference;
@@ -183,19 +196,27 @@ Inference read_raw(const Body& body, const Model& model) {
 
 }  // namespace
 
+bool is_long_to_read(const Head& head) noexcept {
+  constexpr std::size_t kLong = 1 << 18;  // bytes of JSON: less than a millisecond
+  return !head.is_image && head.json_length.value_or(head.length) > kLong;
+}
+
 std::optional<Inference> read_inference(const Head& head, const std::shared_ptr<Body>& body, const Model& model,
                                         const Table& table) {
   try {
     if (head.is_image || head.json_length == std::size_t{0}) return read_raw(*body, model);
     const std::size_t before = head.json_length.value_or(body->size());
     require(!head.is_text && before <= body->size() && before <= kMaxJson);
+    thread_local simdjson::ondemand::parser kept;  // with memory for short texts
+    simdjson::ondemand::parser for_long;
     Inference inference;
-    std::vector<Input> inputs = read_members(body->text(0, before), inference);
+    simdjson::ondemand::parser& parser = is_long_to_read(head) ? for_long : kept;
+    std::vector<Input> inputs = read_members(parser, body->text(0, before), inference);
     std::size_t position = before;
     for (Input& input : inputs) {
       if (!input.size) continue;
       require(*input.size <= body->size() - position);
-      input.value = tensor_of_bytes(body, input, body->data() + position, *input.size);
+      read_elements(body, input, body->data() + position, *input.size);
       position += *input.size;
     }
     require(position == body->size());

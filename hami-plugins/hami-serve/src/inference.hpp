@@ -27,6 +27,9 @@ struct Inference {
   std::uint64_t rows = 1;
 };
 
+// Whether `read_inference` takes long, and has to run on a thread without connections.
+bool is_long_to_read(const Head& head) noexcept;
+
 // Reads a body. Nothing: it is wrong, or has something that only the door in Python reads or reports; nothing was changed
 // then. JSON numbers go directly to the tensor, and tensors in bytes stay in the body.
 std::optional<Inference> read_inference(const Head& head, const std::shared_ptr<Body>& body, const Model& model,

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "body.hpp"
@@ -31,6 +32,7 @@ struct Input {
   std::int64_t count = 1;
   std::optional<std::size_t> size;  // bytes behind the JSON
   hami::Value value;
+  std::optional<std::string_view> text;  // the only element of BYTES, where it was read
 
   void add_axis(std::int64_t length) {
     require(length > 0 && length <= kMaxElements && shape.size() < kMaxRank);
@@ -45,8 +47,8 @@ void require_new(const List& list, const std::string& name) {
   for (const auto& each : list) require(each.name != name);
 }
 
-// The tensor of an input, whose elements are these bytes of a body. It stays there if it is aligned.
-hami::Value tensor_of_bytes(const std::shared_ptr<Body>& body, const Input& input, char* data, std::size_t size);
+// Reads the elements of an input from these bytes of a body. A tensor stays there if it is aligned.
+void read_elements(const std::shared_ptr<Body>& body, Input& input, char* data, std::size_t size);
 
 // Checks inputs against those of the model, and sets the keys and the rows of its request.
 void bind_inputs(std::vector<Input>& inputs, const Model& model, const Table& table, Inference& inference);

@@ -138,14 +138,13 @@ void Loop::on_done(void* data, hami_error* error, const hami_dict* keys) {
   request.loop->completed(request);
 }
 
-bool Loop::submit(std::unique_ptr<Request> request) {
+bool Loop::submit(std::shared_ptr<Request> shared) {
   std::vector<hami_text> keys;
   std::vector<hami_value> values;
-  for (const auto& [key, value] : request->inference.keys) {
+  for (const auto& [key, value] : shared->inference.keys) {
     keys.push_back({key.data(), key.size()});
     values.push_back(value.raw());
   }
-  const std::shared_ptr<Request> shared(std::move(request));
   Model& model = *shared->model;
   running_.emplace(shared.get(), shared);
   model.began();

@@ -49,7 +49,7 @@ class Loop {
   void again(Peer& connection);       // after the others
   void look_at(std::int64_t moment);  // at deadlines, not later than then
   // Starts a request, which may be complete then. False: it was not started, and does not exist any more.
-  bool submit(std::unique_ptr<Request> request);
+  bool submit(std::shared_ptr<Request> request);
   // Takes the connection out, closed or not.
   void remove(Peer& connection) noexcept;
 

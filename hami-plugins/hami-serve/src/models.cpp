@@ -12,10 +12,11 @@ namespace {
 constexpr std::size_t kLatencies = 1024;  // as many as Python keeps
 
 constexpr Datatype kDatatypes[] = {
-    {"FP32", {kDLFloat, 32, 1}},  {"INT64", {kDLInt, 64, 1}},   {"INT32", {kDLInt, 32, 1}},
-    {"UINT8", {kDLUInt, 8, 1}},   {"FP64", {kDLFloat, 64, 1}},  {"FP16", {kDLFloat, 16, 1}},
-    {"INT16", {kDLInt, 16, 1}},   {"INT8", {kDLInt, 8, 1}},     {"BOOL", {kDLBool, 8, 1}},
-    {"UINT16", {kDLUInt, 16, 1}}, {"UINT32", {kDLUInt, 32, 1}}, {"UINT64", {kDLUInt, 64, 1}},
+    {"FP32", {kDLFloat, 32, 1}, 4},  {"INT64", {kDLInt, 64, 1}, 8},   {"INT32", {kDLInt, 32, 1}, 4},
+    {"UINT8", {kDLUInt, 8, 1}, 1},   {"FP64", {kDLFloat, 64, 1}, 8},  {"FP16", {kDLFloat, 16, 1}, 2},
+    {"INT16", {kDLInt, 16, 1}, 2},   {"INT8", {kDLInt, 8, 1}, 1},     {"BOOL", {kDLBool, 8, 1}, 1},
+    {"UINT16", {kDLUInt, 16, 1}, 2}, {"UINT32", {kDLUInt, 32, 1}, 4}, {"UINT64", {kDLUInt, 64, 1}, 8},
+    {"BF16", {kDLFloat, 32, 1}, 2},  {"BYTES", {kDLUInt, 8, 1}, 0},  // after the datatypes of these types
 };
 
 std::vector<Spec> specs_of(simdjson::dom::array given) {
@@ -25,6 +26,7 @@ std::vector<Spec> specs_of(simdjson::dom::array given) {
     spec.name = std::string(std::string_view(each["name"]));
     spec.datatype = std::string(std::string_view(each["datatype"]));
     for (const std::int64_t size : each["shape"].get_array()) spec.shape.push_back(size);
+    spec.is_text = each["is_text"];
     specs.push_back(std::move(spec));
   }
   return specs;
@@ -90,6 +92,7 @@ std::shared_ptr<const Table> read_table(std::string_view json, const Table& old)
       model->outputs = specs_of(each["outputs"]);
       model->checks_inputs = each["checks_inputs"];
       model->checks_outputs = each["checks_outputs"];
+      if (const simdjson::dom::element takes = each["takes_text"]; !takes.is_null()) model->takes_text = bool(takes);
     }
     for (const std::string_view path : each["paths"].get_array()) table->by_path.emplace(path, model);
   }

@@ -8,6 +8,7 @@
 #include <hami/backend.hpp>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -16,10 +17,14 @@
 
 namespace hami_serve {
 
-// A datatype of the protocol that native code reads and writes.
+// A datatype of the protocol that native code reads and writes. BF16 is float32 in a pipe, and BYTES is text or bytes.
 struct Datatype {
   const char* name;
   DLDataType type;
+  std::size_t width;  // bytes of an element on the wire; 0: each has its length before it
+
+  bool is_bytes() const noexcept { return width == 0; }
+  bool is_converted() const noexcept { return width != type.bits / 8U; }  // between the wire and the tensor
 };
 const Datatype* datatype_of(std::string_view name) noexcept;
 const Datatype* datatype_of(DLDataType type) noexcept;
@@ -28,6 +33,7 @@ struct Spec {
   std::string name;
   std::string datatype;  // "": any
   std::vector<std::int64_t> shape;
+  bool is_text = false;  // of BYTES that the pipe takes as str
 };
 const Spec* spec_of(const std::vector<Spec>& specs, std::string_view name) noexcept;  // null: there is none
 
@@ -62,6 +68,8 @@ class Model {
   std::vector<Spec> outputs;
   bool checks_inputs = false;   // their datatypes and shapes are declared
   bool checks_outputs = false;  // their datatypes are declared
+  std::optional<bool>
+      takes_text;  // whether BYTES of an input without a datatype is str; nothing: the model does not say it
 
  private:
   hami_caller* const caller_;

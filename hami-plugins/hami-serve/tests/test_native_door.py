@@ -35,6 +35,14 @@ def io(datatype: str, shape: list[int]) -> dict[str, object]:
 MODELS = {
     "any": "Identity",
     "numbers": {"source": "Identity", **io("FP32", [-1, 2])},
+    "brain": {"source": "Identity", **io("BF16", [-1, 2])},
+    "bytes": {"source": "Identity", **io("BYTES", [1])},
+    "text": {"source": "Identity", **io("STRING", [1])},
+    "pair": {
+        "source": "Identity",
+        "inputs": [{**tensor("FP32", [4]), "name": "data"}, {**tensor("BF16", [4]), "name": "b"}],
+        "outputs": [{**tensor("BF16", [4]), "name": "b"}, {**tensor("FP32", [4]), "name": "data"}],
+    },
     "fails": {"source": "TestFails"},
     "python": "TestRaises",
 }
@@ -57,13 +65,17 @@ def of_json(*inputs: object, **rest: object) -> bytes:
     return json.dumps({"inputs": inputs, **rest}).encode()
 
 
-def of_bytes(data: bytes, *inputs: object, **rest: object) -> bytes:
+def of_bytes(data: bytes, *inputs: object, path: str = "/v2/models/any/infer", **rest: object) -> bytes:
     head = of_json(*inputs, **rest)
-    return request(head + data, "/v2/models/any/infer", f"Inference-Header-Content-Length: {len(head)}")
+    return request(head + data, path, f"Inference-Header-Content-Length: {len(head)}")
 
 
-# Its answer is so long that Python renders it.
-LONG = request(of_json(tensor("INT32", [1 << 15], data=[1] * (1 << 15))))
+def sized(element: bytes) -> bytes:
+    return struct.pack("<I", len(element)) + element
+
+
+def text(size: int) -> dict[str, object]:
+    return tensor("BYTES", [1], parameters={"binary_data_size": size})
 
 
 def exchange(port: int, *sent: bytes, answers: int = 0) -> bytes:
@@ -119,6 +131,56 @@ REQUESTS = {
     ),
     "infinity": of_bytes(struct.pack("<4f", 1, 2, float("inf"), 4), tensor("FP32", [4], **SIZE)),
     "half precision": of_bytes(np.arange(8, dtype=np.float16).tobytes(), tensor("FP16", [8], **SIZE)),
+    "brain floats as bytes": of_bytes(
+        struct.pack("<8H", 0x3F80, 0xC000, 0x7F80, 0x7FC1, 0, 0x8000, 1, 0x7F7F),
+        tensor("BF16", [2, 4], **SIZE),
+        **BINARY,
+    ),
+    "brain floats in JSON": request(of_json(tensor("BF16", [3], data=[1, -0.5, 1.001]))),
+    "too large for brain floats": request(of_json(tensor("BF16", [1], data=[1e39]))),
+    "declared as brain floats": of_bytes(
+        struct.pack("<4f", 1.00390625, 1.01171875, 3.39e38, float("nan")),
+        tensor("FP32", [2, 2], **SIZE),
+        path="/v2/models/brain/infer",
+        **BINARY,
+    ),
+    "declared brain floats in JSON": request(
+        of_json(tensor("BF16", [1, 2], data=[1.00390625, 2])), "/v2/models/brain/infer"
+    ),
+    "brain floats for numbers": of_bytes(
+        bytes(8), tensor("BF16", [2, 2], parameters={"binary_data_size": 8}), path="/v2/models/numbers/infer", **BINARY
+    ),
+    "one text": request(of_json(tensor("BYTES", [1], data=['a " \u0000 é \U0001f600']))),
+    "an empty text": request(of_json(tensor("BYTES", [1], data=[""]))),
+    "half of a pair": request(b'{"inputs":[{"name":"x","datatype":"BYTES","shape":[1],"data":["\\ud800"]}]}'),
+    "a number as text": request(of_json(tensor("BYTES", [1], data=[1]))),
+    "a text with two axes": request(of_json(tensor("BYTES", [1, 1], data=["a"]))),
+    "too many texts": request(of_json(tensor("BYTES", [1], data=["a", "b"]))),
+    "a text named data": request(of_json({**tensor("BYTES", [1], data=["a"]), "name": "data"})),
+    "a text with a name of the server": request(of_json({**tensor("BYTES", [1], data=["1"]), "name": "priority"})),
+    "a text beside numbers": request(
+        of_json(tensor("INT8", [1], data=[1]), {**tensor("BYTES", [1], data=["a"]), "name": "y"})
+    ),
+    "a text as bytes": of_bytes(sized(b"abc \xc3\xa9"), text(10), **BINARY),
+    "a text that is not UTF-8": of_bytes(sized(b"\xff"), text(5), **BINARY),
+    "a text with a wrong length": of_bytes(sized(b"abc")[:-1], text(6), **BINARY),
+    "texts as bytes": of_bytes(sized(b"a") + sized(b"b"), {**text(10), "shape": [2]}, **BINARY),
+    "declared bytes": of_bytes(sized(b"\xff\xfe"), text(6), path="/v2/models/bytes/infer", **BINARY),
+    "declared bytes in JSON": request(of_json(tensor("BYTES", [1], data=["é"])), "/v2/models/bytes/infer"),
+    "declared bytes without a form in JSON": of_bytes(sized(b"\xff"), text(5), path="/v2/models/bytes/infer"),
+    "declared text": of_bytes(sized(b"a"), text(5), path="/v2/models/text/infer"),
+    "declared text that is not UTF-8": of_bytes(sized(b"\xff"), text(5), path="/v2/models/text/infer"),
+    "text for numbers": request(of_json(tensor("BYTES", [1], data=["a"])), "/v2/models/numbers/infer"),
+    "converted numbers before others": of_bytes(
+        FLOATS + bytes(range(8)),
+        {**tensor("FP32", [4], **SIZE), "name": "data"},
+        {**tensor("BF16", [4], parameters={"binary_data_size": 8}), "name": "b"},
+        path="/v2/models/pair/infer",
+        **BINARY,
+    ),
+    "NaN in an answer": of_bytes(struct.pack("<4f", 1, 2, float("nan"), 4), tensor("FP32", [4], **SIZE)),
+    "long JSON": request(of_json(tensor("FP32", [1 << 16], data=[each / 8 for each in range(1 << 16)]))),
+    "long JSON that is wrong": request(of_json(tensor("INT8", [1 << 17], data=[1] * ((1 << 17) - 1) + [1000]))),
     "flags as bytes": of_bytes(bytes([0, 1, 2, 255] * 4), tensor("BOOL", [16], **SIZE), **BINARY),
     "many flags as bytes": of_bytes(
         bytes([0, 1]) * (5 << 20),
@@ -149,6 +211,39 @@ def test_both_doors_answer_alike(doors, name):
     python, native = (exchange(door.port, REQUESTS[name]) for door in doors)
     assert native == python
     assert native.startswith(b"HTTP/1.1 ")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "one text",
+            "a text as bytes",
+            "declared bytes",
+            "declared text",
+            "brain floats as bytes",
+            "NaN in an answer",
+        ),
+        *("declared as brain floats", "brain floats for numbers", "converted numbers before others", "long JSON"),
+    ],
+)
+def test_native_threads_answer_alone(start, monkeypatch, name):
+    server = start(MODELS, door="native")
+    left: list[object] = []
+    monkeypatch.setattr(NativeDoor, "_start", lambda _, running: left.append(running))
+    assert exchange(server.port, REQUESTS[name]).startswith(b"HTTP/1.1 200")
+    assert not left
+
+
+def test_a_client_that_leaves_while_its_long_json_is_read_leaves_nothing(start):
+    server = start({"any": "Identity"}, door="native")
+    for _ in range(10):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.sendall(REQUESTS["long JSON"])
+    assert exchange(server.port, REQUESTS["long JSON"]).startswith(b"HTTP/1.1 200")
+    while server.serving.budget.outside():
+        assert server.get("/v2/health/live")[0] == 200
 
 
 def test_requests_in_one_connection_go_to_both_doors_in_turn(doors):
@@ -210,13 +305,13 @@ def test_a_model_that_is_removed_while_python_renders_its_answer_is_still_known(
         return await rendered(door, given)
 
     monkeypatch.setattr(NativeDoor, "_rendered", late)
-    assert exchange(server.port, LONG).startswith(b"HTTP/1.1 200")
+    assert exchange(server.port, REQUESTS["half precision"]).startswith(b"HTTP/1.1 200")
 
 
 def test_an_answer_that_cannot_be_made_is_a_fault_and_keeps_no_client_waiting(start, monkeypatch):
     server = start({"any": "Identity"}, door="native")
     monkeypatch.setattr(NativeDoor, "_bytes_of", lambda *_: 1 / 0)
-    assert exchange(server.port, LONG).startswith(b"HTTP/1.1 500")
+    assert exchange(server.port, REQUESTS["half precision"]).startswith(b"HTTP/1.1 500")
 
 
 def test_an_idle_connection_ends_when_the_server_stops(start):

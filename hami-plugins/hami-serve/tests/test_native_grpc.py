@@ -34,8 +34,12 @@ SPECS = {
     "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 2]}],
     "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 2]}],
 }
+TEXT = {"datatype": "BYTES", "shape": [1]}
+BRAIN = {"datatype": "BF16", "shape": [-1, 2]}
 MODELS = {
     "any": "Identity",
+    "bytes": {"source": "Identity", "inputs": [{"name": "x", **TEXT}], "outputs": [{"name": "y", **TEXT}]},
+    "brain": {"source": "Identity", "inputs": [{"name": "x", **BRAIN}], "outputs": [{"name": "y", **BRAIN}]},
     "numbers": {"source": "Identity", **SPECS},
     "fails": "TestFails",
     "python": "TestRaises",
@@ -95,6 +99,17 @@ REQUESTS = {
     "raw half precision": raw("FP16", [8], FLOATS),
     "raw flags": raw("BOOL", [16], bytes([0, 1, 2, 255] * 4)),
     "raw text": raw("BYTES", [1], b"\1\0\0\0a"),
+    "one text": given("BYTES", [1], {"bytes_contents": [b"a\xc3\xa9"]}),
+    "an empty text": given("BYTES", [1], {"bytes_contents": [b""]}),
+    "a text that is not UTF-8": given("BYTES", [1], {"bytes_contents": [b"\xff"]}),
+    "declared bytes": given("BYTES", [1], {"bytes_contents": [b"\xff"]}, model_name="bytes"),
+    "raw declared bytes": raw("BYTES", [1], b"\2\0\0\0\xff\xfe", model_name="bytes"),
+    "raw text of a wrong size": raw("BYTES", [1], b"\2\0\0\0a"),
+    "raw texts": raw("BYTES", [2], b"\1\0\0\0a\1\0\0\0b"),
+    "raw brain floats": raw("BF16", [8], FLOATS),
+    "typed brain floats": given("BF16", [1], {"fp32_contents": [1]}),
+    "declared as brain floats": raw("FP32", [2, 2], FLOATS, model_name="brain"),
+    "typed floats declared as brain floats": given("FP32", [1, 2], {"fp32_contents": [1.01, 2]}, model_name="brain"),
     "raw of a wrong size": raw("FP32", [3], FLOATS),
     "raw and typed": given("INT8", [1], {"int_contents": [1]}, raw_input_contents=[b"a"]),
     "two inputs": Request(model_name="any", inputs=TWO, raw_input_contents=[b"abc", b"def"]),

@@ -49,7 +49,7 @@ from hami_serve.plain_input import array_of_body, not_json
 from hami_serve.routes import Exchange, plugin_routes
 from hami_serve.routes import Route as PluginRoute
 from hami_serve.serving import Serving
-from hami_serve.shared_memory import REGION, Memory
+from hami_serve.shared_memory import Memory
 from hami_serve.tracing import Tracing
 from hami_serve.web_page import MODELS, PAGES, models_of, page
 
@@ -224,7 +224,7 @@ class Handlers:
         if len(headers) < len(request.scope["headers"]):
             require_one_length(request.scope["headers"])
         body = await self._body(request, headers)
-        if is_long_to_parse(headers, body) or (self._serving.regions.enabled and REGION.encode() in bytes(body)):
+        if is_long_to_parse(headers, body, regions=self._serving.regions.enabled):
             call, inference = await off_loop(self._parse_long, request, headers, body)
         else:
             call, inference = self._parse(request, headers, body)

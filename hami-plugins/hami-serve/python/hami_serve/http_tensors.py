@@ -84,14 +84,21 @@ def is_request(body: bytes | bytearray | memoryview) -> bool:
     )
 
 
-def is_long_to_parse(headers: Mapping[bytes, bytes], body: bytes | bytearray | memoryview) -> bool:
-    """Return whether a request is worth another thread: its JSON is long, or it has many strings."""
-    if len(body) <= SHORT:
-        return False
+def is_long_to_parse(
+    headers: Mapping[bytes, bytes], body: bytes | bytearray | memoryview, *, regions: bool = False
+) -> bool:
+    """Return whether a request is worth another thread: its JSON is long, or it has many strings.
+
+    So is one with tensors in shared memory, if the server has `regions`.
+    """
     given = headers.get(HEADER_LENGTH.encode())
-    if given is None or not given.isdigit() or len(given) > MAX_DIGITS or int(given) > SHORT:
+    size = len(body)
+    if given is not None and given.isdigit() and len(given) <= MAX_DIGITS:
+        size = min(size, int(given))
+    if size > SHORT:
         return True
-    return b'"BYTES"' in bytes(body[: int(given)])
+    head = bytes(body[:size])
+    return (len(body) > SHORT and b'"BYTES"' in head) or (regions and REGION.encode() in head)
 
 
 def is_long_to_render(inference: HttpInference, outputs: Sequence[Output]) -> bool:

@@ -209,13 +209,14 @@ class NativeDoor:
             return None
         if pipe is None or model.version.decoupled or hami.native.uses_python(pipe):
             return None
-        if any(spec.datatype not in DATATYPES or spec.datatype in ("BF16", "BYTES") for spec in model.inputs):
+        if any(spec.datatype not in DATATYPES for spec in model.inputs):
             return None
         if key not in self._models:
             self._models[key] = (model, hami.native.caller(pipe))
 
         def specs(given: Any) -> list[dict[str, Any]]:
-            return [{"name": each.name, "datatype": each.datatype, "shape": list(each.shape)} for each in given]
+            keys = ("name", "datatype", "shape", "is_text")
+            return [{key: getattr(each, key) for key in keys} for each in given]
 
         return {
             "key": key,
@@ -227,6 +228,7 @@ class NativeDoor:
             "outputs": specs(model.outputs),
             "checks_inputs": bool(model.version.inputs),
             "checks_outputs": bool(model.version.outputs),
+            "takes_text": None if model.data_type is None else model.data_type == "text",
         }
 
     def count(self) -> None:
