@@ -279,3 +279,24 @@ def test_without_memory_for_the_stack_of_a_thread_a_request_fails_with_memory_er
     said = run(COURSES + NO_STACK)
     assert said.startswith("cannot start a thread: no memory for its stack of ")
     assert "free memory, raise the limit (ulimit -v), or make stacks smaller (ulimit -s)" in said
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "[pipe.submit({'data': 1}, timeout=60) for _ in range(9)][-1].result(60)",
+        "pipe({'data': 1}, timeout=60)",
+        "asyncio.run(ask())",
+    ],
+    ids=["submit", "call", "acall"],
+)
+def test_threads_start_while_tracemalloc_traces(call: str) -> None:
+    code = (
+        "import asyncio\nimport hami\nimport tracemalloc\n\ntracemalloc.start()\n\n\n@hami.register\n"
+        "class Ten(hami.Backend):\n    def forward(self, batch):\n"
+        "        for item in batch:\n            item['result'] = 10\n\n\n"
+        "async def ask():\n    return await pipe.acall({'data': 1}, timeout=60)\n\n\n"
+        f"with hami.pipe({{'backend': 'Ten', 'instance_num': 2}}) as pipe:\n    assert ({call})['result'] == 10\n"
+    )
+    done = run_script(code)
+    assert done.returncode == 0, done.stderr

@@ -46,6 +46,15 @@ std::optional<Value> priority_of(const py::object& given) {
   return Value(std::int64_t{*declared_priority(dict)});
 }
 
+// Declared again, because the header of CPython 3.11 gives it the linkage of C++.
+namespace c {
+extern "C" int PyTraceMalloc_Untrack(unsigned int domain, std::uintptr_t pointer);
+}  // namespace c
+
+// Whether a thread needs the GIL to start: tracemalloc takes it for each allocation, also for that of a PyThreadState. A caller of
+// the core, which may wait until a thread has started, must not hold the GIL then.
+bool threads_need_gil() noexcept { return c::PyTraceMalloc_Untrack(0, 0) != -2; }  // -2: it is not tracing
+
 // A running pipe for its callers, who hold it while they use it. When the last one leaves, `left` completes.
 struct Running {
   explicit Running(std::shared_ptr<PipeState> pipe) : state(std::move(pipe)), left(make_object<Event>()) {}
@@ -332,13 +341,14 @@ class PyPipe {
     return prepared;
   }
 
-  // Keeps the GIL: under contention, reacquiring it takes long. The core releases it if it has to wait.
+  // Keeps the GIL, unless a thread needs it to start: under contention, reacquiring it takes long. The core releases it if it has
+  // to wait.
   Ref<Call> start_with_listener(const std::shared_ptr<Listener>& listener, Prepared prepared, Nanoseconds limit,
                                 InlinePolicy policy) {
     run_postponed();
     listener->set_event(std::move(prepared.event));
     try {
-      Ref<Call> call = launch(*in_use(), std::move(prepared.dict), limit, listener, policy);
+      Ref<Call> call = start(*in_use(), std::move(prepared.dict), limit, listener, policy);
       listener->started();
       return call;
     } catch (...) {
@@ -364,6 +374,13 @@ class PyPipe {
     }
   }
 
+  static Ref<Call> start(const Running& running, Dict dict, Nanoseconds limit,
+                         const std::shared_ptr<Listener>& listener, InlinePolicy policy) {
+    if (!threads_need_gil()) return launch(running, std::move(dict), limit, listener, policy);
+    const ReleaseGil released;
+    return launch(running, std::move(dict), limit, listener, policy);
+  }
+
   static Ref<Call> launch(const Running& running, Dict dict, Nanoseconds limit,
                           const std::shared_ptr<Listener>& listener, InlinePolicy policy) {
     std::vector<Dict> dicts;
@@ -373,7 +390,8 @@ class PyPipe {
 
   static Ref<Call> run(const Running& running, std::vector<Dict> dicts, Nanoseconds limit) {
     PipeState& state = *running.state;
-    if (state.non_blocking()) return state.run(std::move(dicts), limit);  // takes microseconds; a wait releases the GIL
+    if (state.non_blocking() && !threads_need_gil())
+      return state.run(std::move(dicts), limit);  // takes microseconds; a wait releases the GIL
     const ReleaseGil released;
     return state.run(std::move(dicts), limit);
   }
