@@ -25,6 +25,7 @@ def test_every_first_party_plugin_is_in_the_snapshot() -> None:
     assert ours.owners("backends")["TensorrtTensor"] == ["hami-trt"]
     assert ours.owners("pipelines") == {
         "classify-text": ["hami-text"],
+        "count-heads": ["hami-vision"],
         "count-people": ["hami-vision"],
         "detect": ["hami-vision"],
         "embed": ["hami-text"],
