@@ -200,10 +200,13 @@ void check(std::string_view input) {
     is_last = answer->header("connection") == "close";
     if (request->start.substr(0, 4) == "GET ") REQUIRE(request->body.empty());
     const std::string_view before = answer->header("inference-header-content-length");
-    if (!before.empty() && request->body.find("BOOL") == std::string_view::npos) {
+    bool is_converted = false;  // flags, BF16, and texts with escapes have other bytes in the answer
+    for (const char* const each : {"BOOL", "BF16", "\\"})
+      is_converted = is_converted || request->body.find(each) != std::string_view::npos;
+    if (!before.empty() && !is_converted) {
       const std::string_view tail = answer->body.substr(std::strtoul(std::string(before).c_str(), nullptr, 10));
       // The bytes of this request, and of no other one; a text has its length before it.
-      const bool is_text = tail.size() >= 4 && request->body == tail.substr(4);
+      const bool is_text = tail.size() >= 4 && request->body.find(tail.substr(4)) != std::string_view::npos;
       REQUIRE(is_text || request->body.find(tail) != std::string_view::npos);
     }
     requests.remove_prefix(request->size);
