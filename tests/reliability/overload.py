@@ -2,6 +2,7 @@
 
     python tests/reliability/overload.py                        HAMi and a worker behind a bounded queue.Queue
     python tests/reliability/overload.py --shares               the shares of two callers, and the time afterwards
+    python tests/reliability/overload.py --graph                two nodes of HAMi in a row
     python tests/reliability/overload.py --peers PYTHON         also mosec and LitServe, from the environment of PYTHON
 
 A request takes 20 ms, so that 50 per second are possible. Requests arrive at random moments; each is useful if its
@@ -32,6 +33,7 @@ from pathlib import Path
 import hami
 
 SERVICE_S = 0.02
+SLOWER_S = 0.025
 QUEUE_SIZE = 64
 WARM_UP_S = 1.0
 Send = Callable[[float, Callable[[], None]], None]  # sends a request with this timeout; calls back when it is answered
@@ -77,16 +79,37 @@ class Sleeps20ms(hami.Backend):
             item["result"] = 1
 
 
+def sends_to(pipe: hami.Pipe) -> Send:
+    def send(timeout: float, answered: Callable[[], None]) -> None:
+        future = pipe.submit({"data": 0}, timeout=timeout)
+        future.add_done_callback(lambda done: answered() if not done.exception() else None)
+
+    return send
+
+
 @contextlib.contextmanager
 def hami_node(timeout: float) -> Iterator[Send]:
     """Yield the product, with its default configuration."""
     with hami.pipe("Sleeps20ms") as pipe:
+        yield sends_to(pipe)
 
-        def send(timeout: float, answered: Callable[[], None]) -> None:
-            future = pipe.submit({"data": 0}, timeout=timeout)
-            future.add_done_callback(lambda done: answered() if not done.exception() else None)
 
-        yield send
+@hami.register
+class Sleeps25ms(hami.Backend):
+    """A model that takes 25 ms."""
+
+    def forward(self, batch: list[hami.Request]) -> None:
+        """Wait, without the GIL."""
+        time.sleep(SLOWER_S)
+        for item in batch:
+            item["result"] = 1
+
+
+@contextlib.contextmanager
+def hami_graph(first: str, second: str) -> Iterator[Send]:
+    """Yield two nodes in a row."""
+    with hami.pipe({"first": {"backend": first, "next": "second"}, "second": {"backend": second}}) as pipe:
+        yield sends_to(pipe)
 
 
 @contextlib.contextmanager
@@ -221,6 +244,25 @@ def print_shares(options: argparse.Namespace) -> None:
             print("| " + " | ".join(cells) + " |", flush=True)
 
 
+def print_graph(options: argparse.Namespace) -> None:
+    """Print what two nodes in a row answer; timeouts are multiples of the sum of their times."""
+    print("| nodes | timeout, ms | requests/s | useful answers/s | possible/s |")
+    print("|---" * 5 + "|")
+    times = {"Sleeps20ms": SERVICE_S, "Sleeps25ms": SLOWER_S}
+    for first, second in (("Sleeps20ms", "Sleeps20ms"), ("Sleeps20ms", "Sleeps25ms"), ("Sleeps25ms", "Sleeps20ms")):
+        slower = max(times[first], times[second])
+        for multiple in options.timeouts:
+            timeout = multiple * (times[first] + times[second])
+            for load in options.loads:
+                counts = []
+                for seed in range(options.rounds):
+                    with hami_graph(first, second) as send:
+                        counts.append(useful(send, load / slower, timeout, options.seconds, seed)[0][0])
+                cells = [f"{first}, {second}", f"{timeout * 1000:.0f}", f"{load / slower:.0f}"]
+                cells += [f"{statistics.median(counts):.1f}", f"{min(load, 1) / slower:.0f}"]
+                print("| " + " | ".join(cells) + " |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers", metavar="PYTHON", help="of an environment with mosec 0.9.8 and litserve 0.2.19")
@@ -229,7 +271,10 @@ def main() -> None:
     parser.add_argument("--timeouts", type=int, nargs="*", default=[2, 4, 20], help="in multiples of 20 ms")
     parser.add_argument("--loads", type=float, nargs="*", default=[1.5, 3, 10], help="in multiples of 50 per second")
     parser.add_argument("--shares", action="store_true", help="of two callers of HAMi, and what it answers afterwards")
+    parser.add_argument("--graph", action="store_true", help="two nodes of HAMi in a row")
     options = parser.parse_args()
+    if options.graph:
+        return print_graph(options)
     if options.shares:
         return print_shares(options)
     systems: dict[str, Callable[[float], contextlib.AbstractContextManager[Send]]] = {

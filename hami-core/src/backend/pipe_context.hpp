@@ -31,6 +31,7 @@ struct GraphNode {
   std::vector<std::string> next;
   std::vector<MapEntry> map;  // empty: a copy of the result of its only predecessor
   bool is_or = false;
+  bool is_plain = false;         // has the default node_entrypoint, so that no request passes it without a run
   bool accepts_skipped = false;  // runs with what its `map` delivers if a node before it was skipped
 };
 

@@ -31,6 +31,11 @@ class Parts final : public CompletionSink {
   }
   std::size_t count() const noexcept { return requests_.size(); }
 
+  // The request ends when all parts have ended.
+  LearnedTime time_after(const Request&, Nanoseconds moment) const noexcept override {
+    return outer_->sink->time_after(*outer_, moment);
+  }
+
   Parker* complete(Request* const* requests, std::size_t count) noexcept override {
     for (std::size_t i = 0; i < count; ++i)
       if (!requests[i]->alive() || !requests[i]->dict.contains(kResult)) abandon_parts();

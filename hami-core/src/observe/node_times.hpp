@@ -151,6 +151,43 @@ class BackendTimer {
   RunningThreads::Place* const place_;
 };
 
+// TimeRange: how long a batch takes, or what follows it, in nanoseconds.
+struct TimeRange {
+  double least = 0;  // as fast as the fastest recent ones
+  double usual = 0;  // the mean
+  double most = 0;   // hardly any takes longer
+};
+
+// LearnedTime: a time in the future as far as it is known. 0: it is not.
+struct LearnedTime {
+  double certain = 0;  // the least time, from runs that may reject requests now
+  TimeRange range;
+};
+
+// The learned time of one node, for the nodes before it. Its instances write, those of other nodes read.
+class SharedTime {
+ public:
+  struct Estimate {
+    LearnedTime time;
+    Nanoseconds certain_until = 0, range_until = 0;  // how long it counts, unless a further batch runs
+  };
+  void set(const Estimate& estimate) noexcept {
+    MutexLock lock(mutex_);
+    estimate_ = estimate;
+  }
+  LearnedTime at(Nanoseconds moment) const noexcept {
+    MutexLock lock(mutex_);
+    LearnedTime time = estimate_.time;
+    if (moment > estimate_.certain_until) time.certain = 0;
+    if (moment > estimate_.range_until) time.range = {};
+    return time;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  Estimate estimate_ HAMI_GUARDED_BY(mutex_);
+};
+
 // How long requests wait and run at one node, and how large its batches are. Its instances write, any thread reads.
 // Of each request that ran, in ns.
 struct RequestTimes {
@@ -163,6 +200,7 @@ struct NodeTimes : RequestTimes {
   Histogram batch;                  // of each batch: ns from its start until its end
   Histogram batch_items;            // of each batch
   RunningThreads threads;           // that run a batch now
+  SharedTime learned;               // of a batch, in a graph of several nodes
   BackendTimes backends;
 };
 

@@ -74,6 +74,7 @@ class PipePlanner {
 
     GraphNode node;
     node.name = section.name;
+    node.is_plain = !own.value;
     read_graph_keys(scope, node);
     plan_.graph.push_back(std::move(node));
   }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "observe/api.hpp"
 #include "request/node_visits.hpp"
 #include "sync/api.hpp"
 
@@ -41,6 +42,9 @@ class CompletionSink : public Counted {
   virtual Parker* complete(Request* const* requests, std::size_t count) noexcept = 0;
   // True if `complete` only wakes a thread and does no other work.
   virtual bool only_wakes() const noexcept { return false; }
+  // How long the request takes after its completion here at least, by the learned times of the nodes that it passes then. It
+  // depends on the request's `index` alone.
+  virtual LearnedTime time_after(const Request& /*request*/, Nanoseconds /*moment*/) const noexcept { return {}; }
   // True if `complete` calls into the language of the request's caller.
   virtual bool calls_back() const noexcept { return false; }
 };

@@ -185,8 +185,11 @@ Hold NodeScheduler::returns_worth_waiting(Index instance, Nanoseconds moment, co
                                           std::size_t max_items) noexcept {
   if (!learns_returns() || forming_) return {};
   Ready ready{batch.count, batch.items, max_items, items_each_, moment - instances_[instance].free_since};
-  queue_.for_each([&](const Request& request) { ready.deadline = std::min(ready.deadline, request.deadline); });
-  if (ready.deadline != kNever) ready.deadline -= moment;
+  TimeAfter time_after(moment);
+  queue_.for_each([&](const Request& request) {
+    if (request.deadline == kNever) return;
+    ready.deadline = std::min(ready.deadline, static_cast<Nanoseconds>(time_after.left(request, &TimeRange::usual)));
+  });
   // While the cost is unknown, a larger batch might be free: the trial finds out.
   const double granted =
       is_adaptive() ? took_ : std::min(static_cast<double>(config_.batching.batching_timeout), took_);

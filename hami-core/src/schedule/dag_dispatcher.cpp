@@ -8,7 +8,7 @@
 #include "observe/api.hpp"
 #include "request/api.hpp"
 #include "schedule/api.hpp"
-#include "schedule/graph.hpp"
+#include "schedule/time_after.hpp"
 
 namespace hami {
 namespace {
@@ -85,7 +85,8 @@ class Hops {
 
 class Router final : public CompletionSink {
  public:
-  Router(const GraphSpec& spec, std::vector<Backend*> targets) : graph_(spec), targets_(std::move(targets)) {
+  Router(const GraphSpec& spec, std::vector<Backend*> targets, std::vector<const SharedTime*> times)
+      : graph_(spec), times_(graph_, std::move(times)), targets_(std::move(targets)) {
     for (const Graph::Node& node : graph_.nodes()) names_.push_back(trace::intern(node.name));
   }
 
@@ -116,6 +117,10 @@ class Router final : public CompletionSink {
     }
     hops.go(targets_, names_);
     return nullptr;
+  }
+
+  LearnedTime time_after(const Request& request, Nanoseconds moment) const noexcept override {
+    return times_.after(request.index, moment);
   }
 
  private:
@@ -174,6 +179,7 @@ class Router final : public CompletionSink {
     if (!run.outer->alive()) return;  // another branch has failed: start nothing more
     if (skips) {
       if (!run.first_skip) run.first_skip = *request.error;
+      times_.note_skip(node);
       return skip(run, request, node, hops);
     }
     const Graph::Node& here = graph_.nodes()[node];
@@ -299,6 +305,7 @@ class Router final : public CompletionSink {
   }
 
   Graph graph_;
+  GraphTimes times_;
   std::vector<Backend*> targets_;
   std::vector<trace::Name> names_;  // of the nodes, in the timeline
 };
@@ -312,7 +319,10 @@ class DagDispatcher final : public Backend {
     const GraphSpec& spec = init.context().graph;
     InstanceTable& instances = init.context().instances;
     std::vector<Backend*> targets;
+    std::vector<const SharedTime*> times;
     for (const GraphNode& node : spec) {
+      const bool runs_each = node.is_plain && !node.is_or;
+      times.push_back(runs_each ? &init.context().resources.times(node.name).learned : nullptr);
       const std::string name = "node." + node.name;
       Backend* target = instances.find(name);
       if (!target) {  // this dispatcher is part of a node, and that one is built later
@@ -322,7 +332,7 @@ class DagDispatcher final : public Backend {
       targets.push_back(target);
     }
     asynchronous_ = std::all_of(targets.begin(), targets.end(), [](Backend* node) { return node->is_asynchronous(); });
-    router_ = make_counted<Router>(spec, std::move(targets));
+    router_ = make_counted<Router>(spec, std::move(targets), std::move(times));
   }
   void forward_(Batch batch) override { post_and_wait(*this, batch); }
   void post_(Batch batch, InlinePolicy how) override {

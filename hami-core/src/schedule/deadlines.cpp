@@ -37,11 +37,12 @@ std::string shown(double nanoseconds, double (*rounded)(double)) {
   return show_duration(milliseconds < 10 ? rounded(milliseconds * 100) / 100 : rounded(milliseconds));
 }
 
-Error late_error(const std::string& node, double least, Nanoseconds left) noexcept {
+Error late_error(const std::string& node, double least, bool has_more, Nanoseconds left) noexcept {
   return error_from([&] {
     return Error(ErrorCode::kDeadlineExceeded,
                  Error::timed_out().message() + ": node \"" + node +
-                     "\" did not run this request, which takes at least " + shown(least, std::ceil) + ", because " +
+                     "\" did not run this request, which takes at least " + shown(least, std::ceil) +
+                     (has_more ? " until the last node has run it, because " : ", because ") +
                      shown(static_cast<double>(std::max<Nanoseconds>(0, left)), std::floor) +
                      " were left; raise the timeout, or send fewer requests at a time");
   });
@@ -79,23 +80,27 @@ double NodeScheduler::least_time(std::size_t items, Nanoseconds moment) const no
 bool NodeScheduler::fail_if_late(Request& request, Nanoseconds moment) const noexcept {
   if (!needs_its_end(request)) return false;
   const double least = least_time(request.items, moment) * to_usual(request.items, request.cost);
-  return fail_if_over(request, least, moment);
+  return fail_if_over(request, least, TimeAfter(moment)(request), moment);
 }
 
-bool NodeScheduler::fail_if_over(Request& request, double least, Nanoseconds moment) const noexcept {
+bool NodeScheduler::fail_if_over(Request& request, double least, const LearnedTime& after,
+                                 Nanoseconds moment) const noexcept {
   const Nanoseconds left = request.deadline - moment;
-  if (least <= static_cast<double>(left) || least == 0) return false;
-  request.fail(late_error(node_, least, left));
+  const double whole = least + after.certain;
+  if (whole <= static_cast<double>(left) || whole == 0) return false;
+  request.fail(late_error(node_, whole, after.certain > 0, left));
   return true;
 }
 
 void NodeScheduler::remove_late(Nanoseconds moment, RequestChain& removed, std::size_t items, Takes which) noexcept {
   const auto time = [&](std::size_t count) { return least_time(count, moment); };
   Cached least(time);
+  TimeAfter time_after(moment);
   queue_.remove_if(removed, items, which, [&](Request& request) {
     return RequestQueue::fail_if_expired(request, moment) ||
            (needs_its_end(request) &&
-            fail_if_over(request, least(request.items) * to_usual(request.items, request.cost), moment));
+            fail_if_over(request, least(request.items) * to_usual(request.items, request.cost), time_after(request),
+                         moment));
   });
 }
 
@@ -106,25 +111,24 @@ NodeScheduler::Cut NodeScheduler::in_time(const Cut& batch, Takes which, std::si
   if (front.deadline == kNever || !alike_ || stopping_) return batch;
   const std::optional<TimeRange> whole = times_.range(batch.items, moment);
   if (!whole) return batch;
-  const double left = static_cast<double>(front.deadline - moment);
+  TimeAfter time_after(moment);
+  const double left = time_after.left(front, &TimeRange::usual);
   Cut first = batch;
   if (whole->usual > left) {
     const std::size_t least = std::max(front.items, min_items);
-    first = cut(items_within(front.deadline - moment, least, std::max(batch.items, least),
+    first = cut(items_within(static_cast<Nanoseconds>(left), least, std::max(batch.items, least),
                              [&](std::size_t items) { return times_.range(items, moment)->usual; }),
                 which);
   }
-  if (all_end_in_time(batch, which, first, moment)) return first;
+  if (all_end_in_time(batch, which, first, time_after, moment)) return first;
   const std::size_t limit = config_.batching.mode == BatchingMode::kPerCall ? batch.items : most;
   for (double TimeRange::* const part : {&TimeRange::most, &TimeRange::usual, &TimeRange::least})
-    if (const std::optional<Cut> best = best_in_time(
-            which, limit, min_items, moment, [&](std::size_t items) { return (*times_.range(items, moment)).*part; }))
-      return *best;
+    if (const std::optional<Cut> best = best_in_time(which, limit, min_items, time_after, moment, part)) return *best;
   return batch;
 }
 
 // Whether the requests end in time if `first` runs now, and then batches of the size of `batch` in their order.
-bool NodeScheduler::all_end_in_time(const Cut& batch, Takes which, const Cut& first,
+bool NodeScheduler::all_end_in_time(const Cut& batch, Takes which, const Cut& first, TimeAfter& time_after,
                                     Nanoseconds moment) const noexcept {
   const double whole = times_.range(batch.items, moment)->usual;
   const double part = first.items == batch.items ? whole : times_.range(first.items, moment)->usual;
@@ -136,23 +140,24 @@ bool NodeScheduler::all_end_in_time(const Cut& batch, Takes which, const Cut& fi
     const std::size_t before = (item - first.items - 1) / batch.items;
     return (part + static_cast<double>(before) * whole) / instances + whole;
   };
-  const double left = static_cast<double>(queue_.first(which)->deadline - moment);
+  const double left = time_after.left(*queue_.first(which), &TimeRange::usual);
   if (queue_.rivals_are_sorted(which) && end_of(queue_.items()) <= left) return true;
   std::size_t items = 0;
   bool in_time = true;
   queue_.for_each_rival(which, [&](const Request& request) {
     items += request.items;
-    return in_time = end_of(items) <= static_cast<double>(request.deadline - moment);
+    return in_time = end_of(items) <= time_after.left(request, &TimeRange::usual);
   });
   return in_time;
 }
 
-// The largest batch of at most `most` items all of whose requests end in time, if a batch of n items takes `time(n)`. Among several
+// The largest batch of at most `most` items all of whose requests end in time, if each takes that part of the learned times. Among several
 // of that size any, with the same chance: the first in order, or the last, would favour callers who ask just before, or just after,
 // another one.
-template <class Time>
 std::optional<NodeScheduler::Cut> NodeScheduler::best_in_time(Takes which, std::size_t most, std::size_t min_items,
-                                                              Nanoseconds moment, const Time& time) noexcept {
+                                                              TimeAfter& time_after, Nanoseconds moment,
+                                                              double TimeRange::* part) noexcept {
+  const auto time = [&](std::size_t items) { return (*times_.range(items, moment)).*part; };
   Cached alone(time), together(time);
   std::size_t behind = 0;
   queue_.for_each_rival(which, [&](const Request& request) {
@@ -164,13 +169,13 @@ std::optional<NodeScheduler::Cut> NodeScheduler::best_in_time(Takes which, std::
   Request* chosen = nullptr;
   queue_.for_each_rival(which, [&](Request& request) {
     const std::size_t least = std::max(request.items, min_items), others = behind;
-    const double left = static_cast<double>(request.deadline - moment);
+    const double left = time_after.left(request, part);
     behind -= request.items;
     if (others < least || alone(least) > left) return true;
     const std::size_t limit = std::max(least, std::min(most, others));
     size = std::clamp(size, least, limit);
     if (together(size) > left || size < limit)
-      size = items_within(request.deadline - moment, together(size) > left ? least : size, limit, time);
+      size = items_within(static_cast<Nanoseconds>(left), together(size) > left ? least : size, limit, time);
     if (size > best) equal = 0;
     if (size < best) return true;
     best = size;
@@ -181,8 +186,14 @@ std::optional<NodeScheduler::Cut> NodeScheduler::best_in_time(Takes which, std::
     return true;
   });
   if (!chosen) return std::nullopt;
-  const Cut found = cut(best, which, {chosen, moment + static_cast<Nanoseconds>(time(best))});
+  const double ends = time(best) + time_after(*chosen).range.*part;
+  const Cut found = cut(best, which, {chosen, moment + static_cast<Nanoseconds>(ends)});
   return found.items >= min_items ? std::optional(found) : std::nullopt;
+}
+
+SharedTime::Estimate NodeScheduler::estimate(std::size_t items, Nanoseconds moment) const noexcept {
+  if (costs_) return {};  // the cost of a request is not known before it is here
+  return times_.estimate(alike_ ? min_items(0) : 1, items, moment);
 }
 
 // Until when a batch may wait for others without a loss: its first request would end late.
@@ -190,7 +201,8 @@ Nanoseconds NodeScheduler::latest_start(const Cut& batch, Nanoseconds moment) co
   const Request* const front = queue_.first();
   if (front->deadline == kNever) return kNever;
   const std::optional<TimeRange> range = times_.range(batch.items, moment);
-  return range ? front->deadline - static_cast<Nanoseconds>(range->most) : kNever;
+  if (!range) return kNever;
+  return moment + static_cast<Nanoseconds>(TimeAfter(moment).left(*front, &TimeRange::most) - range->most);
 }
 
 }  // namespace hami

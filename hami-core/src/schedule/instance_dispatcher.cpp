@@ -16,7 +16,9 @@ void InstanceDispatcher::init_(Init& init) {
   trace_name_ = trace::intern(node_);
   context_ = init.shared_context();
   stats_ = &context_->resources.stats(node_);
-  runner_.emplace(node_, *stats_, context_->resources.times(node_));
+  NodeTimes& times = context_->resources.times(node_);
+  runner_.emplace(node_, *stats_, times);
+  if (context_->graph.size() > 1) learned_ = &times.learned;
   const Params& params = init.params();
   memory_limit_ = static_cast<std::size_t>(params.get<std::optional<std::int64_t>>("memory_limit").value_or(0));
   max_queue_size_ = static_cast<std::size_t>(params.get<std::int64_t>("max_queue_size"));
@@ -402,6 +404,7 @@ void InstanceDispatcher::record_batch(Index instance, std::size_t items, Nanosec
   scheduler_->record_batch(instance, items, took, moment);
   if (scheduler_->config().auto_instances) stats_->instances_in_use = scheduler_->instances_in_use();
   if (scheduler_->has_policy()) publish_policy();
+  if (learned_) learned_->set(scheduler_->estimate(items, moment));
   const std::optional<ServiceTime> service_time = scheduler_->service_time();
   if (!service_time) return;
   stats_->batch_overhead_ns = static_cast<std::uint64_t>(service_time->overhead);

@@ -134,6 +134,7 @@ class InstanceDispatcher final : public Backend,
   trace::Name trace_name_ = 0;
   std::shared_ptr<PipeContext> context_;
   NodeStats* stats_ = nullptr;
+  SharedTime* learned_ = nullptr;  // null: no node comes before this one
   std::optional<BatchRunner> runner_;
   Range limits_;
   const Remarks* why_one_ = nullptr;  // set if the backends take one item only

@@ -48,6 +48,7 @@
 #include "schedule/policy_trial.hpp"
 #include "schedule/request_queue.hpp"
 #include "schedule/service_time_model.hpp"
+#include "schedule/time_after.hpp"
 
 namespace hami {
 
@@ -127,7 +128,7 @@ class NodeScheduler {
   }
   // Requests of one call have the same `call`.
   void push(Ref<Request> request, Nanoseconds moment, std::uint64_t call, std::size_t before = 0) noexcept;
-  // Fails a request that cannot end before its deadline by the learned times; true if it did.
+  // Fails a request that cannot end before its deadline, here and in the rest of its graph, by the learned times; true if it did.
   bool fail_if_late(Request& request, Nanoseconds moment) const noexcept;
   // Removes requests that expired, were abandoned, or cannot end before their deadline: all, or only those in front of the
   // first `items` others.
@@ -183,6 +184,10 @@ class NodeScheduler {
   // An instance has run a batch, and its callers were answered: updates what is learned. Before it asks for its next action.
   // `took`: 0: not known.
   void record_batch(Index instance, std::size_t items, Nanoseconds took, Nanoseconds moment) noexcept;
+
+  // What the nodes before this one know about its time, after a batch of so many items: the least time of any batch of a request, and
+  // the time of such a batch.
+  SharedTime::Estimate estimate(std::size_t items, Nanoseconds moment) const noexcept;
 
   // The learned time of a batch; empty: not known, or not adaptive. And the learned target size; 0: not known.
   std::optional<ServiceTime> service_time() const noexcept { return is_adaptive() ? times_.line() : std::nullopt; }
@@ -261,12 +266,12 @@ class NodeScheduler {
   // deadlines.cpp: the deadlines of the requests.
   double least_time(std::size_t items, Nanoseconds moment) const noexcept;
   double to_usual(std::size_t items, double cost) const noexcept { return costs_ ? costs_->to_usual(items, cost) : 1; }
-  bool fail_if_over(Request& request, double least, Nanoseconds moment) const noexcept;
+  bool fail_if_over(Request& request, double least, const LearnedTime& after, Nanoseconds moment) const noexcept;
   Cut in_time(const Cut& batch, Takes which, std::size_t most, std::size_t min_items, Nanoseconds moment) noexcept;
-  bool all_end_in_time(const Cut& batch, Takes which, const Cut& first, Nanoseconds moment) const noexcept;
-  template <class Time>
-  std::optional<Cut> best_in_time(Takes which, std::size_t most, std::size_t min_items, Nanoseconds moment,
-                                  const Time& time) noexcept;
+  bool all_end_in_time(const Cut& batch, Takes which, const Cut& first, TimeAfter& time_after,
+                       Nanoseconds moment) const noexcept;
+  std::optional<Cut> best_in_time(Takes which, std::size_t most, std::size_t min_items, TimeAfter& time_after,
+                                  Nanoseconds moment, double TimeRange::* part) noexcept;
   Nanoseconds latest_start(const Cut& batch, Nanoseconds moment) const noexcept;
 
   void note_arrival(LaneName lane, Nanoseconds moment) noexcept;

@@ -84,16 +84,42 @@ double ServiceTimeModel::least(std::size_t items, const Size& from) const noexce
   return from.took * (line_ ? line_->of(count) / line_->of(from.items) : std::min(1.0, count / from.items));
 }
 
+TimeRange ServiceTimeModel::range_of(std::size_t items, const Size& from) const noexcept {
+  const double time = least(items, from);
+  return {time, time * std::max(1.0, excess_), time * std::max(1.0, excess_ + kDeviations * deviation_)};
+}
+
+const ServiceTimeModel::Size* ServiceTimeModel::nearest_counting(std::size_t items, Nanoseconds moment) const noexcept {
+  return nearest(items, [&](const Size& size) { return size.counts(moment - size.ended); });
+}
+
+const ServiceTimeModel::Size* ServiceTimeModel::nearest_rejecting(std::size_t items,
+                                                                  Nanoseconds moment) const noexcept {
+  return nearest(items, [&](const Size& size) { return size.rejects(moment - size.ended); });
+}
+
 std::optional<TimeRange> ServiceTimeModel::range(std::size_t items, Nanoseconds moment) const noexcept {
-  const Size* const known = nearest(items, [&](const Size& size) { return size.counts(moment - size.ended); });
-  if (!known) return std::nullopt;
-  const double time = least(items, *known);
-  return TimeRange{time, time * std::max(1.0, excess_), time * std::max(1.0, excess_ + kDeviations * deviation_)};
+  const Size* const known = nearest_counting(items, moment);
+  return known ? std::optional(range_of(items, *known)) : std::nullopt;
 }
 
 double ServiceTimeModel::certain(std::size_t items, Nanoseconds moment) const noexcept {
-  const Size* const known = nearest(items, [&](const Size& size) { return size.rejects(moment - size.ended); });
+  const Size* const known = nearest_rejecting(items, moment);
   return known ? least(items, *known) : 0;
+}
+
+SharedTime::Estimate ServiceTimeModel::estimate(std::size_t smallest, std::size_t usual,
+                                                Nanoseconds moment) const noexcept {
+  SharedTime::Estimate found;
+  if (const Size* const known = nearest_rejecting(smallest, moment)) {
+    found.time.certain = least(smallest, *known);
+    found.certain_until = after(known->ended, static_cast<Nanoseconds>(known->rejects_for()));
+  }
+  if (const Size* const known = nearest_counting(usual, moment)) {
+    found.time.range = range_of(usual, *known);
+    found.range_until = after(known->ended, static_cast<Nanoseconds>(known->counts_for()));
+  }
+  return found;
 }
 
 TargetSize ServiceTimeModel::target_batch_size(std::size_t min_items, std::size_t max_items) const noexcept {

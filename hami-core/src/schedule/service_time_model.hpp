@@ -2,6 +2,7 @@
 // t(b) = overhead + per_item * b.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -17,13 +18,6 @@ struct ServiceTime {
   double per_item = 0;  // nanoseconds of each item
 
   double of(double items) const noexcept { return overhead + per_item * items; }
-};
-
-// How long a batch takes, in nanoseconds.
-struct TimeRange {
-  double least = 0;  // as fast as the fastest recent ones
-  double usual = 0;  // the mean
-  double most = 0;   // hardly any batch takes longer
 };
 
 // How many items a batch should have.
@@ -48,6 +42,8 @@ class ServiceTimeModel {
   std::optional<TimeRange> range(std::size_t items, Nanoseconds moment) const noexcept;
   // Its least time, from sizes that may reject requests now; 0 if there are none.
   double certain(std::size_t items, Nanoseconds moment) const noexcept;
+  // Both for later moments, until another batch runs: the least time of a batch of `smallest` items, and the range of `usual` items.
+  SharedTime::Estimate estimate(std::size_t smallest, std::size_t usual, Nanoseconds moment) const noexcept;
   // The smallest size in [min_items, max_items] whose time per item is within 2 % of the best observed.
   TargetSize target_batch_size(std::size_t min_items, std::size_t max_items) const noexcept;
 
@@ -63,14 +59,13 @@ class ServiceTimeModel {
     bool known() const noexcept { return runs >= policy::kKnown; }
     // An estimate that is too high may be the reason why nothing runs. So it does not count for long: one batch then runs, which
     // corrects it.
-    bool counts(Nanoseconds since_run) const noexcept { return is_within(policy::kEstimateLasts, since_run); }
+    double counts_for() const noexcept { return policy::kEstimateLasts * took; }
     // The first runs may all be slow, so their number counts too.
-    bool rejects(Nanoseconds since_run) const noexcept {
-      return counts(since_run) && is_within(static_cast<double>(runs) / policy::kRejectsOneIn, since_run);
+    double rejects_for() const noexcept {
+      return std::min(policy::kEstimateLasts, static_cast<double>(runs) / policy::kRejectsOneIn) * took;
     }
-    bool is_within(double multiples, Nanoseconds since_run) const noexcept {
-      return static_cast<double>(since_run) <= multiples * took;
-    }
+    bool counts(Nanoseconds since_run) const noexcept { return static_cast<double>(since_run) <= counts_for(); }
+    bool rejects(Nanoseconds since_run) const noexcept { return static_cast<double>(since_run) <= rejects_for(); }
     double each() const noexcept { return took / items; }
   };
   static constexpr std::size_t kSizes = 24;  // batches of 2^23 items and more count as one size
@@ -78,7 +73,10 @@ class ServiceTimeModel {
   // The known size that is nearest to `items`, of those that `use`; null: none.
   template <class Use>
   const Size* nearest(std::size_t items, Use use) const noexcept;
+  const Size* nearest_counting(std::size_t items, Nanoseconds moment) const noexcept;
+  const Size* nearest_rejecting(std::size_t items, Nanoseconds moment) const noexcept;
   double least(std::size_t items, const Size& from) const noexcept;
+  TimeRange range_of(std::size_t items, const Size& from) const noexcept;
   void fit() noexcept;
 
   std::array<Size, kSizes> sizes_{};

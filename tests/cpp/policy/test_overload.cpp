@@ -17,15 +17,20 @@ namespace {
 
 constexpr double kService = 20;  // ms of a request that runs alone
 
-// What a clairvoyant node answers if each request takes `service`: with one timeout for all, first in, first out without the
-// requests that end late answers most (an exchange argument); with several timeouts, no more than the capacity.
-double best_possible(const Overload& load, const OverloadFigures& figures, double capacity) {
+// What clairvoyant nodes answer if each request takes `service` at one after the other: with one timeout for all, first in, first out
+// without the requests that end late answers most (an exchange argument); with several timeouts, no more than the capacity.
+double best_possible(const Overload& load, const OverloadFigures& figures, const std::vector<double>& service) {
+  const double capacity = 1 / *std::max_element(service.begin(), service.end());
   const double bound = std::min(capacity, static_cast<double>(figures.arrivals.size()) / load.measures);
   if (load.timeouts.size() > 1 || load.instances > 1 || load.max > 1) return bound;
-  double free = 0, count = 0;
+  std::vector<double> free(service.size());
+  double count = 0;
   for (const double arrival : figures.arrivals) {
-    const double ends = std::max(free, arrival) + 1 / capacity;
-    if (ends > arrival + load.timeouts.front()) continue;
+    std::vector<double> ends = free;
+    double end = arrival;
+    for (std::size_t node = 0; node < service.size(); ++node)
+      end = ends[node] = std::max(free[node], end) + service[node];
+    if (end > arrival + load.timeouts.front()) continue;
     free = ends;
     ++count;
   }
@@ -40,11 +45,12 @@ double lognormal(Random& random, double sigma) {
 struct Noise {
   const char* name;
   std::function<double(Random&)> factor;  // mean 1
+  double least = 0.9;                     // part of what is best possible without noise, for two nodes in a row
 };
 const Noise kNoises[] = {
     {"none", [](Random&) { return 1.0; }},
     {"10 %", [](Random& random) { return lognormal(random, 0.1); }},
-    {"1 in 10 is twice as long", [](Random& random) { return (random.uniform() < 0.1 ? 2 : 1) / 1.1; }}};
+    {"1 in 10 is twice as long", [](Random& random) { return (random.uniform() < 0.1 ? 2 : 1) / 1.1; }, 0.85}};
 
 }  // namespace
 
@@ -63,7 +69,7 @@ TEST_CASE("policy: under overload a node answers nearly as many requests in time
         }
         load.service = [&](std::size_t, Random& random, double) { return kService * noise.factor(random); };
         const OverloadFigures figures = OverloadedNode(load).run();
-        const double best = best_possible(load, figures, 1 / kService), ratio = figures.useful / best;
+        const double best = best_possible(load, figures, {kService}), ratio = figures.useful / best;
         const double one = figures.of_caller[0], other = figures.of_caller[1];
         const double difference = 200 * std::abs(one - other) / (one + other);
         table.row({text(times, 1), shown, noise.name, text(1000 * figures.useful, 1), text(1000 * best, 1),
@@ -74,6 +80,43 @@ TEST_CASE("policy: under overload a node answers nearly as many requests in time
         CHECK_GE(ratio, 0.9);
         CHECK_LE(difference, 10);
       }
+  table.write();
+}
+
+TEST_CASE("policy: two nodes in a row answer nearly as many requests in time as is possible") {
+  Table table("overload-graph", {"nodes", "load", "timeout", "noise", "useful/s", "best possible/s", "ratio",
+                                 "difference of two callers, %"});
+  for (const Noise& noise : kNoises)
+    for (const auto& [first, second] : {std::pair(20.0, 20.0), {20.0, 25.0}, {25.0, 20.0}, {10.0, 40.0}, {40.0, 10.0}})
+      for (const double times : {1.5, 3.0, 10.0})
+        for (const std::vector<double>& timeouts : {std::vector<double>{2}, {4}, {20}, {2, 4, 20}}) {
+          const double slower = std::max(first, second), whole = first + second;
+          Overload load;
+          load.measures = 100'000;
+          load.rate = [&](Random&, double) { return times / slower; };
+          std::string shown;
+          for (const double timeout : timeouts) {
+            load.timeouts.push_back(timeout * whole);
+            shown += (shown.empty() ? "" : ", ") + text(timeout, 0);
+          }
+          const auto takes = [&](double time) {
+            return [&noise, time](std::size_t, Random& random, double) { return time * noise.factor(random); };
+          };
+          load.service = takes(first);
+          load.next = {takes(second)};
+          const OverloadFigures figures = OverloadedNode(load).run();
+          const double best = best_possible(load, figures, {first, second}), ratio = figures.useful / best;
+          const double one = figures.of_caller[0], other = figures.of_caller[1];
+          const double difference = 200 * std::abs(one - other) / (one + other);
+          table.row({text(first, 0) + " and " + text(second, 0) + " ms", text(times, 1), shown, noise.name,
+                     text(1000 * figures.useful, 1), text(1000 * best, 1), text(ratio, 3), text(difference, 1)});
+          CAPTURE(first);
+          CAPTURE(times);
+          CAPTURE(shown);
+          CAPTURE(noise.name);
+          CHECK_GE(ratio, noise.least);
+          CHECK_LE(difference, 10);
+        }
   table.write();
 }
 
@@ -147,19 +190,23 @@ TEST_CASE("policy: several instances, and batches, answer nearly as many request
   table.write();
 }
 
-TEST_CASE("policy: within a second after an overload, a node answers all requests in time again") {
-  for (const double times : {1.5, 3.0, 10.0})
-    for (const double timeout : {2.0, 4.0, 20.0}) {
-      Overload load;
-      load.measures = 22'400;
-      load.rate = [=](Random&, double now) { return (now < 22'000 ? times : 0.2) / kService; };
-      load.timeouts = {timeout * kService};
-      load.service = [](std::size_t, Random&, double) { return kService; };
-      CAPTURE(times);
-      CAPTURE(timeout);
-      CHECK_GE(OverloadedNode(load).run().after,
-               timeout > 2 ? 1 : 0.75);  // of three that arrive at a time, two end within 40 ms
-    }
+TEST_CASE("policy: within a second after an overload, one node or two in a row answer all requests in time") {
+  for (const bool two : {false, true})
+    for (const double times : {1.5, 3.0, 10.0})
+      for (const std::vector<double>& timeouts : {std::vector<double>{2}, {4}, {20}, {2, 4, 20}}) {
+        Overload load;
+        load.measures = 22'400;
+        load.rate = [=](Random&, double now) { return (now < 22'000 ? times : 0.2) / kService; };
+        load.service = [](std::size_t, Random&, double) { return kService; };
+        if (two) load.next = {load.service};
+        for (const double timeout : timeouts) load.timeouts.push_back(timeout * kService * (two ? 2 : 1));
+        CAPTURE(two);
+        CAPTURE(times);
+        CAPTURE(timeouts.front());
+        CAPTURE(timeouts.size());
+        // of three that arrive at a time, two end within 40 ms
+        CHECK_GE(OverloadedNode(load).run().after, timeouts.front() > 2 ? 1 : 0.75);
+      }
 }
 
 TEST_CASE("policy: a node that was too slow for a while answers again within a second") {
@@ -179,16 +226,44 @@ TEST_CASE("policy: a node that was too slow for a while answers again within a s
   }
 }
 
-TEST_CASE(
-    "policy: while all requests can end in time, a node with deadlines runs what one without would, in the same order") {
-  for (const double load_factor : {0.3, 0.7, 0.9}) {
-    Overload load;
-    load.measures = 20'000;
-    load.rate = [=](Random&, double) { return load_factor / kService; };
-    load.service = [](std::size_t, Random& random, double) { return kService * lognormal(random, 0.05); };
-    load.timeouts = {3'600'000};
-    const OverloadFigures with = OverloadedNode(load).run();
-    CHECK_EQ(with.useful, with.ran);
-    CHECK_GE(with.useful, 0.95 * load_factor / kService);
-  }
+TEST_CASE("policy: while no request is late, requests with deadlines run in the order of those without") {
+  for (const double load_factor : {0.3, 0.7, 0.9})
+    for (const bool two : {false, true}) {
+      Overload load;
+      load.measures = 20'000;
+      load.rate = [=](Random&, double) { return load_factor / kService; };
+      load.service = [](std::size_t, Random& random, double) { return kService * lognormal(random, 0.05); };
+      if (two) load.next = {load.service};
+      CAPTURE(load_factor);
+      CAPTURE(two);
+      load.timeouts = {kNever};
+      const OverloadFigures without = OverloadedNode(load).run();
+      for (const double timeout : {3'600'000.0, 60 * kService}) {
+        load.timeouts = {timeout};
+        const OverloadFigures with = OverloadedNode(load).run();
+        CHECK_EQ(with.useful, with.ran);
+        CHECK(with.order == without.order);
+        CHECK_GE(with.useful, 0.95 * load_factor / kService);
+      }
+    }
+}
+
+TEST_CASE("policy: below its capacity, a node starves no request without a deadline") {
+  for (const double load_factor : {0.5, 0.8, 0.95})
+    for (const std::vector<double>& timeouts :
+         {std::vector<double>{2, kNever}, {2, 4, 20, kNever}, {2, 2, 2, kNever}}) {
+      Overload load;
+      load.measures = 100'000;
+      load.rate = [=](Random&, double) { return load_factor / kService; };
+      for (const double timeout : timeouts) load.timeouts.push_back(timeout * kService);
+      load.service = [](std::size_t, Random& random, double) { return kService * lognormal(random, 0.05); };
+      const OverloadFigures figures = OverloadedNode(load).run();
+      CAPTURE(load_factor);
+      CAPTURE(timeouts.size());
+      // Normal requests are overdue after 2 s, and then go first. Those of the last 2 s may still wait.
+      const double longest = 2000 + 20 * kService;
+      CHECK_LE(figures.longest, longest);
+      const double waiting = static_cast<double>(figures.patient - figures.patient_ended);
+      CHECK_LE(waiting, longest * static_cast<double>(figures.patient) / load.measures);
+    }
 }
