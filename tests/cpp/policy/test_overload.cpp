@@ -87,9 +87,10 @@ TEST_CASE("policy: two nodes in a row answer nearly as many requests in time as 
   Table table("overload-graph", {"nodes", "load", "timeout", "noise", "useful/s", "best possible/s", "ratio",
                                  "difference of two callers, %"});
   for (const Noise& noise : kNoises)
-    for (const auto& [first, second] : {std::pair(20.0, 20.0), {20.0, 25.0}, {25.0, 20.0}, {10.0, 40.0}, {40.0, 10.0}})
+    for (const auto& nodes : {std::pair(20.0, 20.0), {20.0, 25.0}, {25.0, 20.0}, {10.0, 40.0}, {40.0, 10.0}})
       for (const double times : {1.5, 3.0, 10.0})
         for (const std::vector<double>& timeouts : {std::vector<double>{2}, {4}, {20}, {2, 4, 20}}) {
+          const double first = nodes.first, second = nodes.second;
           const double slower = std::max(first, second), whole = first + second;
           Overload load;
           load.measures = 100'000;
