@@ -188,6 +188,14 @@ def test_a_file_that_is_no_trace_is_an_error(content: bytes, hami_command: Run, 
     assert "is not a trace of hami" in done.stderr
 
 
+@pytest.mark.parametrize("size", [b"\xff" * 4 + b"\x07", b"\xff" * 8 + b"\x7f", b"\xff" * 9 + b"\x7f"])
+def test_the_size_of_a_packet_may_be_any_number(size: bytes, tmp_path: Path) -> None:
+    whole, further = record_run(tmp_path / "a"), record_run(tmp_path / "b")
+    found = list(packets(whole))
+    assert list(packets(whole + b"\x0a" + size + b"abc")) == found
+    assert list(packets(whole + b"\x0a" + size + b"abc" + further)) == [*found, *packets(further)]
+
+
 @pytest.mark.parametrize(("kept", "text"), [(0, "is empty"), (9, "ends in its first packets")])
 def test_a_file_without_a_packet_is_an_error(kept: int, text: str, hami_command: Run, tmp_path: Path) -> None:
     file = tmp_path / "t.pftrace"

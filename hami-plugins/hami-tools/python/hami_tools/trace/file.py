@@ -208,7 +208,7 @@ def packets(data: bytes) -> Iterator[bytes]:
         if tag != PACKET << 3 | BYTES:
             raise ValueError(f"unexpected field {tag >> 3} at byte {at}")
         end = start + size
-        cut = HEAD.search(data, at + 1, end + LONGEST_HEAD)
+        cut = HEAD.search(data, at + 1, min(end + LONGEST_HEAD, len(data)))
         if cut and cut.start() < end:
             at = cut.start()
             continue
