@@ -52,7 +52,7 @@ class Fields {
     if (position_ == data_.size()) return false;
     const std::uint64_t key = varint();
     field.wire = static_cast<std::uint32_t>(key & 7);
-    require(key >> 3 <= std::numeric_limits<std::uint32_t>::max());
+    require(key >> 3 > 0 && key >> 3 <= std::numeric_limits<std::uint32_t>::max());
     field.number = static_cast<std::uint32_t>(key >> 3);
     require(field.wire == kVarint || field.wire == kDelimited);
     field.integer = varint();

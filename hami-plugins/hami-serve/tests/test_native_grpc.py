@@ -153,6 +153,8 @@ def test_both_doors_answer_alike(doors, name):
         REQUESTS["raw"].SerializeToString() + b"\x3a\x05a",
         REQUESTS["raw"].SerializeToString() + b"\x78\x01",  # a field that the protocol does not have
         REQUESTS["floats"].SerializeToString() * 2,
+        # Contents in a field of number 0, which protobuf does not have.
+        b"\x0a\x03any\x2a\x12\x0a\x01x\x12\x04FP16\x1a\x01\x02\x2a\x04\x02\x02\x01\x02",
     ],
 )
 def test_both_doors_answer_alike_to_what_is_broken(doors, data):
