@@ -173,7 +173,7 @@ void Connection::read_aside() {
     const bool is_usual = inference.has_value();
     if (inference) request->inference = std::move(*inference);
     request->loop->post([this, request, is_usual] {
-      if (!request->asker) return;
+      if (!request->asker) return request->loop->door().discharge(request->charged);
       aside_ = nullptr;
       request_ = nullptr;
       is_usual ? run(request) : hand_over({});
@@ -195,7 +195,8 @@ void Connection::render_aside(std::shared_ptr<Request> request) {
     auto answer =
         std::make_shared<std::optional<Answer>>(render_outputs(*request->model, request->inference, request->keys));
     request->loop->post([this, request, answer] {
-      if (request->asker) rendered(std::exchange(aside_, nullptr), std::move(*answer));
+      if (!request->asker) return request->loop->door().discharge(request->charged);
+      rendered(std::exchange(aside_, nullptr), std::move(*answer));
     });
   });
 }
@@ -373,6 +374,7 @@ void Connection::close() noexcept {
   cancel();
   if (request_) request_->asker = nullptr;
   request_ = nullptr;
+  if (aside_) aside_->charged = std::exchange(charged_, 0);
   aside_ = nullptr;
   stage_ = Stage::kGone;
   loop_.remove(*this);

@@ -50,8 +50,9 @@ struct Request {
   std::int64_t begun = 0;
   std::int64_t timeout = INT64_MAX;  // ns
   hami_submitted* started = nullptr;
-  hami::Value error;  // an event that has failed, or None
-  Keys keys;          // after the run
+  hami::Value error;         // an event that has failed, or None
+  Keys keys;                 // after the run
+  std::int64_t charged = 0;  // bytes, if the client has left while the worker still reads or renders
 
   Request() = default;
   Request(const Request&) = delete;

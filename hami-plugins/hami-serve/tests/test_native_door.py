@@ -19,6 +19,7 @@ import pytest
 from conftest import Running
 from server_process import free_port, running
 
+from hami_serve import native_door
 from hami_serve.commands import add_serve
 from hami_serve.http_times import Times
 from hami_serve.native_door import NativeDoor
@@ -243,6 +244,30 @@ def test_a_client_that_leaves_while_its_long_json_is_read_leaves_nothing(start):
             client.sendall(REQUESTS["long JSON"])
     assert exchange(server.port, REQUESTS["long JSON"]).startswith(b"HTTP/1.1 200")
     while server.serving.budget.outside():
+        assert server.get("/v2/health/live")[0] == 200
+
+
+def test_a_client_that_leaves_gives_no_memory_back_before_the_worker_has_read_its_json(start, monkeypatch):
+    monkeypatch.setattr(native_door, "MANY_CORES", 1 << 20)  # one thread does all that follows, in order
+    server = start({"any": "Identity"}, door="native")
+    size = 1 << 24
+    other = of_bytes(bytes(size), tensor("UINT8", [size], parameters={"binary_data_size": size}))
+    sent = REQUESTS["long JSON"]
+    open_bytes = server.serving.budget.outside
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as first:
+        first.sendall(other)
+        while not server.get("/v2/models/any/stats")[1]["model_stats"][0]["inference_stats"]["success"]["count"]:
+            pass  # then the worker renders its answer
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.sendall(sent)
+            body = len(sent) - sent.index(b"\r\n\r\n") - 4
+            while open_bytes() < size + 9 * body and not select.select([first], [], [], 0)[0]:
+                pass
+        while open_bytes() >= size + 9 * body:
+            pass
+        assert select.select([first], [], [], 0.01)[0]  # the kernel may take a moment
+    while open_bytes():
         assert server.get("/v2/health/live")[0] == 200
 
 
