@@ -110,6 +110,13 @@ TEST_CASE("a node that a request may pass without a run adds no time to the rest
   CHECK_EQ(chain.certain(), (Times{10, 0, 0}));
   chain.times.note_skip(0);
   CHECK_EQ(chain.certain(), (Times{0, 0, 0}));
+  // d needs b and c, so it does not run after a skip of b, and e neither.
+  GraphNode join = node_of("d", {"e"});
+  join.map = {{"b", "result", "data"}, {"c", "result", "other"}};
+  Timed diamond({node_of("a", {"b", "c"}), node_of("b", {"d"}), node_of("c", {"d"}), join, node_of("e", {})});
+  CHECK_EQ(diamond.certain(), (Times{11'100, 11'000, 11'000, 10'000, 0}));
+  diamond.times.note_skip(1);
+  CHECK_EQ(diamond.certain(), (Times{100, 0, 0, 0, 0}));
 }
 
 TEST_CASE("the time of a node counts in the rest only as long as it counts at the node") {
@@ -203,6 +210,20 @@ TEST_CASE("a node after one that skips requests does not fail those that never r
   CHECK(noted.pipe.call(Value(1)).code == ErrorCode::kSkipped);
   CHECK(noted.within_half_an_hour(3).code == ErrorCode::kSkipped);
   CHECK_EQ(noted.batches("a"), 2u);
+}
+
+TEST_CASE("a node that needs one that skips requests does not fail those of its other branches") {
+  define_steps();
+  Noted noted(graph({step("start", "left, right"),
+                     {"left", {{"backend", "TestSkipsOdd"}, {"next", "join"}}},
+                     step("right", "join, end"),
+                     {"join", {{"backend", "TestSum"}, {"map", "left[result:data], right[result:other]"}}},
+                     step("end", "")}));
+  noted.learns("join");
+  CHECK(noted.within_half_an_hour(0).code == ErrorCode::kDeadlineExceeded);
+  CHECK(noted.pipe.call(Value(0)).good);
+  noted.learns("join");
+  CHECK(noted.within_half_an_hour(0).good);
 }
 
 TEST_CASE("a node that some requests pass without a run never fails the others before it") {

@@ -7,7 +7,7 @@
 namespace hami {
 
 GraphTimes::GraphTimes(const Graph& graph, std::vector<const SharedTime*> times)
-    : graph_(graph), times_(std::move(times)), skips_(times_.size()), after_(times_.size()) {
+    : graph_(graph), times_(std::move(times)), missed_(times_.size()), after_(times_.size()) {
   std::vector<std::size_t> open(times_.size());  // nodes after it that are not in the list yet
   for (std::size_t node = 0; node < open.size(); ++node) {
     open[node] = graph.nodes()[node].next.size();
@@ -20,7 +20,18 @@ GraphTimes::GraphTimes(const Graph& graph, std::vector<const SharedTime*> times)
 
 void GraphTimes::note_skip(std::size_t node) noexcept {
   MutexLock lock(mutex_);
-  skips_[node] = true;
+  const auto miss_those_after = [&](std::size_t here) {
+    mutex_.assert_held();
+    bool any_new = false;
+    for (const std::size_t next : graph_.nodes()[here].next) {
+      any_new = any_new || !missed_[next];
+      missed_[next] = true;
+    }
+    return any_new;
+  };
+  if (!miss_those_after(node)) return;
+  for (auto here = backwards_.rbegin(); here != backwards_.rend(); ++here)
+    if (missed_[*here]) miss_those_after(*here);
   computed_at_ = -1;
 }
 
@@ -29,9 +40,8 @@ LearnedTime GraphTimes::after(std::size_t node, Nanoseconds moment) const noexce
   if (std::exchange(computed_at_, moment) == moment) return after_[node];
   for (const std::size_t here : backwards_) {
     LearnedTime& longest = after_[here] = {};
-    if (skips_[here]) continue;
     for (const std::size_t next : graph_.nodes()[here].next) {
-      const LearnedTime own = times_[next] ? times_[next]->at(moment) : LearnedTime{};
+      const LearnedTime own = times_[next] && !missed_[next] ? times_[next]->at(moment) : LearnedTime{};
       longest.certain = std::max(longest.certain, own.certain + after_[next].certain);
       for (double TimeRange::* const part : {&TimeRange::least, &TimeRange::usual, &TimeRange::most})
         longest.range.*part = std::max(longest.range.*part, own.range.*part + after_[next].range.*part);

@@ -15,7 +15,7 @@ class GraphTimes {
   // `times`: of each node; null: a request may pass it without a run, or nothing is known about it. The graph outlives this.
   GraphTimes(const Graph& graph, std::vector<const SharedTime*> times);
 
-  // A node has skipped a request: those that it will skip do not pass the nodes after it.
+  // A node has skipped a request: those that it will skip may miss all nodes after it, on other ways too.
   void note_skip(std::size_t node) noexcept;
   LearnedTime after(std::size_t node, Nanoseconds moment) const noexcept;
 
@@ -24,7 +24,7 @@ class GraphTimes {
   const std::vector<const SharedTime*> times_;
   std::vector<std::size_t> backwards_;  // all nodes, each behind those after it
   mutable Mutex mutex_;
-  std::vector<bool> skips_ HAMI_GUARDED_BY(mutex_);
+  std::vector<bool> missed_ HAMI_GUARDED_BY(mutex_);  // nodes after one that has skipped a request
   mutable Nanoseconds computed_at_ HAMI_GUARDED_BY(mutex_) = -1;
   mutable std::vector<LearnedTime> after_ HAMI_GUARDED_BY(mutex_);
 };
