@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <new>
 
 #include "json.hpp"
 #include "outputs.hpp"
@@ -221,8 +222,9 @@ std::optional<Answer> render_outputs(const Model& model, const Inference& infere
     add_head(answer);
     return answer;
   } catch (const hami::Error&) {
-    return std::nullopt;
+  } catch (const std::bad_alloc&) {
   }
+  return std::nullopt;
 }
 
 Answer render_timeout(std::string_view text) {

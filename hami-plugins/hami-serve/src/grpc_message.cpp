@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -475,8 +476,9 @@ std::optional<Answer> render_message(const Model& model, const Inference& infere
     put_prefix(head.data(), size);
     return answer;
   } catch (const hami::Error&) {
-    return std::nullopt;
+  } catch (const std::bad_alloc&) {
   }
+  return std::nullopt;
 }
 
 void put_prefix(char* five, std::size_t size) noexcept {

@@ -5,19 +5,22 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import re
+import resource
 import select
 import socket
 import struct
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import hami
 import numpy as np
 import pytest
 from conftest import Running
-from server_process import free_port, running
+from server_process import ask, free_port, running
 
 from hami_serve import native_door
 from hami_serve.commands import add_serve
@@ -82,7 +85,7 @@ def text(size: int) -> dict[str, object]:
 def exchange(port: int, *sent: bytes, answers: int = 0) -> bytes:
     """Send parts of requests on one connection, and return the answers, by default one for each, without dates."""
     found = b""
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as client, client.makefile("rb") as stream:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as client, client.makefile("rb") as stream:
         for each in sent:
             client.sendall(each)
         for _ in range(answers or len(sent)):
@@ -384,6 +387,22 @@ def test_a_request_that_arrives_with_the_end_of_its_client_is_answered(start):
         client.sendall(REQUESTS["floats"])
         client.shutdown(socket.SHUT_WR)
         assert stream.read().count(b"HTTP/1.1 200 OK\r\n") == 2
+
+
+@pytest.mark.skipif("asan" in os.environ.get("LD_PRELOAD", ""), reason="AddressSanitizer ends such a program itself")
+def test_an_answer_for_which_there_is_too_little_memory_does_not_end_the_server(tmp_path):
+    port, count = free_port(), 1 << 23
+    elements = tensor("FP32", [count], parameters={"binary_data_size": 4 * count})
+    sent = of_bytes(np.linspace(1, 2, count, dtype=np.float32).tobytes(), elements, path="/v2/models/Identity/infer")
+    command = [sys.executable, "-m", "hami", "serve", "Identity", "--http", str(port), "--max-open-mib", "4096"]
+    with running(command, tmp_path, port) as process:
+        while ask(port, "/v2/health/ready")[0] != 200:
+            assert process.poll() is None
+        pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[0])
+        size = pages * resource.getpagesize() + len(sent) + (100 << 20)  # the JSON has more
+        resource.prlimit(process.pid, resource.RLIMIT_AS, (size, size))
+        assert exchange(port, sent).startswith(b"HTTP/1.1 500")
+        assert ask(port, "/v2/health/live") == (200, {"live": True})
 
 
 def test_a_page_of_an_allowed_origin_gets_the_headers_of_cors_with_a_token_too(tmp_path):
