@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import os
 import random
@@ -90,6 +91,7 @@ class Client:
     def __init__(self, port: int, source: random.Random) -> None:
         self._port, self._source = port, source
         self._socket: socket.socket | None = None
+        self._stream: io.BufferedReader | None = None
 
     def _connected(self) -> socket.socket:
         if self._socket is None:
@@ -100,22 +102,32 @@ class Client:
         if self._socket is not None:
             if reset:
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+            if self._stream is not None:
+                self._stream.close()
             self._socket.close()
-            self._socket = None
+            self._socket = self._stream = None
 
-    def _answer(self, stream: socket.SocketIO, data: bytes) -> None:
+    def _received(self, buffering: int = -1) -> io.BufferedReader:
+        """Return the only reader of the connection, so that bytes after an answer are not dropped."""
+        if self._stream is None:
+            self._stream = self._connected().makefile("rb", buffering=buffering)
+        return self._stream
+
+    def _body(self) -> bytes:
+        """Return the body of the next answer."""
+        stream = self._received()
         head = b"".join(iter(stream.readline, b"\r\n"))
         if not head.startswith(b"HTTP/1.1 200"):
             raise Wrong(f"expected status 200, got {head[:200]!r}")
-        check(stream.read(int(LENGTH.search(head)[1])), data)
+        return stream.read(int(LENGTH.search(head)[1]))
 
     def _exchange(self, sent: list[bytes], bodies: list[bytes], *, slowly: bool = False) -> None:
         client = self._connected()
         for each in sent:
             client.sendall(each)
-        with client.makefile("rb", buffering=1 << 10 if slowly else -1) as stream:
-            for data in bodies:
-                self._answer(stream, data)
+        self._received(1 << 10 if slowly else -1)
+        for data in bodies:
+            check(self._body(), data)
 
     def _model(self) -> str:
         return self._source.choices(("any", "bytes", "python"), (6, 2, 2))[0]
@@ -146,14 +158,8 @@ class HttpClient(Client):
     def in_json(self) -> None:
         data = body_of(self._source, self._source.choice([10, 3000, 90_000]))
         entry = {"name": "x", "datatype": "UINT8", "shape": [len(data)], "data": [*data]}
-        client = self._connected()
-        client.sendall(http("/v2/models/any/infer", json.dumps({"inputs": [entry]}).encode()))
-        with client.makefile("rb") as stream:
-            head = b"".join(iter(stream.readline, b"\r\n"))
-            if not head.startswith(b"HTTP/1.1 200"):
-                raise Wrong(f"expected status 200, got {head[:200]!r}")
-            answer = json.loads(stream.read(int(LENGTH.search(head)[1])))
-        check(bytes(answer["outputs"][0]["data"]), data)
+        self._connected().sendall(http("/v2/models/any/infer", json.dumps({"inputs": [entry]}).encode()))
+        check(bytes(json.loads(self._body())["outputs"][0]["data"]), data)
 
     def plain(self) -> None:
         data = body_of(self._source, self._source.choice([1, 100, 5000, 100_000]))
@@ -173,7 +179,7 @@ class HttpClient(Client):
     def last(self) -> None:
         data = body_of(self._source, 200)
         self._exchange([request_of(data, self._path(), "Connection: close")], [data])
-        if self._connected().recv(1):
+        if self._received().read(1):
             raise Wrong("bytes after the last answer of a connection")
         self.close()
 
