@@ -279,6 +279,12 @@ def test_a_signed_catalogue_is_read(signed: Path) -> None:
     assert packages.load_local({}).source == str(packages.SNAPSHOT)  # the core verifies no signatures
 
 
+def test_an_empty_key_of_the_policy_is_none(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = {"catalog": str(file), "catalog_key": ""}
+    monkeypatch.setattr(policy, "read", lambda: policy.Policy(others=rules))
+    assert packages.load_local({}).source == str(file)
+
+
 def _cut_off(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:-20])
 

@@ -77,7 +77,7 @@ def load_local(environment: Mapping[str, str] = os.environ) -> Catalog:
     """
     rules = policy.read().others
     named = rules.get("catalog") or environment.get(VARIABLE)
-    return _load_local(named if isinstance(named, str) and "catalog_key" not in rules else "")
+    return _load_local(named if isinstance(named, str) and not rules.get("catalog_key") else "")
 
 
 def first_party() -> Catalog:
