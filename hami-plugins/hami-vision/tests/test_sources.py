@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from small_models import picture
 
-from hami_vision.readers import Reader, Reading, SourceError
+from hami_vision.readers import Reader, Reading, SourceError, _Pool
 from hami_vision.sources import Sources
 
 WAIT = 20  # seconds, for what takes milliseconds on a machine that is not busy
@@ -426,3 +426,20 @@ def test_close_returns_while_a_stream_hangs(monkeypatch):
             assert sources.next() is None
     reading.join(WAIT)  # so that no thread outlives the test
     assert not reading.is_alive()
+
+
+def test_a_frame_whose_conversion_fails_is_refused_and_not_a_frame_before() -> None:
+    class Video:
+        fails = False
+
+        def retrieve(self, memory):
+            """Return what OpenCV does: a failed conversion gives back the memory that it was given."""
+            return not self.fails, np.zeros((2, 2, 3), np.uint8) if memory is None else memory
+
+    video, pool = Video(), _Pool()
+    assert pool.retrieve(video) is not None
+    assert pool.retrieve(video) is not None
+    video.fails = True
+    assert pool.retrieve(video) is None
+    video.fails = False
+    assert pool.retrieve(video).shape == (2, 2, 3)

@@ -101,7 +101,11 @@ class _Pool:
     def retrieve(self, video: cv2.VideoCapture) -> Any:
         """Convert the frame that was grabbed; its memory is used again when no array over it is left."""
         memory = self._free.pop() if self._free else np.empty(self._shape, np.uint8)
-        image = video.retrieve(memory if memory.size else None)[1]
+        converted, image = video.retrieve(memory if memory.size else None)
+        if not converted:  # OpenCV returns the memory as it was: a frame before, or nothing
+            if memory.size:
+                self._free.append(memory)
+            return None
         if image is None or image is not memory:  # the first one, or one of another shape
             self._shape = (0,) if image is None else image.shape
             return image
