@@ -11,6 +11,19 @@ import hami
 import numpy as np
 
 
+class ChildOnly:
+    """Can be read in the process that made it alone."""
+
+    def __reduce__(self):
+        return made_in, (os.getpid(),)
+
+
+def made_in(pid):
+    if pid != os.getpid():
+        raise ImportError("no module named only_there")
+    return ChildOnly()
+
+
 class OwnError(Exception):
     """Its constructor takes other arguments than it keeps."""
 
@@ -211,6 +224,9 @@ class Act(hami.Backend):
 
     def emit_all(self, item, values):
         return [item.emit(value) for value in values]
+
+    def emit_child_only(self, item, count):
+        return [item.emit(ChildOnly()) for _ in range(count)]
 
     def spin(self, item, rounds):
         total = 0

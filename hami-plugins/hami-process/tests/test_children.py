@@ -192,6 +192,22 @@ def test_parts_pass_through(shared):
     assert shared({"data": ("emit_all", [1])})["result"] == [False]
 
 
+def test_a_part_that_cannot_be_read_fails_its_request_alone(shared):
+    """It ended the batch in the middle, and its other parts then failed the next requests."""
+    message = r"a part of .* cannot be read in this process: no module named only_there"
+    parts, neighbour = hami.Queue(8), {"data": ("echo", 1)}
+    odd = {"data": ("emit_child_only", 3), "parts": parts}
+    with pytest.raises(hami.DataTypeError, match=message):
+        shared(odd)
+    assert "result" not in odd
+    for _ in range(3):
+        assert shared(dict(neighbour))["result"] == 1
+    requests = [{"data": ("emit_child_only", 3), "parts": hami.Queue(8)}, *(dict(neighbour) for _ in range(7))]
+    with pytest.raises(hami.BatchError):
+        shared(requests)
+    assert [request.get("result") for request in requests] == [None, *[1] * 7]
+
+
 def test_a_class_with_thread_process_runs_in_one_and_streams():
     with hami.pipe("Letters") as pipe:
         assert list(pipe.stream({"data": "abc"})) == ["a", "b", "c"]

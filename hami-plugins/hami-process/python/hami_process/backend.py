@@ -233,12 +233,15 @@ class Process(hami.Backend):
             return
 
     def _emit(self, link: Link, sent: list[hami.Request], index: int, encoded: list[Any]) -> None:
-        part = link.decoder.request(encoded)["part"]
-        if index < len(sent):
-            with contextlib.suppress(
-                CancelledError, hami.DeadlineExceeded
-            ):  # the request has ended; the child learns it
-                sent[index].emit(part)
+        if index >= len(sent):  # of a batch whose requests have ended
+            return
+        try:
+            part = link.decoder.request(encoded)["part"]
+        except Exception as error:  # a class that only the child can import
+            sent[index].fail(self._unreadable("a part", error))
+            return
+        with contextlib.suppress(CancelledError, hami.DeadlineExceeded):  # the request has ended; the child learns it
+            sent[index].emit(part)
 
     def _set_results(self, link: Link, sent: list[hami.Request], whole: Any, outcomes: list[Any]) -> None:
         if whole is not None and sent:
@@ -253,8 +256,11 @@ class Process(hami.Backend):
             try:
                 item.update(link.decoder.request(content))
             except Exception as error:  # a class that only the child can import
-                item.fail(hami.DataTypeError(f"the answer of {self._label} cannot be read in this process: {error}"))
+                item.fail(self._unreadable("the answer", error))
         del link.decoder
+
+    def _unreadable(self, what: str, error: Exception) -> hami.DataTypeError:
+        return hami.DataTypeError(f"{what} of {self._label} cannot be read in this process: {error}")
 
 
 def _returncode(error: ChildDied) -> int | None:
