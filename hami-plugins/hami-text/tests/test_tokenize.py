@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import tracemalloc
@@ -270,6 +271,24 @@ def test_instances_share_a_tokenizer_until_the_last_one_is_closed(write, monkeyp
             assert len(OnlyBatches.opened) == 3
     with hami.pipe(source):
         assert len(OnlyBatches.opened) == 4
+
+
+def test_another_tokenizer_of_an_equal_name_and_time_is_another_one(write):
+    model = write()
+    file = model.parent / "tokenizer.json"
+    source = f"Tokenize(model='{model}')"
+    content, time = json.loads(file.read_text("utf-8")), file.stat().st_mtime_ns
+    vocabulary = content["model"]["vocab"]
+    cat, sat = vocabulary["cat"], vocabulary["sat"]
+    with hami.pipe(source) as one:
+        assert cat in one({"data": "cat"})["result"]["input_ids"]
+        vocabulary |= {"cat": sat, "sat": cat}
+        other = file.with_name("other.json")
+        other.write_text(json.dumps(content), "utf-8")
+        os.utime(other, ns=(time, time))
+        other.replace(file)  # as another version of a model is linked in its place
+        with hami.pipe(source) as two:
+            assert sat in two({"data": "cat"})["result"]["input_ids"]
 
 
 def test_modules_of_a_folder_are_unused_here(write):

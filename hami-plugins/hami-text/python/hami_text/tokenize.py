@@ -135,8 +135,9 @@ class Tokenize(hami.Backend):
     def _shared_tokenizer(self, takes: int | None) -> SharedTokenizer:
         """Return the tokenizer of other instances that read the same file in the same way, or open it."""
         file = self._folder.tokenizer
-        changed = file.stat().st_mtime_ns if file.is_file() else 0
-        key = (file, changed, self._limit, takes, self.pair, self.stride, self.special_tokens)
+        state = file.stat() if file.is_file() else None  # another file of this name may have an equal time
+        content = state and (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns)
+        key = (file, content, self._limit, takes, self.pair, self.stride, self.special_tokens)
         with _opening:
             shared = _opened.get(key)
             if shared is None:
