@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -139,3 +140,79 @@ def test_a_closed_folder_leaves_the_files_of_the_next_run_as_they_are(tmp_path):
             first(frame("a.mp4", 1), FOUND)
         second(frame("a.mp4", 1), FOUND)
     assert len((tmp_path / "out" / "a.part.jsonl").read_text("utf-8").splitlines()) == 2
+
+
+def test_a_result_that_a_thread_writes_while_the_folder_closes_is_refused(tmp_path, monkeypatch):
+    """It was written into the folder of the next run."""
+    write, at, go_on = saving._Results.write, threading.Event(), threading.Event()
+
+    def late(self, *given):
+        at.set()
+        assert go_on.wait(60)
+        write(self, *given)
+
+    def write_late():
+        with pytest.raises(ValueError, match=r"the files of camera are closed"):
+            first(late_frame, FOUND)
+        refused.set()
+
+    late_frame = Frame("camera", 1, picture(("red", 8, 8)), 0.1, None)
+    first, refused = SaveFolder(tmp_path), threading.Event()
+    first(Frame("camera", 0, picture(("red", 8, 8)), 0, None), FOUND)
+    monkeypatch.setattr(saving._Results, "write", late)
+    thread = threading.Thread(target=write_late)
+    thread.start()
+    assert at.wait(60)
+    first.close()
+    with SaveFolder(tmp_path):
+        go_on.set()
+        thread.join(60)
+    assert refused.is_set()
+    assert {file.name for file in tmp_path.iterdir()} == {"camera_000000.png", "camera.part.jsonl"}
+
+
+def test_a_folder_belongs_to_its_run_until_a_source_is_complete(tmp_path, monkeypatch):
+    rename, at, go_on, order = saving._Results.rename, threading.Event(), threading.Event(), []
+
+    def late(self):
+        at.set()
+        assert go_on.wait(60)
+        rename(self)
+        order.append("renamed")
+
+    monkeypatch.setattr(saving._Results, "rename", late)
+    save = SaveFolder(tmp_path)
+    save(frame("a.webm"), FOUND)
+    threads = [threading.Thread(target=save.complete, args=("a.webm",))]
+    threads[0].start()
+    assert at.wait(60)
+    threads.append(threading.Thread(target=lambda: (save.close(), order.append("closed"))))
+    threads[1].start()
+    with pytest.raises(OSError, match="another run is writing to"):
+        SaveFolder(tmp_path)
+    go_on.set()
+    for thread in threads:
+        thread.join(60)
+    assert order == ["renamed", "closed"]
+    with SaveFolder(tmp_path):
+        assert (tmp_path / "run.json").exists()
+
+
+def test_a_forked_child_neither_keeps_nor_ends_the_lock_of_a_folder(tmp_path):
+    read, write = os.pipe()
+    save = SaveFolder(tmp_path)
+    child = os.fork()
+    if child == 0:
+        save.close()  # of the child alone
+        os.read(read, 1)
+        os._exit(0)
+    try:
+        with pytest.raises(OSError, match="another run is writing to"):
+            SaveFolder(tmp_path)
+        save.close()
+        SaveFolder(tmp_path).close()
+    finally:
+        os.write(write, b"1")
+        assert os.waitpid(child, 0)[1] == 0
+        os.close(read)
+        os.close(write)

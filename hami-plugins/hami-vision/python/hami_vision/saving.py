@@ -31,7 +31,8 @@ class SaveFolder:
     A result has objects for the labels if it is Detections, or the dict of CountObjects. Frames with a time of their
     own make a video, others pictures. Until a source is complete, its video and labels are called `NAME.part.…`, so
     that a run that was interrupted is seen: they are closed and can be opened, and the next run makes them again.
-    Several threads may write; a second SaveFolder of the same folder is refused until the first one is closed.
+    Several threads may write; a second SaveFolder of the same folder is refused until the first one is closed, where
+    the file system can lock a folder.
 
     Args:
         path: The folder; made if it is missing.
@@ -47,10 +48,11 @@ class SaveFolder:
         self._path.mkdir(parents=True, exist_ok=True)
         self._is_closed = False
         self._lock = threading.Lock()  # of all above, and of the three dicts
+        self._ending = threading.RLock()  # of one that completes a source or closes the folder
         self._open: dict[str, _Results] = {}
         self._complete: dict[str, Any] = {}
         self._stems: dict[str, str] = {}
-        self._unlock = weakref.finalize(self, os.close, _locked(self._path))
+        self._unlock = weakref.finalize(self, _release, _locked(self._path), os.getpid())
         try:
             self._read_run()
         except BaseException:
@@ -108,10 +110,13 @@ class SaveFolder:
         Raises:
             OSError: The files do not have all results, as on a full disk.
         """
-        with self._lock:
-            results = self._open.pop(source, None)
-        if results is None:
-            return
+        with self._ending:
+            with self._lock:
+                results = self._open.pop(source, None)
+            if results is not None:
+                self._complete_files(source, results)
+
+    def _complete_files(self, source: str, results: _Results) -> None:
         results.close()
         if results.has_failed:
             raise OSError(f"the files of {source} do not have all results, because one could not be written")
@@ -131,14 +136,16 @@ class SaveFolder:
         """
         with self._lock:
             self._is_closed = True
-            unfinished = list(self._open.values())
-            self._open.clear()
-        try:
-            with contextlib.ExitStack() as closing:
-                for results in unfinished:
-                    closing.callback(results.close)
-        finally:
-            self._unlock()
+        with self._ending:
+            with self._lock:
+                unfinished = list(self._open.values())
+                self._open.clear()
+            try:
+                with contextlib.ExitStack() as closing:
+                    for results in unfinished:
+                        closing.callback(results.close)
+            finally:
+                self._unlock()
 
     def __enter__(self) -> SaveFolder:
         return self
@@ -160,11 +167,14 @@ class _Results:
         self._labels = LabelWriter(folder / f"{stem}.part.jsonl", "jsonl")
         self._video: VideoWriter | None = None
         self._first: tuple[Frame, Any] | None = None  # until the second one says the rate
+        self._is_closed = False
 
     def write(self, frame: Frame, result: Any) -> None:
         height, width = frame.image.shape[:2]
         found = result.get("detections") if isinstance(result, dict) else result
         with self._lock:
+            if self._is_closed:
+                raise ValueError(f"the files of {frame.source} are closed")
             if isinstance(found, Detections):
                 self._labels.write(found, width=width, height=height)
             self._show(frame, result)
@@ -191,13 +201,13 @@ class _Results:
 
     def close(self) -> None:
         with self._lock:
-            if self._first is not None and self._video is None:
-                self._begin_video(0)
-            try:
-                self._labels.close()
-            finally:
+            self._is_closed = True
+            with contextlib.ExitStack() as closing:
+                closing.callback(self._labels.close)
+                if self._first is not None and self._video is None:
+                    self._begin_video(0)
                 if self._video is not None:
-                    self._video.close()
+                    closing.callback(self._video.close)
 
     def rename(self) -> None:
         for suffix in ("webm", "jsonl"):
@@ -221,6 +231,14 @@ def _locked(folder: Path) -> int:
     except OSError:  # a file system without locks
         pass
     return descriptor
+
+
+def _release(descriptor: int, pid: int) -> None:
+    """Give a folder to the next run. A forked child has the descriptor too, and would keep the lock, or end it."""
+    if os.getpid() == pid:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
 
 
 def _stamp(source: str) -> list[int] | None:
