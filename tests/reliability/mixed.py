@@ -53,7 +53,7 @@ def descriptors(pid: int) -> int:
 
 
 def settled(pid: int, expected: int) -> int:
-    """Return the number of descriptors, as soon as there are no more than expected."""
+    """Return how many descriptors a process has, after waiting for it to close those above the expected number."""
     clock = Clock(SETTLE_S)
     while clock and descriptors(pid) > expected:
         time.sleep(0.01)

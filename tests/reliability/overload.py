@@ -32,8 +32,8 @@ from pathlib import Path
 
 import hami
 
-SERVICE_S = 0.02
-SLOWER_S = 0.025
+SERVICE_MS = 20
+SERVICE_S = SERVICE_MS / 1000
 QUEUE_SIZE = 64
 WARM_UP_S = 1.0
 Send = Callable[[float, Callable[[], None]], None]  # sends a request with this timeout; calls back when it is answered
@@ -69,12 +69,14 @@ if __name__ == "__main__":
 
 
 @hami.register
-class Sleeps20ms(hami.Backend):
-    """A model that takes 20 ms."""
+class Sleeps(hami.Backend):
+    """A model that takes so many milliseconds."""
+
+    ms: int = SERVICE_MS
 
     def forward(self, batch: list[hami.Request]) -> None:
         """Wait, without the GIL."""
-        time.sleep(SERVICE_S)
+        time.sleep(self.ms / 1000)
         for item in batch:
             item["result"] = 1
 
@@ -90,25 +92,18 @@ def sends_to(pipe: hami.Pipe) -> Send:
 @contextlib.contextmanager
 def hami_node(timeout: float) -> Iterator[Send]:
     """Yield the product, with its default configuration."""
-    with hami.pipe("Sleeps20ms") as pipe:
+    with hami.pipe("Sleeps") as pipe:
         yield sends_to(pipe)
 
 
-@hami.register
-class Sleeps25ms(hami.Backend):
-    """A model that takes 25 ms."""
-
-    def forward(self, batch: list[hami.Request]) -> None:
-        """Wait, without the GIL."""
-        time.sleep(SLOWER_S)
-        for item in batch:
-            item["result"] = 1
-
-
 @contextlib.contextmanager
-def hami_graph(first: str, second: str) -> Iterator[Send]:
-    """Yield two nodes in a row."""
-    with hami.pipe({"first": {"backend": first, "next": "second"}, "second": {"backend": second}}) as pipe:
+def hami_graph(first: int, second: int) -> Iterator[Send]:
+    """Yield two nodes in a row, which take so many milliseconds."""
+    nodes = {
+        "first": {"backend": "Sleeps", "ms": first, "next": "second"},
+        "second": {"backend": "Sleeps", "ms": second},
+    }
+    with hami.pipe(nodes) as pipe:
         yield sends_to(pipe)
 
 
@@ -248,17 +243,16 @@ def print_graph(options: argparse.Namespace) -> None:
     """Print what two nodes in a row answer; timeouts are multiples of the sum of their times."""
     print("| nodes | timeout, ms | requests/s | useful answers/s | possible/s |")
     print("|---" * 5 + "|")
-    times = {"Sleeps20ms": SERVICE_S, "Sleeps25ms": SLOWER_S}
-    for first, second in (("Sleeps20ms", "Sleeps20ms"), ("Sleeps20ms", "Sleeps25ms"), ("Sleeps25ms", "Sleeps20ms")):
-        slower = max(times[first], times[second])
+    for first, second in ((20, 20), (20, 25), (25, 20)):
+        slower = max(first, second) / 1000
         for multiple in options.timeouts:
-            timeout = multiple * (times[first] + times[second])
+            timeout = multiple * (first + second) / 1000
             for load in options.loads:
                 counts = []
                 for seed in range(options.rounds):
                     with hami_graph(first, second) as send:
                         counts.append(useful(send, load / slower, timeout, options.seconds, seed)[0][0])
-                cells = [f"{first}, {second}", f"{timeout * 1000:.0f}", f"{load / slower:.0f}"]
+                cells = [f"{first} and {second} ms", f"{timeout * 1000:.0f}", f"{load / slower:.0f}"]
                 cells += [f"{statistics.median(counts):.1f}", f"{min(load, 1) / slower:.0f}"]
                 print("| " + " | ".join(cells) + " |", flush=True)
 
