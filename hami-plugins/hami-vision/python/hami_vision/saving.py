@@ -204,10 +204,12 @@ class _Results:
             self._is_closed = True
             with contextlib.ExitStack() as closing:
                 closing.callback(self._labels.close)
-                if self._first is not None and self._video is None:
-                    self._begin_video(0)
-                if self._video is not None:
-                    closing.callback(self._video.close)
+                try:
+                    if self._first is not None and self._video is None:
+                        self._begin_video(0)
+                finally:
+                    if self._video is not None:
+                        closing.callback(self._video.close)
 
     def rename(self) -> None:
         for suffix in ("webm", "jsonl"):
