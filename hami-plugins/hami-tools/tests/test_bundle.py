@@ -563,6 +563,39 @@ def test_packages_are_unpacked_once_and_again_if_a_file_differs(tmp_path: Path) 
     assert [path.name for path in (tmp_path / "unpacked").iterdir()] == [site.name]
 
 
+@pytest.mark.parametrize("piece", [layout.PIECE, 100])
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_bundle_that_changes_after_it_was_verified_is_not_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_place: bool, piece: int
+) -> None:
+    monkeypatch.setattr(layout, "PIECE", piece)
+    good, other = (
+        of_wheels(tmp_path / f"{name}.hami", [wheel_of(tmp_path / name, {"acme_x.py": b"A = %d\n" % number})])
+        for number, name in enumerate(("app", "other"))
+    )
+    if in_place:
+        Path(good.path).write_bytes(Path(other.path).read_bytes())
+    else:
+        os.replace(other.path, good.path)
+    with pytest.raises(BundleError, match=r"app.hami was changed after it was made: wheels/acme_x-1.0-.* differs"):
+        folders.packages(good)
+    assert not list((tmp_path / "unpacked").glob("*"))
+
+
+def test_a_wheel_that_changes_after_its_list_of_hashes_was_read_is_not_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, other = (
+        of_wheels(tmp_path / f"{name}.hami", [wheel_of(tmp_path / name, {"acme_x.py": b"A = %d\n" % number})])
+        for number, name in enumerate(("app", "other"))
+    )
+    monkeypatch.setattr(folders, "_parent", lambda: os.replace(other.path, good.path) or str(tmp_path / "site"))
+    (tmp_path / "site").mkdir()
+    with pytest.raises(BundleError, match=r"app.hami was changed after it was made: wheels/acme_x-1.0-.* differs"):
+        folders.packages(good)
+    assert not list((tmp_path / "site").iterdir())
+
+
 def add(wheel: Path, name: str, content: bytes = b"", mode: int = 0o100644) -> Path:
     """Add a file that RECORD does not list."""
     info = zipfile.ZipInfo(name)

@@ -98,7 +98,7 @@ def packages(bundle: Bundle) -> str:
 
 
 class _Wheel:
-    """A wheel in a bundle, whose content is verified already."""
+    """A wheel in a bundle."""
 
     def __init__(self, bundle: Bundle, name: str) -> None:
         self._bundle = bundle
@@ -204,11 +204,13 @@ def _hash(path: str) -> str:
 
 
 class _Section(io.RawIOBase):
-    """A member of a bundle as a file."""
+    """A member of a bundle as a file. What it reads is compared again: the bundle may have changed since."""
 
     def __init__(self, bundle: Bundle, member: Member) -> None:
+        self._bundle, self._member, self._at = bundle, member, 0
+        self._hashes = list(layout.hashes(member))
+        self._number, self._part = -1, b""  # the part that was read last
         self._file = open(bundle.path, "rb")  # noqa: SIM115 (closed with this object)
-        self._start, self._size, self._at = bundle.offsets[member.name], member.size, 0
 
     def readable(self) -> bool:
         return True
@@ -217,7 +219,7 @@ class _Section(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._member.size}[whence]
         self._at = max(0, base + offset)
         return self._at
 
@@ -225,10 +227,16 @@ class _Section(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer: Any) -> int:
-        view = memoryview(buffer)[: max(0, self._size - self._at)]
-        count = os.preadv(self._file.fileno(), [view], self._start + self._at) if view else 0
-        self._at += count
-        return count
+        if self._at >= self._member.size:
+            return 0
+        number, offset = divmod(self._at, layout.PIECE)
+        if number != self._number:
+            self._part = layout.verified_part(self._bundle, self._member, self._file, *self._hashes[number])
+            self._number = number
+        found = self._part[offset : offset + len(buffer)]
+        buffer[: len(found)] = found
+        self._at += len(found)
+        return len(found)
 
     def close(self) -> None:
         self._file.close()

@@ -16,7 +16,7 @@ import threading
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 FORMAT = 1
 PREFIX = b"#!/usr/bin/env python3\n"
@@ -325,7 +325,7 @@ def verify(bundle: Bundle, threads: int = 0) -> None:
     jobs = [
         (member, at, min(PIECE, member.size - at) if member.pieces else member.size, expected)
         for member in bundle.members.values()
-        for at, expected in _hashes(member)
+        for at, expected in hashes(member)
     ]
     with open(bundle.path, "rb") as file:
         handle = file.fileno()
@@ -341,7 +341,7 @@ def verify(bundle: Bundle, threads: int = 0) -> None:
                     raise _changed(bundle.path, job[0].name)
 
 
-def _hashes(member: Member) -> Iterator[tuple[int, str]]:
+def hashes(member: Member) -> Iterator[tuple[int, str]]:
     """Yield the beginning of each piece of a member, with its hash."""
     if not member.pieces:
         yield 0, member.sha256
@@ -374,12 +374,17 @@ def usable_cores() -> int:
 def verified_parts(bundle: Bundle, member: Member) -> Iterator[bytes]:
     """Yield the content of a member in parts, each after its hash was compared."""
     with open(bundle.path, "rb") as file:
-        file.seek(bundle.offsets[member.name])
-        for at, expected in _hashes(member):
-            part = file.read(min(PIECE, member.size - at) if member.pieces else member.size)
-            if hashlib.sha256(part).hexdigest() != expected:
-                raise _changed(bundle.path, member.name)
-            yield part
+        for at, expected in hashes(member):
+            yield verified_part(bundle, member, file, at, expected)
+
+
+def verified_part(bundle: Bundle, member: Member, file: BinaryIO, at: int, expected: str) -> bytes:
+    """Return what an open file has at this place of a member, after its hash was compared."""
+    file.seek(bundle.offsets[member.name] + at)
+    part = file.read(min(PIECE, member.size - at))
+    if hashlib.sha256(part).hexdigest() != expected:
+        raise _changed(bundle.path, member.name)
+    return part
 
 
 def is_member(path: str, member: Member) -> bool:
@@ -391,7 +396,7 @@ def is_member(path: str, member: Member) -> bool:
             handle = file.fileno()
             return all(
                 _hash_of(handle, at, min(PIECE, member.size - at) if member.pieces else member.size) == expected
-                for at, expected in _hashes(member)
+                for at, expected in hashes(member)
             )
     except OSError:
         return False
