@@ -11,6 +11,7 @@ import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
@@ -357,6 +358,37 @@ def test_a_live_source_is_opened_again_after_any_number_of_failures():
         state = sources.states()["camera"]
     assert state.losses == 1099
     assert state.reason == "rtsp://***@camera/live cannot be opened"
+
+
+@pytest.mark.parametrize(("runs_for", "most"), [(0.0, 27), (2.0, 27), (29.0, 27), (31.0, 20), (300.0, 3)])
+def test_a_stream_that_flaps_is_opened_less_and_less_often(runs_for, most, monkeypatch):
+    """While it gave a frame each time it was opened each half second. Ten minutes, by a clock of the test."""
+    now, opened = [0.0], []
+    monkeypatch.setattr("hami_vision.sources.time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def wait(seconds):
+        assert seconds >= 0.5
+        now[0] += seconds
+
+    class Camera(Reader):
+        is_live = True
+
+        def __iter__(self):
+            stream = sources._streams["camera"]
+            stream.stopped.wait = wait
+            opened.append(now[0])
+            yield Reading(lambda: np.zeros((4, 4, 3), np.uint8))
+            now[0] += runs_for
+            if now[0] >= 600:
+                stream.stopped.set()
+
+    with Sources({}, take="latest") as sources:
+        sources.add("camera", Camera())
+        list(sources)
+        assert sources.states()["camera"].state == "closed"
+    assert len(opened) <= most
+    if runs_for > 30:
+        assert opened[-1] - opened[-2] == runs_for + 0.5
 
 
 def test_names_have_no_passwords():

@@ -33,7 +33,7 @@ _CLOSE_TIMEOUT = 0.9  # seconds that close() waits for reading threads; those th
 _STEP = 0.001  # seconds between frames whose source says no rising times
 _EVERY_CAPACITY = 4  # frames of a source that wait
 LONGEST_WAIT = 1e9  # seconds; `threading` raises OverflowError for a few times more, and for infinity
-_MOST_DOUBLINGS = 64  # of `retry`, which is as many as a float takes
+_LONGEST_RETRY = 30.0  # seconds between two openings of a stream that is lost again and again
 _started: weakref.WeakSet[Sources] = weakref.WeakSet()  # of this process
 
 
@@ -83,7 +83,8 @@ class Sources:
         take: "every" frame, where a reader waits for a slow program; or the "latest" one, where older ones are dropped;
             "auto": the latest of streams and devices, and every one of the others.
         max_rate: Most frames per second of each source, by its own times; others are not converted.
-        retry: Seconds until a stream that is lost is opened again; doubled after each failure, up to 30.
+        retry: Seconds until a stream that is lost is opened again. The time from one opening to the next is doubled
+            at each loss, up to 30 seconds; a stream that runs for longer begins again with `retry`. 0: no limit.
         live_retries: How often in a row that happens without a frame before the source has failed; None: no limit.
 
     A source that fails, hangs or ends does not hold up the others. `close` returns within a second; only the thread
@@ -204,9 +205,9 @@ class Sources:
 
     def _read(self, stream: _Stream, source: Any) -> None:
         """Read a source to its end, and a live one again and again. This is the thread of the source."""
-        failures = 0
+        failures, back_off = 0, _BackOff(self._retry)
         while not stream.stopped.is_set():
-            before = stream.state.frames
+            before, opened = stream.state.frames, time.monotonic()
             is_live, lost = self._read_until_lost(stream, source)
             if not lost:
                 return self._set(stream, state="ended")
@@ -214,7 +215,7 @@ class Sources:
             if not is_live or (self._live_retries is not None and failures > self._live_retries):
                 return self._set(stream, state="failed", reason=lost)
             self._set(stream, state="connecting", reason=lost, losses=stream.state.losses + 1)
-            stream.stopped.wait(min(30.0, self._retry * 2 ** min(failures - 1, _MOST_DOUBLINGS)))
+            stream.stopped.wait(back_off.wait_after(time.monotonic() - opened))
         return self._set(stream, state="closed")
 
     def _read_until_lost(self, stream: _Stream, source: Any) -> tuple[bool, str]:
@@ -278,6 +279,22 @@ class Sources:
             stream.state = replace(stream.state, **values)
             if stream.is_done:
                 self._arrived.notify_all()
+
+
+class _BackOff:
+    """How long a stream that is lost waits, whether it gave frames or not: one that flaps costs little work."""
+
+    def __init__(self, retry: float) -> None:
+        self._retry = retry
+        self._interval = retry  # seconds between two openings
+
+    def wait_after(self, ran: float) -> float:
+        """Return the seconds until the next opening of a stream that was lost so long after its opening."""
+        if ran >= _LONGEST_RETRY:
+            self._interval = self._retry
+        wait = max(self._retry, self._interval - ran)
+        self._interval = min(max(_LONGEST_RETRY, self._retry), 2 * self._interval)
+        return min(wait, LONGEST_WAIT)
 
 
 class _Clock:
