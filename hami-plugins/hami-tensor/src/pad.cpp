@@ -1,6 +1,7 @@
 // Pad: runs requests of unequal length together in an engine, padded to the longest of a run, where that is faster and where
 // a comparison with real requests has shown that it does not change their results.
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
@@ -42,7 +43,11 @@ class Pad final : public TensorBackend {
   void init_(const hami::Params& params) override {
     axis_ = params.get<std::int64_t>("axis");
     values_ = read_values(params.get<std::vector<std::string>>("values"));
+    buckets_ = read_buckets(params.get<std::vector<std::string>>("buckets"));
     multiple_ = params.get<std::int64_t>("multiple");
+    if (multiple_ != 1 && !buckets_.empty())
+      throw hami::Error(HAMI_FAILED_PRECONDITION,
+                        name() + " takes \"buckets\" or \"multiple\", got both; name the multiples as buckets");
     max_positions_ = params.get<std::int64_t>("max_positions");
     tolerance_ = params.get<double>("tolerance");
     cost_ = RunCost(params.get<std::optional<double>>("run_cost").value_or(-1));
@@ -54,7 +59,7 @@ class Pad final : public TensorBackend {
 
   // What the scheduler forms batches by: the length that a run pads to its longest.
   double request_cost_(const hami::Dict& item) const override {
-    return static_cast<double>(std::max<std::int64_t>(1, read(item).size.length));
+    return static_cast<double>(std::max<std::int64_t>(1, padded_length(read(item).size.length)));
   }
 
   const hami::Child& engine() const { return children().front(); }
@@ -74,6 +79,27 @@ class Pad final : public TensorBackend {
       values.emplace_back(entry.substr(0, equals), number);
     }
     return values;
+  }
+
+  std::vector<std::int64_t> read_buckets(const std::vector<std::string>& entries) const {
+    std::vector<std::int64_t> buckets;
+    for (const std::string& entry : entries) {
+      std::int64_t length = 0;
+      const char* const last = entry.data() + entry.size();
+      const auto [end, error] = std::from_chars(entry.data(), last, length);
+      if (error != std::errc() || end != last || length <= (buckets.empty() ? 0 : buckets.back()))
+        throw hami::Error(HAMI_FAILED_PRECONDITION,
+                          "parameter \"buckets\" of " + name() +
+                              " takes lengths from 1 on, each larger than the one before, got " + in_quotes(entry));
+      buckets.push_back(length);
+    }
+    return buckets;
+  }
+
+  // The length of a run whose longest request has this length, which is at most the largest bucket.
+  std::int64_t padded_length(std::int64_t length) const {
+    if (!buckets_.empty()) return *std::lower_bound(buckets_.begin(), buckets_.end(), length);
+    return length + (multiple_ - length % multiple_) % multiple_;
   }
 
   void forward_(hami::Batch batch) override {
@@ -110,13 +136,17 @@ class Pad final : public TensorBackend {
                                             " is " + show_tensor(tensor));
       padding(member.items, i);  // whether or not this request will be padded
     }
+    if (!buckets_.empty() && member.size.length > buckets_.back())
+      throw hami::Error(HAMI_REQUEST, name() + ": " + member.items.name(0) + " is " +
+                                          show_tensor(member.items.tensors[0]) + ", longer than the largest bucket, " +
+                                          std::to_string(buckets_.back()) + "; add a larger one to \"buckets\"");
     return member;
   }
 
   // Runs members, whose lengths increase, in as many groups as take the least time.
   void run_all(Group members) {
     std::vector<Sized> sizes;
-    for (const Member& member : members) sizes.push_back(member.size);
+    for (const Member& member : members) sizes.push_back({member.size.rows, padded_length(member.size.length)});
     Member* first = members.first;
     for (const std::size_t end : cost().divide(sizes, max_items_, max_positions_)) {
       run({first, members.first + end});
@@ -125,8 +155,7 @@ class Pad final : public TensorBackend {
   }
 
   void run(Group members) {
-    std::int64_t length = (members.last - 1)->size.length;
-    length += (multiple_ - length % multiple_) % multiple_;
+    const std::int64_t length = padded_length((members.last - 1)->size.length);
     std::int64_t rows = 0;
     std::int64_t positions = 0;
     for (const Member& member : members) {
@@ -417,6 +446,7 @@ class Pad final : public TensorBackend {
 
   std::int64_t axis_ = -1;
   std::vector<std::pair<std::string, double>> values_;
+  std::vector<std::int64_t> buckets_;  // increasing; empty: any length
   std::int64_t multiple_ = 1;
   std::int64_t max_positions_ = 0;
   double tolerance_ = 0;
@@ -436,7 +466,8 @@ class Pad final : public TensorBackend {
 HAMI_REGISTER(
     hami_tensor::Pad, "Pad",
     "axis: int = -1 'negative: from the end'; values: list = '' 'the padding of tensors by name, such as input_ids=1; "
-    "others get zeros'; multiple: int = 1 {1..} 'the padded length is a multiple of it'; max_positions: int = 16384 {1..} "
+    "others get zeros'; buckets: list = '' 'lengths to which runs are padded, such as 16,32,64: the smallest that fits; "
+    "default: the longest of the run'; multiple: int = 1 {1..} 'the padded length is a multiple of it'; max_positions: int = 16384 {1..} "
     "'of one run of several requests, with the padding'; tolerance: float = 0.005 'largest difference of a padded result, "
     "relative to its largest number'; run_cost: float? 'fixed cost of a run, as the number of positions that take as long; "
     "default: learned from the runs'",

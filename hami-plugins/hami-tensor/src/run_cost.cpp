@@ -9,6 +9,7 @@ namespace hami_tensor {
 namespace {
 
 constexpr double kNoSlope = 1e15;  // positions that take as long as a run: as if they were free
+constexpr double kEqual = 1e-9;    // what rounding may change
 
 double work(std::int64_t rows, std::int64_t length, double power) noexcept {
   return static_cast<double>(rows) * std::pow(static_cast<double>(length), power);
@@ -78,10 +79,9 @@ std::vector<std::size_t> RunCost::divide(const std::vector<Sized>& items, std::s
       const bool fits = length == 0 || rows <= max_positions / length;
       if (!alone && (!fits || (!cost.known && items[first].length != length))) break;
       const double total = least[first] + (cost.known ? cost.fixed : 1) + static_cast<double>(rows) * unit;
-      if (total < least[end]) {
-        least[end] = total;
-        start[end] = first;
-      }
+      if (total > least[end] * (1 + kEqual)) continue;  // of equal ones, the larger run
+      least[end] = total;
+      start[end] = first;
     }
   }
   std::vector<std::size_t> ends;
