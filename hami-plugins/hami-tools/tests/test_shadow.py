@@ -17,6 +17,7 @@ import pytest
 from hami_tools.differences import Tolerance, compare
 from hami_tools.shadow.backend import Shadow
 from hami_tools.shadow.record import Answer, Record
+from hami_tools.shadow.snapshot import snapshot
 
 TIMEOUT = 30.0
 
@@ -181,6 +182,29 @@ def test_infinite_and_missing_numbers_differ_from_numbers_and_not_from_each_othe
     assert compare(numpy.array([big + 1]), numpy.array([big]), Tolerance()).differs
 
 
+def test_an_array_and_another_value_are_compared() -> None:
+    numpy = pytest.importorskip("numpy")
+    array = numpy.array([1.0, 2.0], "float32")
+    for one, other, reason in (
+        (array, None, "ndarray and NoneType"),
+        ({"a": [1]}, array, "dict and ndarray"),
+        (array, [1.0, 2.0, 3.0], "lengths 2 and 3"),
+    ):
+        assert compare(one, other, Tolerance()).reason == reason
+    assert not compare(array, [1.0, 2.0 + 1e-5], Tolerance()).differs
+    assert not compare(2.0 + 1e-5, array[1], Tolerance()).differs
+    assert compare([1.0, 2.0 + 1e-2], array, Tolerance()).differs
+    assert not compare(numpy.str_("text"), "text", Tolerance()).differs
+
+
+def test_values_that_cannot_be_compared_differ() -> None:
+    class Table:
+        def __eq__(self, other: object) -> bool:
+            raise ValueError("ambiguous")
+
+    assert compare(Table(), Table()).differs
+
+
 def test_the_kept_requests_can_be_read(tmp_path: Path) -> None:
     numpy = pytest.importorskip("numpy")
     record = Record(Tolerance(), 3, tmp_path)
@@ -223,12 +247,124 @@ def test_the_thread_of_b_ends_if_its_pipe_closes_while_it_gathers_requests() -> 
             return super().get_nowait()
 
     shadow: Any = object.__new__(Shadow)
+    shadow._paid_at, shadow.budget = 0.0, 1.0
     shadow._closed, shadow._waiting, shadow._compare = threading.Event(), Closing(), lambda pairs: None
     shadow._waiting.put(({}, Answer(1, 0.1)))
     thread = threading.Thread(target=shadow._run, daemon=True)
     thread.start()
     thread.join(TIMEOUT / 10)
     assert not thread.is_alive()
+
+
+@hami.register
+class Doubles(hami.Backend):
+    """Doubles an array in place, and answers with it."""
+
+    def forward(self, batch: list[Any]) -> None:
+        for item in batch:
+            item["data"] *= 2
+            item["result"] = item["data"]
+
+
+def test_nothing_that_a_b_or_the_caller_writes_into_an_array_is_seen_by_the_others(tmp_path: Path) -> None:
+    numpy = pytest.importorskip("numpy")
+    release = threading.Event()
+
+    @hami.register
+    class DoublesLater(Doubles):
+        def forward(self, batch: list[Any]) -> None:
+            release.wait(TIMEOUT)
+            super().forward(batch)
+            for item in batch:
+                item["result"] = item["result"] + item["extra"]["more"][0]
+
+    with hami.pipe(
+        {
+            "a": {"backend": "Shadow(b=candidate,share=1)[Doubles]", "folder": str(tmp_path)},
+            "candidate": {"backend": "DoublesLater"},
+            "dag_entrypoint": "Forward[node.a]",
+        }
+    ) as pipe:
+        for extra in (0.0, 1.0):
+            release.clear()
+            data, more = numpy.array([1.0, 2.0]), numpy.array([extra])
+            result = pipe({"data": data, "extra": {"more": [more]}}, timeout=TIMEOUT)["result"]
+            assert result is data  # A is not slowed by a copy of its answer
+            data[:], more[:] = 7.0, 8.0  # the caller uses its memory again
+            release.set()
+            counters = counters_when(pipe, compared=1 + int(extra))
+            assert counters.get("differ", 0) == extra
+            assert data.tolist() == [7.0, 7.0]
+    assert numpy.load(tmp_path / "difference-1" / "data.npy").tolist() == [1.0, 2.0]
+    assert numpy.load(tmp_path / "difference-1" / "a.npy").tolist() == [2.0, 4.0]
+    assert numpy.load(tmp_path / "difference-1" / "b.npy").tolist() == [3.0, 5.0]
+
+
+def test_snapshots_keep_types_and_share_no_memory() -> None:
+    numpy = pytest.importorskip("numpy")
+    with hami.pipe("SoftmaxTensor") as pipe:
+        tensor = pipe({"data": numpy.zeros((1, 2))})["result"]
+    whole = numpy.arange(12, dtype="int16").reshape(3, 4)
+    given = [whole[:, ::2], bytearray(b"ab"), memoryview(whole), (whole[0], "text"), {"a": [1, 2], "b": [whole]}]
+    copies = snapshot([*given, tensor, numpy.float32(2)])
+    whole[:], given[1][:] = 99, b"__"
+    hami.to_numpy(tensor)[:] = 99
+    assert [type(each) for each in copies[:5]] == [type(each) for each in given]
+    assert copies[0].tolist() == [[0, 2], [4, 6], [8, 10]]
+    assert copies[1] == b"ab"
+    assert (copies[2].format, copies[2].tolist()[2]) == ("h", [8, 9, 10, 11])
+    assert copies[3][0].tolist() == copies[4]["b"][0][0].tolist() == [0, 1, 2, 3]
+    assert copies[5].tolist() == [[0.5, 0.5]]
+    assert copies[6] == 2
+
+
+def test_what_is_not_compared_is_not_copied_and_what_cannot_be_copied_is_not_compared() -> None:
+    entered, release = threading.Event(), threading.Event()
+    copied: list[int] = []
+
+    class Array:
+        dtype, shape = "float32", (1,)
+
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def copy(self) -> Any:
+            copied.append(self.number)
+            if self.number == 1:
+                raise MemoryError
+            return self
+
+    @hami.register
+    class AnswersOne(hami.Backend):
+        def forward(self, batch: list[Any]) -> None:
+            for item in batch:
+                item["result"] = 1
+
+    @hami.register
+    class Waits(hami.Backend):
+        def forward(self, batch: list[Any]) -> None:
+            entered.set()
+            release.wait(TIMEOUT)
+            for item in batch:
+                item["result"] = None
+
+    config = {
+        "a": {"backend": "Shadow(b=candidate,share=1,max_waiting=1)[AnswersOne]"},
+        "candidate": {"backend": "Waits"},
+        "dag_entrypoint": "Forward[node.a]",
+    }
+    with hami.pipe(config) as pipe:
+        try:
+            assert pipe({"data": Array(1)}, timeout=TIMEOUT)["result"] == 1
+            assert counters_when(pipe, not_compared=1)["not_compared"] == 1
+            pipe({"data": Array(2)}, timeout=TIMEOUT)
+            assert entered.wait(TIMEOUT)
+            for number in (3, 4, 5):
+                pipe({"data": Array(number)}, timeout=TIMEOUT)
+            assert copied == [1, 2, 3]
+            assert counters_when(pipe, not_compared=3)["not_compared"] == 3
+        finally:
+            release.set()
 
 
 def test_the_command_compares_inputs_and_says_which_differ(tmp_path: Path) -> None:
@@ -250,6 +386,14 @@ def test_the_command_compares_inputs_and_says_which_differ(tmp_path: Path) -> No
     same = subprocess.run([*command[:5], "Length", *command[6:], *inputs], capture_output=True, text=True, timeout=60)
     assert same.returncode == 0
     assert "0 of 2 answers differ by more than the tolerance" in same.stdout
+
+
+def test_copies_take_no_more_than_the_budget_of_comparing() -> None:
+    numpy = pytest.importorskip("numpy")
+    with hami.pipe(shadowed({"backend": "AddOne"}, budget=1e-9)) as pipe:
+        for number in range(5):
+            pipe({"data": number, "more": numpy.zeros(9)}, timeout=TIMEOUT)
+        assert counters_when(pipe, not_compared=4, compared=1)["not_compared"] == 4
 
 
 def test_comparing_takes_no_more_than_its_budget() -> None:

@@ -16,6 +16,7 @@ MAX_TEXT = 40  # characters of a result in a description
 _RELATIVE = {"bfloat16": 3e-2, "float16": 8e-3, "float32": 1e-4, "float64": 1e-9}
 _OF_PYTHON = "float32"
 _ABSOLUTE = 0.1  # of the relative one, for numbers around 0
+_PLAIN = (list, tuple, int, float, complex, str, bytes)  # what `tolist` of an array returns
 
 
 class Difference(NamedTuple):
@@ -61,6 +62,8 @@ def compare(one: Any, other: Any, tolerance: Tolerance = EXACT) -> Difference:
         return Difference(reason="" if shown[0] == shown[1] else f"{shown[0]} and {shown[1]}")
     if hasattr(one, "tolist") and hasattr(other, "tolist"):
         return _compare_arrays(one, other, tolerance)
+    if hasattr(one, "tolist") or hasattr(other, "tolist"):
+        return _compare_with_array(one, other, tolerance)
     if isinstance(one, (int, float)) and isinstance(other, (int, float)):
         is_float = isinstance(one, float) or isinstance(other, float)
         return _of_numbers(one, other, *(tolerance.of(_OF_PYTHON) if is_float else (0.0, 0.0)))
@@ -72,7 +75,21 @@ def compare(one: Any, other: Any, tolerance: Tolerance = EXACT) -> Difference:
         if one.keys() != other.keys():
             return Difference(reason=f"keys {sorted(map(str, one))} and {sorted(map(str, other))}")
         return _worst(compare(one[key], other[key], tolerance) for key in one)
-    return Difference(reason="" if one == other else f"{str(one)[:MAX_TEXT]!r} and {str(other)[:MAX_TEXT]!r}")
+    try:
+        same = bool(one == other)
+    except Exception:  # of a class whose values have no order, or which compares item by item
+        same = False
+    return Difference(reason="" if same else f"{str(one)[:MAX_TEXT]!r} and {str(other)[:MAX_TEXT]!r}")
+
+
+def _compare_with_array(one: Any, other: Any, tolerance: Tolerance) -> Difference:
+    """Compare an array with a value that is not one: with a list or a number as lists are compared."""
+    array, value = (one, other) if hasattr(one, "tolist") else (other, one)
+    if not isinstance(value, _PLAIN):
+        return Difference(reason=f"{type(one).__name__} and {type(other).__name__}")
+    rtol, atol = tolerance.of(str(array.dtype).rpartition(".")[2])
+    plain = [each.tolist() if each is array else each for each in (one, other)]
+    return compare(*plain, Tolerance(rtol, atol))
 
 
 def _compare_arrays(one: Any, other: Any, tolerance: Tolerance) -> Difference:

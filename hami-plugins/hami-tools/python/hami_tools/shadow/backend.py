@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import queue
 import threading
 import time
@@ -13,10 +14,12 @@ import hami
 
 from hami_tools.differences import Tolerance
 from hami_tools.shadow.record import Answer, Record
+from hami_tools.shadow.snapshot import snapshot
 
 MAX_TOGETHER = 64  # requests that B gets in one call
+CREDIT = 1.0  # seconds of budget that copies may use in advance
 REPORT_EVERY = 100  # compared requests between two lines of the log
-_NOT_COPIED = frozenset({"event", "parts", "deadline", "timeout", "result", "node_name"})
+_NOT_PASSED = frozenset({"event", "parts", "deadline", "timeout", "result", "node_name"})
 
 Pair = tuple[dict[str, Any], Answer]
 
@@ -24,8 +27,8 @@ Pair = tuple[dict[str, Any], Answer]
 class Shadow(hami.Backend):
     """Answer with A, and let the node B answer a part of the requests too: `Shadow(b=candidate)[A]`.
 
-    B runs on another thread, and never delays or changes an answer of A. Requests beyond `budget` or `max_waiting` are
-    not compared.
+    B runs on another thread with copies of the arrays, and never delays or changes an answer of A. Requests beyond
+    `budget` or `max_waiting` are neither copied nor compared.
     The counters of the node are `compared`, `differ`, `b_failed`, `not_compared`, `a_us` and `b_us`.
     """
 
@@ -55,7 +58,9 @@ class Shadow(hami.Backend):
         self._b = self.find(f"node.{self.b}")
         self._record = Record(Tolerance(self.rtol, self.atol), self.keep, self.folder)
         self._owed = 0.0  # requests that B is to answer; a race of two threads loses a part of one
+        self._paid_at = 0.0  # when the budget has paid for what was done; a race loses a part of it, too
         self._waiting: queue.Queue[Pair | None] = queue.Queue(self.max_waiting)
+        self._problem_level = logging.WARNING  # of the first; requests may come at any rate
         self._closed = threading.Event()
         threading.Thread(target=self._run, name="hami-shadow", daemon=True).start()
 
@@ -74,7 +79,7 @@ class Shadow(hami.Backend):
             return
         chosen = batch[: int(self._owed)]
         self._owed -= len(chosen)
-        copies = [{key: item[key] for key in item if key not in _NOT_COPIED} for item in chosen]
+        copies = self._copies(chosen)
         start = time.perf_counter()
         try:
             self._a.forward(batch)
@@ -85,11 +90,42 @@ class Shadow(hami.Backend):
         for item, copy in zip(chosen, copies, strict=True):
             if "result" not in item:  # A failed, or the request was skipped
                 self.count("a_failed")
-                continue
-            try:
-                self._waiting.put_nowait((copy, Answer(item["result"], seconds)))
-            except queue.Full:
+            elif copy is None or not self._enqueue(copy, item["result"], seconds):
                 self.count("not_compared")
+
+    def _copies(self, items: list[Any]) -> list[dict[str, Any] | None]:
+        """Copy the requests that B will have time for; None in place of the others."""
+        is_paid = self._paid_at < time.monotonic() + CREDIT
+        room = self._waiting.maxsize - self._waiting.qsize() if is_paid else 0
+        kept = [{key: item[key] for key in item if key not in _NOT_PASSED} for item in items[:room]]
+        return [self._copy(keys) for keys in kept] + [None] * (len(items) - len(kept))
+
+    def _enqueue(self, request: dict[str, Any], result: Any, seconds: float) -> bool:
+        """Let B answer a request; False: its queue is full, or the answer of A cannot be copied."""
+        answer = self._copy({"result": result})
+        if answer is None:
+            return False
+        try:
+            self._waiting.put_nowait((request, Answer(answer["result"], seconds)))
+        except queue.Full:
+            return False
+        return True
+
+    def _copy(self, keys: dict[str, Any]) -> dict[str, Any] | None:
+        """Copy values, as part of the budget; None if they cannot be copied."""
+        start = time.thread_time()
+        try:
+            copy: dict[str, Any] = snapshot(keys)
+        except Exception as error:  # too little memory, a list that contains itself: A goes on
+            self.log.debug("a request is not compared, it cannot be copied: %s", error)
+            return None
+        finally:
+            self._pay(time.thread_time() - start)
+        return copy
+
+    def _pay(self, seconds: float) -> None:
+        """Use seconds of a core from the budget."""
+        self._paid_at = max(self._paid_at, time.monotonic()) + seconds / self.budget
 
     def close(self) -> None:
         self._closed.set()
@@ -104,19 +140,21 @@ class Shadow(hami.Backend):
             with contextlib.suppress(queue.Empty):
                 while len(pairs) < MAX_TOGETHER and (pair := self._waiting.get_nowait()) is not None:
                     pairs.append(pair)
-            start, used = time.perf_counter(), time.thread_time()
+            start = time.thread_time()
             try:
                 self._compare(pairs)
             except hami.PipeClosed:
                 return
             except Exception as error:  # of the folder, or an answer that cannot be compared: A goes on
                 self.count("not_compared", len(pairs))
-                self.log.warning("answers cannot be compared: %s", error)
-            used = time.thread_time() - used
-            self._closed.wait(used / self.budget - (time.perf_counter() - start))
+                level, self._problem_level = self._problem_level, logging.DEBUG
+                self.log.log(level, "answers cannot be compared: %s", error)
+            self._pay(time.thread_time() - start)
+            self._closed.wait(self._paid_at - time.monotonic())
 
     def _compare(self, pairs: list[Pair]) -> None:
-        requests = [dict(request) for request, _ in pairs]
+        own = snapshot if self._record.keeps else dict  # what is kept is not what B makes of it
+        requests = [own(request) for request, _ in pairs]
         errors: dict[int, BaseException] = {}
         start = time.perf_counter()
         try:

@@ -15,6 +15,7 @@ from hami_tools.differences import Tolerance
 from hami_tools.figures import figure
 from hami_tools.measured import Request, built, readable_inputs
 from hami_tools.shadow.record import Answer, Record
+from hami_tools.shadow.snapshot import snapshot
 
 MAX_SHOWN = 10  # inputs that differ
 
@@ -42,9 +43,10 @@ def shadow(arguments: argparse.Namespace) -> int:
 
 
 def _answer(pipe: Pipe, request: Request, timeout: float) -> Answer:
+    own = snapshot(request)  # what one pipeline writes into an array, the other one does not see
     start = time.perf_counter()
     try:
-        result = pipe(dict(request), timeout=timeout)["result"]
+        result = pipe(own, timeout=timeout)["result"]
     except Exception as error:
         result = error
     return Answer(result, time.perf_counter() - start)

@@ -51,6 +51,11 @@ class Record:
         self.largest = 0.0
         self._ms: dict[str, deque[float]] = {"a": deque(maxlen=MAX_TIMES), "b": deque(maxlen=MAX_TIMES)}
 
+    @property
+    def keeps(self) -> bool:
+        """Whether requests are kept."""
+        return self._keep > 0
+
     def add(self, request: Mapping[str, Any], a: Answer, b: Answer, label: str = "") -> Difference:
         """Compare the answers to one request, and keep it if it is among the worst."""
         difference = compare(a.result, b.result, self._tolerance)
