@@ -13,7 +13,7 @@ from pathlib import Path
 
 import hami
 import pytest
-from hami._plugins import checked_files
+from hami._plugins import recorded_files
 from hami._plugins.recorded_files import check_library
 
 
@@ -128,14 +128,14 @@ def plugin(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Pat
 
 
 def test_a_file_that_was_compared_is_not_read_again(plugin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    checked_files.require_whole("acme-cv")
-    monkeypatch.setattr(checked_files, "digest", lambda *_: pytest.fail("a file was read again"))
-    checked_files.require_whole("Acme_CV")
+    recorded_files.require_whole("acme-cv")
+    monkeypatch.setattr(recorded_files, "digest", lambda *_: pytest.fail("a file was read again"))
+    recorded_files.require_whole("Acme_CV")
 
 
 @pytest.mark.parametrize("damage", ["changed", "changed with its time", "missing"])
 def test_a_plugin_with_a_damaged_file_is_not_imported(plugin: Path, damage: str) -> None:
-    checked_files.require_whole("acme-cv")
+    recorded_files.require_whole("acme-cv")
     status = plugin.stat()
     if damage == "missing":
         plugin.unlink()
@@ -154,7 +154,7 @@ def test_a_plugin_with_a_damaged_file_is_not_imported(plugin: Path, damage: str)
 def test_only_this_user_can_change_what_was_compared_with_every_umask(plugin: Path, tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        checked_files.require_whole("acme-cv")
+        recorded_files.require_whole("acme-cv")
     finally:
         os.umask(before)
     made = [tmp_path / "cache" / "hami" / "checked", tmp_path / "cache" / "hami", tmp_path / "cache"]
@@ -166,8 +166,8 @@ def test_a_damaged_memory_of_checks_is_written_again(plugin: Path, tmp_path: Pat
     for content in ("{", "[]", '{"listed": 1}', '{"files": 3}'):
         memory.parent.mkdir(parents=True, exist_ok=True)
         memory.write_text(content)
-        checked_files.require_whole("acme-cv")
+        recorded_files.require_whole("acme-cv")
         assert str(plugin) in json.loads(memory.read_text())["files"]
     plugin.write_bytes(b"")
     with pytest.raises(hami.PluginError, match=r"one\.py"):
-        checked_files.require_whole("acme-cv")
+        recorded_files.require_whole("acme-cv")

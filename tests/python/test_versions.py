@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hami._plugins.versions import parse_requirement, satisfies
+from hami._plugins.requirements import parse_requirement, satisfies
 
 MET = [
     ("0.3.1", "x>=0.3"),

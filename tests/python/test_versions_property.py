@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hami._plugins.versions import parse_requirement, satisfies
+from hami._plugins.requirements import parse_requirement, satisfies
 
 pytest.importorskip("hypothesis", reason="hypothesis generates the versions")
 # Up to packaging 25, ">2rc1" rejects 2.post1 and "<1.post1" rejects 1rc1, which the specification does not ask for.

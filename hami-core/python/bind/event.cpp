@@ -86,7 +86,7 @@ std::string show_event(const Event& event) {
 }
 
 py::object await(const py::object& event) {
-  return py::module_::import("hami._runtime.event").attr("outcome")(event).attr("__await__")();
+  return py::module_::import("hami._runtime.tasks").attr("outcome")(event).attr("__await__")();
 }
 
 // Garbage collection. The traceback of a request's exception can refer to a frame that refers to the request's event, a

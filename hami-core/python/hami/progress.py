@@ -9,7 +9,6 @@ import threading
 import time
 from contextlib import suppress
 from types import TracebackType
-from typing import TextIO
 
 __all__ = ["Progress"]
 
@@ -25,8 +24,8 @@ class Progress:
                 ...
                 progress.advance()
 
-    rich draws the bar if it is installed (hami-core[rich]). Nothing is written if standard error is not a terminal;
-    `visible` is then False. The end of the `with` block removes the bar. Any thread may call the methods.
+    Nothing is written if standard error is not a terminal; `visible` is then False. The end of the `with` block removes
+    the bar. Any thread may call the methods.
 
     Args:
         total: the number of steps, more than 0. For an int the bar shows the count, as "3/10", and the time left; for a
@@ -90,7 +89,7 @@ class Progress:
         room = width - len(before) - BAR_WIDTH - len("[] ")
         if room < len(count):
             return f"{before}{count}"[:width]
-        return f"{before}{_rich_bar(fraction, self._stream) or _plain_bar(fraction)} {behind[:room]}"
+        return f"{before}{_bar(fraction)} {behind[:room]}"
 
     def _write(self, line: str) -> None:
         if self.visible:
@@ -98,20 +97,6 @@ class Progress:
             self._stream.flush()
 
 
-def _plain_bar(fraction: float) -> str:
+def _bar(fraction: float) -> str:
     filled = int(BAR_WIDTH * fraction)
     return f"[{'#' * filled}{'.' * (BAR_WIDTH - filled)}]"
-
-
-def _rich_bar(fraction: float, stream: TextIO) -> str | None:
-    """Return a bar of rich, which has colors; None if rich is not installed."""
-    try:
-        from rich.console import Console
-        from rich.progress_bar import ProgressBar
-    except ImportError:
-        return None
-    console = Console(file=stream)
-    with console.capture() as captured:
-        console.print(ProgressBar(total=1.0, completed=fraction, width=BAR_WIDTH), end="")
-    text: str = captured.get()
-    return text.rstrip("\n")

@@ -15,21 +15,7 @@ from hami._backends.base import Backend
 from hami._errors import PluginError
 from hami.types import Alias, ByteSize, Duration, FilePath, Key
 
-TRAITS = frozenset(
-    {
-        "max",
-        "min",
-        "thread",
-        "non_blocking",
-        "idempotent",
-        "lightweight",
-        "instances_on_device",
-        "by_device",
-        "request_cost",
-        "child_count",
-        "children",
-    }
-)
+TRAITS = frozenset(Backend.__annotations__)
 METHODS = frozenset({"init", "forward", "forward_with_dep", "inject_dependency", "close"})
 TYPES = {
     bool: "bool",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hami._cli.show import is_array, short
+from hami._cli.show import dtype_of, is_array, is_small, kind_of_array, short
 
 FIRST = 8  # values of a larger array that are printed
 
@@ -39,19 +40,16 @@ class ArrayWriter:
         return _map(request["result"], replaced, re.sub(r"[^\w.-]+", "_", Path(label).stem).strip("_-") or "result")
 
     def _array(self, value: Any, name: str, *, json: bool, swap_colors: bool) -> Any:
-        shape = [int(size) for size in value.shape]
-        count = 1
-        for size in shape:
-            count *= size
-        if count <= self._max_values and hasattr(value, "tolist"):
+        if is_small(value, self._max_values):
             return value.tolist() if json else short(value.tolist())
-        facts = {"dtype": str(value.dtype).removeprefix("torch."), "shape": shape}
-        text = f"{facts['dtype']} array, shape {'x'.join(map(str, shape))}"
+        shape = [int(size) for size in value.shape]
+        facts = {"dtype": dtype_of(value), "shape": shape}
+        text = kind_of_array(value)
         if self._write is None:
             first = _first(value)
             if json:
                 return {**facts, "first": first}
-            more = ", …" if len(first) < count else ""
+            more = ", …" if len(first) < math.prod(shape) else ""
             return f"{text}: {', '.join(map(short, first))}{more}" if first else text
         path = self._write(value, name, swap_colors=swap_colors)
         return {**facts, "file": str(path)} if json else f"{text}: {path}"

@@ -16,7 +16,7 @@ from hami._plugins import policy
 from hami._plugins.manager import installed
 from hami._plugins.messages import describe_exception
 from hami._plugins.plugin import CORE
-from hami._plugins.requires import requirements_of
+from hami._plugins.requirements import requirements_of
 from hami._suggestions import did_you_mean
 from hami._text import printable, visible_lines
 

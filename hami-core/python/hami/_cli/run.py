@@ -7,8 +7,11 @@ import os
 import signal
 import sys
 import threading
-from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import closing
+from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,8 @@ from hami._cli.terminal import print_table
 from hami._cli.trace import traced
 from hami._errors import ConfigError, RequestError
 from hami._plugins.messages import describe_exception
+from hami._runtime.ordered_map import started_in_order
+from hami._runtime.pipe import Pipe
 from hami.observe.node_stats import rounded
 from hami.progress import Progress
 
@@ -70,18 +75,21 @@ def run(arguments: argparse.Namespace) -> int:
     done, failed = 0, 0
     progress = Progress(len(inputs), enabled=len(inputs) >= MIN_TOTAL)
     with hami.pipe(config) as pipe, traced(pipe, arguments), progress, Sigterm() as sigterm:
-        for entry, outcome in _outcomes(pipe, inputs, sigterm):
-            progress.clear()
-            if not isinstance(outcome, BaseException):
-                outcome = _result_text(entry, outcome, arguments, writer, several=len(inputs) > 1)
-            if isinstance(outcome, BaseException):
-                failed += 1
-                _print_failure(entry, outcome, arguments)
-            else:
-                print(outcome)
-            sys.stdout.flush()  # a process that is killed has printed what was done
-            done += 1
-            progress.advance()
+        waiting = takewhile(lambda _: not sigterm.received, inputs)
+        with closing(started_in_order(waiting, partial(_start, pipe), MAX_OUTSTANDING)) as started:
+            for entry, future in started:
+                outcome = _outcome_of(future)
+                progress.clear()
+                if not isinstance(outcome, BaseException):
+                    outcome = _result_text(entry, outcome, arguments, writer, several=len(inputs) > 1)
+                if isinstance(outcome, BaseException):
+                    failed += 1
+                    _print_failure(entry, outcome, arguments)
+                else:
+                    print(outcome)
+                sys.stdout.flush()  # a process that is killed has printed what was done
+                done += 1
+                progress.advance()
         if arguments.stats:
             stats = pipe.stats()
             _print_stats({name: stats[name].as_dict() for name in config.nodes if name in stats}, arguments)
@@ -92,41 +100,20 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _outcomes(pipe: Any, inputs: list[Input], sigterm: Sigterm) -> Iterator[tuple[Input, Any]]:
-    """Yield every input with its completed request or its exception, in order. Several requests run at a time.
-
-    After SIGTERM no further request is started.
-    """
-    waiting = iter(inputs)
-    running: deque[tuple[Input, Any]] = deque()
-    try:
-        while True:
-            while (
-                not sigterm.received and len(running) < MAX_OUTSTANDING and (entry := next(waiting, None)) is not None
-            ):
-                running.append((entry, _start(pipe, entry)))
-            if not running:
-                return
-            entry, started = running[0]
-            outcome = started if isinstance(started, BaseException) else _wait(started)
-            running.popleft()
-            yield entry, outcome
-    finally:  # after Ctrl-C: closing the pipe then does not wait for these requests
-        for _, started in running:
-            if not isinstance(started, BaseException):
-                started.cancel()
-
-
-def _start(pipe: Any, entry: Input) -> Any:
+def _start(pipe: Pipe, entry: Input) -> Future[dict[str, Any]]:
+    """Start the request of an input; what hinders that, such as a file that cannot be read, is its outcome."""
     try:
         return pipe.submit(entry.request())
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # for example a file that cannot be read, or a full queue
-        return error
+    except BaseException as error:  # for example a full queue
+        failed: Future[dict[str, Any]] = Future()
+        failed.set_exception(error)
+        return failed
 
 
-def _wait(future: Any) -> Any:
+def _outcome_of(future: Future[dict[str, Any]]) -> Any:
+    """Return the completed request, or its exception."""
     try:
         return future.result()
     except KeyboardInterrupt:

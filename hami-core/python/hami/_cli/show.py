@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -34,12 +35,7 @@ def short(value: Any) -> str:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return f"{len(value)} bytes"
     if is_array(value):
-        size = 1
-        for length in value.shape:
-            size *= int(length)
-        if size <= SMALL and hasattr(value, "tolist"):
-            return short(value.tolist())
-        return f"{value.dtype} array, shape {'x'.join(str(length) for length in value.shape)}"
+        return short(value.tolist()) if is_small(value, SMALL) else kind_of_array(value)
     if isinstance(value, (list, tuple)):
         if value and all(_is_point(item) for item in value):
             return " ".join(",".join(short(number) for number in item) for item in value)
@@ -52,6 +48,21 @@ def short(value: Any) -> str:
 def is_array(value: Any) -> bool:
     """Return whether a value is an array or a tensor of any package."""
     return hasattr(value, "shape") and hasattr(value, "dtype")
+
+
+def is_small(array: Any, most: int) -> bool:
+    """Return whether an array has at most so many elements, and can say them."""
+    return math.prod(map(int, array.shape)) <= most and hasattr(array, "tolist")
+
+
+def kind_of_array(array: Any) -> str:
+    """Return the type and the shape of an array: "float32 array, shape 1x3"."""
+    return f"{dtype_of(array)} array, shape {'x'.join(map(str, array.shape))}"
+
+
+def dtype_of(array: Any) -> str:
+    """Return the type of the elements of an array without the name of its package."""
+    return str(array.dtype).removeprefix("torch.")
 
 
 def is_flat(value: Sequence[Any]) -> bool:

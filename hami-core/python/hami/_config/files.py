@@ -7,14 +7,19 @@ import errno
 import importlib.util
 import os
 import re
-import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from hami._config.document import MAX_KEYS
+from hami import _core
+from hami._config.document import MAX_KEYS, document_of
+from hami._config.problems import Problems
+from hami._config.reader import read_document
 from hami._config.toml_lines import count_keys, key_lines, tomllib
 from hami._errors import ConfigError, PluginError
 from hami._plugins import messages
+from hami._plugins.files import open_file
 from hami._plugins.plugin import Pipeline
 from hami._suggestions import did_you_mean
 from hami._text import printable
@@ -29,6 +34,10 @@ LONG_KEY = f"a key must have fewer than {MAX_PARTS} dots"
 _LONG_NUMBER = re.compile(r"0[xob][0-9a-fA-F_]{1000}")
 _PART = r"(?:[A-Za-z0-9_-]+|\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*')"
 _TOO_MANY_PARTS = re.compile(rf"(?:^|[\[{{,])[ \t]*(?:{_PART}[ \t]*\.[ \t]*){{{MAX_PARTS}}}", re.M)
+
+
+MAX_CHECKED = 1000  # keys; a mistake of a program repeats, so that the first keys show it
+_PAIR = re.compile(r"^[ \t]*[A-Za-z0-9_.-]+[ \t]*=", re.M)
 
 
 class Location(NamedTuple):
@@ -119,9 +128,8 @@ def parse(content: bytes, location: Location) -> File:
         raise ConfigError(f"{label}:{line}: TOML must not contain NUL characters")
     keys = count_keys(text, MAX_KEYS)
     if keys > MAX_KEYS:
-        from hami._config.too_many_keys import too_many_keys
-
-        raise too_many_keys(text, keys, label)
+        headline = f"{label}: a configuration has at most {MAX_KEYS} keys and tables, got {keys}"
+        raise ConfigError.of([ConfigError(headline), *_unused_keys(text, label)])
     if line := _line_of_long_key(text):
         raise ConfigError(f"{label}:{line}: {LONG_KEY}")
     try:
@@ -174,10 +182,8 @@ def _require_short_numbers(text: str, tables: dict[str, Any]) -> None:
 
 
 def _from_disk(path: str) -> bytes:
-    """Return the content of a regular file: another one, such as a pipe or a device, may block or have no end."""
-    with open(path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file")
+    """Return the content of a regular file, and not much more than may be read of it."""
+    with open_file(Path(path)) as file:
         return file.read(MAX_BYTES + 1)
 
 
@@ -211,3 +217,18 @@ def _suggestion(location: Location) -> str:
     return near or (
         "" if os.path.isabs(location.path) else f" (looked for {printable(os.path.abspath(location.path))})"
     )
+
+
+def _unused_keys(text: str, label: str) -> Iterator[Exception]:
+    """Return what the core says of unused keys among the first ones. Other errors may be due to the missing rest."""
+    after = next(islice(_PAIR.finditer(text), MAX_CHECKED, None), None)
+    beginning = text[: after.start() if after else 0]
+    try:
+        document = document_of(tomllib.loads(beginning), Problems(), label, key_lines(beginning))
+    except ValueError:  # the text is not TOML, or it was cut inside a value of several lines
+        return
+    if document.size <= MAX_KEYS:  # a line may have many keys
+        for problem in _core.check(read_document(document, Problems())):
+            unused = re.match(r'nothing uses the key "(.*)"', str(problem))
+            if unused and f"${{{unused[1]}}}" not in text:
+                yield problem

@@ -189,7 +189,7 @@ class _Reader:
         is_list = entry is not None and isinstance(entry.value, (list, tuple))
         if entry is None or (is_list and not entry.value):
             return []
-        from hami._plugins.requires import problem_with
+        from hami._plugins.requirements import problem_with
 
         entries = self.value("", "requires", entry) if is_list else None
         if entries is None:

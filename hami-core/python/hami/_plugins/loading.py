@@ -21,7 +21,7 @@ from hami._backends.registration import make_class, make_generated
 from hami._errors import PluginError
 from hami._plugins import native_loading
 from hami._plugins.plugin import Plugin
-from hami._plugins.recorded_files import check_library
+from hami._plugins.recorded_files import check_library, require_whole
 from hami._text import printable
 
 Key = TypeVar("Key")
@@ -381,8 +381,6 @@ def _not_registered(plugin: Plugin, loaded: Any, missing: list[str]) -> str:
 def _imported_module(plugin: Plugin) -> Any:
     """Import the module of a plugin, after the check of its files if that is asked for."""
     if plugin.checks_files:
-        from hami._plugins.checked_files import require_whole
-
         require_whole(plugin.distribution)
     return import_object(plugin.module)
 

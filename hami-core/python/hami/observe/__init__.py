@@ -7,8 +7,7 @@ True
 
 from hami._core import status, trace_slice
 from hami.observe.histogram import Histogram
-from hami.observe.lane_stats import LaneStats
-from hami.observe.node_stats import NodePolicy, NodeStats
+from hami.observe.node_stats import LaneStats, NodePolicy, NodeStats
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from hami._errors import ConfigError, DataTypeError
 from hami.observe.histogram import Histogram
-from hami.observe.lane_stats import COUNTS as LANE_COUNTS
+from hami.observe.node_stats import COUNTS as LANE_COUNTS
 from hami.observe.node_stats import NodeStats
 
 try:
