@@ -107,6 +107,12 @@ def test_reserved_private_and_unannotated_attributes_are_not_parameters() -> Non
     assert params_of(Quiet) == {}
 
 
+@pytest.mark.parametrize("trait", [name for name in hami.Backend.__annotations__ if name != "_services"])
+def test_an_annotated_trait_is_not_a_parameter(trait: str) -> None:
+    kept = {"__annotations__": {trait: "object"}, trait: getattr(hami.Backend, trait)}
+    assert describe_class(type("Kept", (Valid,), kept))["params"] == []
+
+
 def test_parameters_are_inherited_and_may_be_redeclared() -> None:
     class Base(Valid):
         size: int = 1

@@ -1,9 +1,8 @@
-"""hami.progress: a bar on a terminal, by rich or as plain text; silent anywhere else."""
+"""hami.progress: a bar on a terminal; silent anywhere else."""
 
 from __future__ import annotations
 
 import io
-import sys
 from collections.abc import Callable
 
 import pytest
@@ -46,13 +45,6 @@ def open_terminal(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> OpenTe
     return open_terminal
 
 
-@pytest.fixture
-def no_rich(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.partition(".")[0] == "rich"] + ["rich"]:
-        monkeypatch.setitem(sys.modules, name, None)
-
-
-@pytest.mark.usefixtures("no_rich")
 def test_the_bar_shows_the_count_and_the_time_left(open_terminal: OpenTerminal, clock: list[float]) -> None:
     terminal = open_terminal()
     with Progress(4) as progress:
@@ -65,7 +57,6 @@ def test_the_bar_shows_the_count_and_the_time_left(open_terminal: OpenTerminal, 
     ]
 
 
-@pytest.mark.usefixtures("no_rich")
 def test_an_estimate_is_shown_as_a_percentage_without_a_time(open_terminal: OpenTerminal, clock: list[float]) -> None:
     terminal = open_terminal()
     with Progress(1.0, "building") as progress:
@@ -74,7 +65,6 @@ def test_an_estimate_is_shown_as_a_percentage_without_a_time(open_terminal: Open
     assert terminal.lines()[1] == "building [############..................]  40%  tactics"
 
 
-@pytest.mark.usefixtures("no_rich")
 def test_the_bar_is_drawn_at_most_ten_times_a_second(open_terminal: OpenTerminal, clock: list[float]) -> None:
     terminal = open_terminal()
     with Progress(1000) as progress:
@@ -84,7 +74,6 @@ def test_the_bar_is_drawn_at_most_ten_times_a_second(open_terminal: OpenTerminal
     assert 5 < len(terminal.lines()) <= 12
 
 
-@pytest.mark.usefixtures("no_rich")
 def test_a_cleared_bar_appears_again_with_the_next_step(open_terminal: OpenTerminal) -> None:
     terminal = open_terminal()
     with Progress(4) as progress:
@@ -94,7 +83,6 @@ def test_a_cleared_bar_appears_again_with_the_next_step(open_terminal: OpenTermi
 
 
 @pytest.mark.parametrize("columns", ["20", "41", "60"])
-@pytest.mark.usefixtures("no_rich")
 def test_the_line_fits_into_the_terminal(
     open_terminal: OpenTerminal, monkeypatch: pytest.MonkeyPatch, columns: str
 ) -> None:
@@ -106,19 +94,6 @@ def test_the_line_fits_into_the_terminal(
         progress.clear()
         progress.update(0.5, "a long name of a phase that does not fit")
     assert max(map(len, terminal.lines())) < int(columns)
-
-
-def test_rich_draws_the_bar_if_it_is_installed(open_terminal: OpenTerminal) -> None:
-    terminal = open_terminal()
-    pytest.importorskip("rich")
-    with Progress(2, "reading [1]") as progress:
-        progress.clear()
-        progress.advance()
-    line = terminal.lines()[2]
-    assert line.startswith("reading [1] ")  # no markup
-    assert line.endswith(" 1/2  0 s left")
-    assert "━" in line
-    assert "#" not in line
 
 
 @pytest.mark.parametrize(("stream", "enabled"), [(io.StringIO(), True), (Terminal(), False), (None, True)])
