@@ -151,12 +151,14 @@ def preset(name: str, compiler: str, sanitizer: str, packages: str, totals: Tota
     doctest(build_preset(name, "hami_tests") / "tests" / "cpp" / "hami_tests", name, totals)
 
 
-def stress(name: str, sanitizer: in_place.Sanitizer, totals: Totals, options: Sequence[str]) -> None:
-    """Run the stress test in Python under a sanitizer."""
+def stress(
+    name: str, sanitizer: in_place.Sanitizer, totals: Totals, options: Sequence[str], python: Path | None = None
+) -> None:
+    """Run the stress test in Python under a sanitizer; in the environment of ci/check, unless another is given."""
     if not links(in_place.SANITIZED_BY, sanitizer.flags):
         totals.skip(name, "g++ is missing or cannot link such a program (Debian, Ubuntu: apt install g++)")
         return
-    python = environments.ensure("check")
+    python = python or environments.ensure("check")
     env = in_place.sanitized_environment(sanitizer, python)
     if reason := in_place.why_unusable(python, env):
         totals.skip(name, f"Python does not start under the sanitizer: {reason}")
@@ -386,6 +388,24 @@ def lint(totals: Totals, options: Sequence[str]) -> None:
     from .check_steps import hooks
 
     totals.check(hooks(environments.ensure("check"), files=known_files(ROOT))[0], "lint: see above")
+
+
+@tier(ON_REQUEST)
+def free_threaded(totals: Totals, options: Sequence[str]) -> None:
+    """The Python tests, the stress test under ThreadSanitizer, and callers in parallel, on free-threaded CPython."""
+    found = [interpreter for interpreter in interpreters.find()[0] if interpreter.free_threaded]
+    if not found:
+        totals.skip("free-threaded", "no free-threaded CPython is found here; uv python install 3.14t")
+        return
+    interpreter = found[-1]
+    dist.build([interpreter])
+    python, name = test_environment(interpreter), f"python {interpreter.tag}"
+    pytest(python, [ROOT / "tests" / "python"], name, totals, options, environment(HAMI_STRESS_THREADS="16"))
+    tools = environments.ensure("free-threaded", str(interpreter.executable))
+    stress(f"{name} tsan", in_place.THREAD, totals, options, tools)
+    program = ROOT / "tests" / "reliability" / "free_threaded.py"
+    ended = subprocess.run([python, program, "--strict"], check=False).returncode
+    totals.check(ended == 0, f"{name}: {program.name}, see above")
 
 
 @tier(ON_REQUEST)

@@ -80,6 +80,14 @@ def test_a_single_python_runs_all_tests_and_the_others_are_skipped_aloud(monkeyp
     assert totals.skipped == [("pythons", reason)]
 
 
+def test_without_a_free_threaded_python_its_tier_is_skipped_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiers.interpreters, "find", lambda: ([tiers.current_interpreter()], []))
+    totals = Totals()
+    tiers.TIERS["free-threaded"].run(totals, ())
+    reason = "no free-threaded CPython is found here; uv python install 3.14t"
+    assert (totals.passed, totals.failed, totals.skipped) == (0, [], [("free-threaded", reason)])
+
+
 @pytest.mark.parametrize("tier", ["python-asan", "python-tsan"])
 def test_without_a_compiler_with_sanitizers_the_stress_in_python_is_skipped_aloud(
     monkeypatch: pytest.MonkeyPatch, tier: str

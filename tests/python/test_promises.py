@@ -49,3 +49,22 @@ def test_a_promise_holds(name: str) -> None:
     done = subprocess.run(program, capture_output=True, text=True, timeout=5 * TIMEOUT, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)
+
+
+def test_free_threaded_python_is_compared_by_callers_and_required() -> None:
+    program = [sys.executable, str(FOLDER / "free_threaded.py"), "--seconds", "0"]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=5 * TIMEOUT, check=False)
+    if getattr(sys, "_is_gil_enabled", lambda: True)():
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith(f"broken: the GIL is on in {sys.executable}; free-threaded CPython is needed")
+        measure = "from free_threaded import calls_per_s; assert calls_per_s(2, 0.05) > 0"
+        subprocess.run([sys.executable, "-c", measure], cwd=FOLDER, timeout=5 * TIMEOUT, check=True)
+    else:
+        assert (done.returncode, done.stderr) == (0, "")
+        assert json.loads(done.stdout)["calls/s of one"] > 0
+
+
+def test_the_possible_answers_under_overload_are_those_of_a_worker_without_delays() -> None:
+    measure = "import overload; print(*(overload.possible(rate, 1.0, 4.0, 0) for rate in (10, 500)))"
+    done = subprocess.run([sys.executable, "-c", measure], cwd=FOLDER, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["8.0", "50.0"]  # all of the 32 requests; one per 20 ms
