@@ -47,7 +47,7 @@ def kill_one(running: list[Running]) -> bool:
 def main(kills: int, requests: int) -> int:
     running: list[Running] = []
     start = monitor()._start  # the tests of one package may look inside
-    monitor()._start = lambda environment: running.append(start(environment)) or running[-1]  # type: ignore
+    monitor()._start = lambda *begin: running.append(start(*begin)) or running[-1]  # type: ignore
     outcomes: Counter[str] = Counter()
     memory: list[float] = []
     done = threading.Event()

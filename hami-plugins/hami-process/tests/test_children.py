@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import gc
 import json
 import logging
@@ -290,8 +289,8 @@ def test_a_system_without_memfd_uses_a_file_system(monkeypatch, tmp_path):
 def test_a_request_of_many_arrays_does_not_fill_the_socket(monkeypatch):
     start = Monitor.start
 
-    def start_with_an_ordinary_buffer(monitor, environment):
-        running = start(monitor, environment)
+    def start_with_an_ordinary_buffer(*begin):
+        running = start(*begin)
         running.link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 208 << 10)  # net.core.wmem_max, by default
         return running
 
@@ -329,7 +328,7 @@ def test_blocks_that_were_given_up_before_the_child_has_taken_them_stay_given_up
 
 def test_a_child_without_descriptors_says_so_and_is_replaced(caplog):
     with hami.pipe({"backend": "Process[Act]"}) as pipe:
-        pipe({"data": ("leave_files_open",)})
+        pipe({"data": ("open_no_more_files",)})
         with pytest.raises(ChildDied, match="exited with status 71"):
             pipe({"data": ("echo", np.ones(1 << 18))})
         assert pipe({"data": ("echo", np.ones(1 << 18))})["result"].size == 1 << 18
@@ -410,22 +409,14 @@ def test_a_child_that_starts_while_its_pipe_closes_is_ended():
     assert killed
 
 
-def test_a_child_that_cannot_be_given_its_setup_is_ended(monkeypatch):
-    started = []
-    start = Monitor.start
-
-    def kept(monitor, environment):
-        started.append(start(monitor, environment))
-        return started[0]
-
-    def refuse(*_):
-        raise OSError(errno.EMSGSIZE, "too long")
-
-    monkeypatch.setattr(Monitor, "start", kept)
-    monkeypatch.setattr("socket.send_fds", refuse)
-    with pytest.raises(OSError, match="too long"):
-        hami.pipe("Process[Act]")
-    assert started[0].ended.wait(20)
+def test_a_setup_of_any_length_reaches_the_child(monkeypatch):
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "long" * 250_000])
+    monkeypatch.setenv("HAMI_ALLOWED_VARIABLES", "HAMI_TEST_VARIABLE")
+    note, value = "y" * 300_000, "x" * 300_000
+    environment = [f"HAMI_TEST_VARIABLE={value}"]
+    with hami.pipe({"backend": "Process[Act]", "note": note, "environment": environment}) as pipe:
+        facts = pipe({"data": ("describe",)})["result"]
+    assert (facts["texts"][0], facts["variable"]) == (note, value)
 
 
 @pytest.mark.parametrize("name", ["run.pftrace", "run-%p.pftrace"])

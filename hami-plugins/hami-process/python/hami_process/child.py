@@ -114,12 +114,11 @@ class LogToParent(logging.Handler):
 
 
 class Child:
-    def __init__(self, link: socket.socket) -> None:
+    def __init__(self, link: socket.socket, memory: int, setup: bytes) -> None:
         self._link = link
-        setup, descriptors = self._receive()
-        self._setup = Setup(*setup)
-        self._control = native.Control(descriptors[0])
-        os.close(descriptors[0])
+        self._setup = Setup(*pickle.loads(setup))
+        self._control = native.Control(memory)
+        os.close(memory)
         if not native.functions().end_with_parent(self._setup.parent, link.fileno()):
             os._exit(0)
         self._blocks: dict[int, Block] = {}
@@ -414,7 +413,7 @@ def _literal(value: Any) -> Any:
     return value.replace("${", "$${") if isinstance(value, str) else value
 
 
-def main(link: socket.socket) -> None:
-    """Run a child until its parent closes it or ends."""
+def main(link: int, memory: int, setup: bytes) -> None:
+    """Run a child until its parent closes it or ends. The memory has its mailboxes, and `setup` a Setup."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    Child(link).run()
+    Child(socket.socket(fileno=link), memory, setup).run()

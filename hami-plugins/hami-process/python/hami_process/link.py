@@ -8,6 +8,7 @@ import marshal
 import os
 import pickle
 import socket
+import sys
 import threading
 import time
 import weakref
@@ -41,8 +42,11 @@ class Link:
 
     def __init__(self, setup: Setup, environment: dict[str, str], memory_limit: int) -> None:
         self.label = setup.expression
-        descriptor = native.create_memory(native.Control.SIZE)
+        begins = marshal.dumps((sys.path, environment, pickle.dumps(tuple(setup))))
+        begin, size = native.Control.SIZE, len(begins)
+        descriptor = native.create_memory(begin + size)
         try:
+            os.pwrite(descriptor, begins, begin)
             self.control = native.Control(descriptor)
             self._budget = Budget(memory_limit)
             self._blocks: dict[int, Block] = {}
@@ -56,16 +60,11 @@ class Link:
             self._buffer, self._take = self.control.to_parent.reader()
             self.on_death: Callable[[], None] = _nothing
             self._closing = False
-            self.running = monitor().start(environment)
+            self.running = monitor().start(descriptor, begin, size)
             self.ended = self.running.ended
             self.running.on_end = self._on_end
             if self.ended.is_set():
                 self.control.close()
-            try:
-                self._send_descriptor(pickle.dumps(tuple(setup)), descriptor)
-            except BaseException:
-                self.running.kill("it could not be given its setup")
-                raise
         finally:
             os.close(descriptor)
 

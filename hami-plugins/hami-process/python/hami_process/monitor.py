@@ -22,14 +22,12 @@ EXIT_TIME = 1.0  # seconds from the end of the socket to that of the process
 CODE = (
     "import sys\n"
     "sys.path[:] = filter(None, sys.path)\n"  # no modules of the current folder
-    "import marshal, socket\n"
-    "link = socket.socket(fileno=int(sys.argv[1]))\n"
-    "path, environment = marshal.loads(link.recv(1 << 20))\n"
-    "sys.path[:] = path\n"
-    "import os\n"
+    "import marshal, os\n"
+    "link, memory, begin, size = map(int, sys.argv[1:])\n"
+    "sys.path[:], environment, setup = marshal.loads(os.pread(memory, size, begin))\n"
     "os.environ.update(environment)\n"
     "from hami_process.child import main\n"
-    "main(link)\n"
+    "main(link, memory, setup)\n"
 )
 
 
@@ -62,13 +60,16 @@ class Monitor:
         self._selector.register(self._wake_reader, selectors.EVENT_READ, self._run_tasks)
         threading.Thread(target=self._run, name="hami-process monitor", daemon=True).start()
 
-    def start(self, environment: dict[str, str]) -> Running:
-        """Start a process, which runs `hami_process.child.main`."""
+    def start(self, memory: int, begin: int, size: int) -> Running:
+        """Start a process, which runs `hami_process.child.main` as the content of a memory at this place says.
+
+        The place has the path of modules, the environment, and the setup.
+        """
         started: Future[Running] = Future()
 
         def task() -> None:
             try:
-                started.set_result(self._start(environment))
+                started.set_result(self._start(memory, begin, size))
             except BaseException as error:
                 started.set_exception(error)
 
@@ -77,19 +78,18 @@ class Monitor:
             os.write(self._wake_writer, b"x")
         return started.result()
 
-    def _start(self, environment: dict[str, str]) -> Running:
+    def _start(self, memory: int, begin: int, size: int) -> Running:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # as multiprocessing does
-            command = [sys.executable, *flags, "-c", CODE, str(theirs.fileno())]
+            numbers = (theirs.fileno(), memory, begin, size)
+            command = [sys.executable, *flags, "-c", CODE, *map(str, numbers)]
             # In a session of its own, Ctrl-C on the terminal goes to the parent only.
             process = subprocess.Popen(
-                command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True
+                command, pass_fds=[theirs.fileno(), memory], stdin=subprocess.DEVNULL, start_new_session=True
             )
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         ours.settimeout(5.0)
-        with contextlib.suppress(OSError):  # the child has ended, which is seen below
-            ours.send(marshal.dumps((sys.path, environment)))
         running = Running(process, ours)
         self._selector.register(ours, selectors.EVENT_READ, lambda: self._read(running))
         try:

@@ -132,6 +132,7 @@ class Control:
     | 0, 64 | the mailboxes to the child and to the parent |
     | 128 | the number of the batch that is cancelled |
     | 4096 | the bytes of the messages |
+    | SIZE | what the child begins with, in any length: a message on the socket has a limit |
     """
 
     CAPACITY = 256 << 10
