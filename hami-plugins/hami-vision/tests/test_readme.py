@@ -90,6 +90,7 @@ def test_the_programs_of_the_page_on_results_run(page, run, capsys):
     printed = capsys.readouterr().out.splitlines()
     assert len(printed) == 17
     assert printed[-1] == "SinkState(taken=16, dropped=0, failed=0, reason='')"
+    assert {file.name for file in Path("more").iterdir()} == {"street.webm", "street.jsonl", "run.json"}
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,8 @@ def test_videos_pictures_and_a_file_that_is_none_are_mixed(walks, tmp_path, caps
     assert main(["run", "detect", *MODEL, *given]) == 1
     printed = capsys.readouterr()
     assert f"{broken}:\n  0 frames, 0.0/s; failed: {broken} cannot be opened as a video" in printed.out
-    assert f"{image}:\n  1 frames, 0.0/s; ended\n  objects in all frames: 2" in printed.out
+    found = re.escape(f"{image}:\n") + r"  1 frames, \d+\.\d/s; ended\n  objects in all frames: 2"
+    assert re.search(found, printed.out)
     files = {"a.jsonl", "a.webm", "b.jsonl", "b.webm", "one.jsonl", "one_000000.png", "run.json"}
     assert {file.name for file in out.iterdir()} == files
     assert len(shown(out / "a.webm")) == 12
@@ -280,8 +281,29 @@ def test_pictures_without_a_sink_are_printed_as_before(tmp_path, capsys):
     assert capsys.readouterr().out == "detect\n"
 
 
-def test_requests_that_fail_are_reported_with_their_frames(walks, capsys):
+def test_the_first_requests_that_fail_are_reported_with_their_frames_and_all_are_counted(walks, capsys):
+    """A model that does not fit wrote a line for each frame of a stream, for as long as it ran."""
     assert main(["run", "track", *MODEL, "--set", "head=detr", walks[0]]) == 1
     printed = capsys.readouterr()
     assert "12 failed; ended" in printed.out
-    assert printed.err.count("the head detr needs boxes, logits") == 12
+    assert re.findall(r"frame (\d+): .*the head detr needs boxes, logits", printed.err) == ["0", "1", "2"]
+    assert printed.err.splitlines()[-1] == f"{walks[0]}: further failures are only counted"
+
+
+def test_the_rate_that_is_printed_is_that_of_all_frames(monkeypatch):
+    """It was that of the last results, which come at once where a batch ends: 18964.9/s for two pictures."""
+    now = [0.0]
+    monkeypatch.setattr(run_command.time, "monotonic", lambda: now[0])
+    source = run_command._Source()
+    for _ in range(2):
+        source.start()
+    now[0] = 4.0
+    for _ in range(2):
+        source.take(Detections(np.zeros((0, 4)), [], []))
+        now[0] += 1e-4
+    assert source.lines()[0].startswith("2 frames, 0.5/s")
+
+
+def test_the_sample_says_which_pipeline_needs_another_model(capsys):
+    assert main(["run", "segment", "--sample"]) == 1
+    assert "the model of --sample has no masks" in capsys.readouterr().err

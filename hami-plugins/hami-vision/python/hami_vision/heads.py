@@ -209,8 +209,10 @@ def candidates_of(
     """
     head = HEADS[ALIASES.get(name, name)]
     if head.outputs != frozenset(outputs.parts):
+        others = ", ".join(other for other, each in HEADS.items() if each.outputs == frozenset(outputs.parts))
         raise hami.ConfigError(
-            f"DecodeDetections: the head {name} needs {', '.join(sorted(head.outputs))}, got {_shown(outputs.parts)}"
+            f"DecodeDetections: the head {name} needs {', '.join(sorted(head.outputs))}, got {_shown(outputs.parts)}; "
+            f"such outputs are of {others}"
         )
     if "table" in head.outputs:
         found = _from_table(name, head, outputs.parts["table"], labels, score_threshold)

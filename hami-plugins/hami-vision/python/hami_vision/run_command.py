@@ -33,7 +33,8 @@ _SAMPLE_LINES = "lines=door: 160,320, 160,0"
 _MOST_RUNNING = 32  # frames in the pipe: enough for batches, and few in memory
 _MOST_OPEN = 16  # files that are read at a time, beside all streams and devices
 _POLL = 0.1  # seconds without a frame after which it looks at the sources
-_RECENT = 32  # frames over which a rate is measured
+_RECENT = 32  # frames over which the rate in the bar is measured
+_MOST_REPORTED = 3  # failures of a source that are printed; each frame of a stream for days may fail
 
 
 def run(arguments: argparse.Namespace, otherwise: Callable[[argparse.Namespace], int]) -> int:
@@ -54,6 +55,8 @@ def run(arguments: argparse.Namespace, otherwise: Callable[[argparse.Namespace],
                 f"got {name} with {', '.join(inputs) or 'no input'}"
             )
         return otherwise(arguments)
+    if arguments.sample and name == "segment":
+        raise hami.ConfigError("the model of --sample has no masks; give segment one by --set model=FILE, and a source")
     settings = list(arguments.set)
     if arguments.sample:
         settings = [*(f"{key}={sample / file}" for key, file in _SAMPLE.items()), *settings]
@@ -132,7 +135,13 @@ class _Source:
         self._last_id = NO_ID
         self.counts: dict[str, Any] = {}
         self.state = SourceState()
+        self._began: float | None = None  # when its first frame was started
         self._ends: deque[float] = deque(maxlen=_RECENT)
+
+    def start(self) -> None:
+        self.running += 1
+        if self._began is None:
+            self._began = time.monotonic()
 
     def take(self, result: Any) -> None:
         self.frames += 1
@@ -152,11 +161,17 @@ class _Source:
         passed = self._ends[-1] - self._ends[0] if len(self._ends) > 1 else 0.0
         return (len(self._ends) - 1) / passed if passed else 0.0
 
+    @property
+    def mean_rate(self) -> float:
+        """Frames per second from the start of the first one to the last result."""
+        passed = self._ends[-1] - self._began if self._ends and self._began is not None else 0.0
+        return self.frames / passed if passed else 0.0
+
     def lines(self) -> list[str]:
         failed = f", {self.failed} failed" * bool(self.failed)
         dropped = f", {self.state.dropped} dropped" * bool(self.state.dropped)
         reason = f": {self.state.reason}" * bool(self.state.state == "failed")
-        lines = [f"{self.frames} frames, {self.rate:.1f}/s{dropped}{failed}; {self.state.state}{reason}"]
+        lines = [f"{self.frames} frames, {self.mean_rate:.1f}/s{dropped}{failed}; {self.state.state}{reason}"]
         for name, each in self.counts.get("lines", {}).items():
             lines.append(f"{name}: in {each['in']}, out {each['out']}")
         for name, each in self.counts.get("zones", {}).items():
@@ -209,13 +224,13 @@ class _Work:
         sources.add(name, int(place) if place.isdecimal() else place)
 
     def _start(self, frame: Frame) -> None:
-        source = self._sources[frame.source]
+        self._sources[frame.source].start()
         try:
             future = self._pipe.submit({**frame.request(), **self._keys})
         except Exception as error:
+            self._sources[frame.source].running -= 1
             self._fail(frame, error)
             return
-        source.running += 1
         self._running.append((frame, future))
 
     def _finish(self, most: int) -> None:
@@ -235,8 +250,12 @@ class _Work:
             self._delivery.send(frame, result)
 
     def _fail(self, frame: Frame, error: Exception) -> None:
-        self._sources[frame.source].failed += 1
-        report(error, f"{frame.source}, frame {frame.index}")
+        source = self._sources[frame.source]
+        source.failed += 1
+        if source.failed <= _MOST_REPORTED:
+            report(error, f"{frame.source}, frame {frame.index}")
+        if source.failed == _MOST_REPORTED:
+            print(f"{printable(frame.source)}: further failures are only counted", file=sys.stderr)
 
     def _end_sources(self, sources: Sources) -> None:
         for name, state in sources.states().items():
