@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from small_models import picture
 
-from hami_vision.readers import Reader, Reading, SourceError, _Pool
+from hami_vision.readers import Reader, Reading, SourceError, _Pool, quiet
 from hami_vision.sources import Sources
 
 WAIT = 20  # seconds, for what takes milliseconds on a machine that is not busy
@@ -473,6 +473,40 @@ def test_close_returns_while_a_stream_hangs(monkeypatch):
             assert sources.next() is None
     reading.join(WAIT)  # so that no thread outlives the test
     assert not reading.is_alive()
+
+
+def test_an_address_that_hangs_does_not_hold_up_the_opening_of_others(video, monkeypatch):
+    """OpenCV opened the videos of all threads one after the other, so that all waited for the timeout of each."""
+    monkeypatch.setattr("hami_vision.readers._TIMEOUT", 600_000)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        Sources({"silent": f"http://127.0.0.1:{silent.getsockname()[1]}/"}, live_retries=0) as sources,
+    ):
+        silent.settimeout(WAIT)
+        connection, _ = silent.accept()
+        with connection:
+            sources.add("video", video)
+            frames = []
+            while len(frames) < 12 and (frame := sources.next(WAIT)) is not None:
+                frames.append(frame.index)
+            assert frames == list(range(12))
+            assert sources.states()["silent"].state == "connecting"
+        assert sources.next(WAIT) is None  # the silent one has failed, as its connection is closed
+
+
+def test_warnings_of_opencv_are_kept_back_only_while_a_thread_opens_a_video():
+    log = cv2.utils.logging
+    before = log.getLogLevel()
+    try:
+        for level, inside in ((log.LOG_LEVEL_WARNING, log.LOG_LEVEL_ERROR), (log.LOG_LEVEL_INFO, log.LOG_LEVEL_INFO)):
+            log.setLogLevel(level)
+            with quiet:
+                with quiet:
+                    assert log.getLogLevel() == inside
+                assert log.getLogLevel() == inside
+            assert log.getLogLevel() == level
+    finally:
+        log.setLogLevel(before)
 
 
 def test_a_frame_whose_conversion_fails_is_refused_and_not_a_frame_before() -> None:

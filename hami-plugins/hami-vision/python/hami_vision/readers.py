@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -23,6 +24,9 @@ _TIMEOUT = 5000  # milliseconds for which OpenCV waits for a stream to open, and
 _REFUSED_IN_A_ROW = 16  # packets; a file or stream that has ended refuses every read
 _FREE_FRAMES = 8  # of each video whose memory is kept, at most
 _QUICK = 0.5  # seconds; a stream that refuses a read later than that sends nothing any more
+# Otherwise OpenCV opens and closes the videos of all threads one after the other, and an address that hangs holds up
+# every other source. Its FFmpeg needs no lock. OpenCV reads this at each opening; users may have set it.
+os.environ.setdefault("OPENCV_FFMPEG_IS_THREAD_SAFE", "1")
 
 
 class SourceError(Exception):
@@ -42,6 +46,35 @@ class Reading:
     image: Callable[[], Any]
     time: float | None = None
     refused: int = 0
+
+
+class _Quiet:
+    """Keeps back the warnings of OpenCV while a thread opens a video. Levels that a user has set stay.
+
+    One warning for each opening says that the lock is off, and the others repeat why a source fails.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._opening = 0  # threads
+        self._lowered = False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._opening += 1
+            if cv2.utils.logging.getLogLevel() == cv2.utils.logging.LOG_LEVEL_WARNING:  # what OpenCV begins with
+                cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_ERROR)
+                self._lowered = True
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._opening -= 1
+            if self._lowered and not self._opening:
+                cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_WARNING)
+                self._lowered = False
+
+
+quiet = _Quiet()
 
 
 class Reader:
@@ -69,10 +102,11 @@ class VideoReader(Reader):
         if not self.is_live and not os.path.exists(self._place):
             raise SourceError(f"the file {self._place} does not exist")
         options = [cv2.CAP_PROP_OPEN_TIMEOUT_MSEC, _TIMEOUT, cv2.CAP_PROP_READ_TIMEOUT_MSEC, _TIMEOUT]
-        if isinstance(self._place, int):
-            video = cv2.VideoCapture(self._place)
-        else:
-            video = cv2.VideoCapture(self._place, cv2.CAP_FFMPEG, options)
+        with quiet:
+            if isinstance(self._place, int):
+                video = cv2.VideoCapture(self._place)
+            else:
+                video = cv2.VideoCapture(self._place, cv2.CAP_FFMPEG, options)
         try:
             if not video.isOpened():
                 raise SourceError(f"{self._place} cannot be opened as a video")

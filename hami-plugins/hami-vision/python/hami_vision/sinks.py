@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hami_vision.detections import NO_ID, Detections
+from hami_vision.readers import quiet
 
 _CSV_COLUMNS = ("source", "frame", "time", "id", "class", "name", "score", "x1", "y1", "x2", "y2")
 _MAX_STEM = 60  # characters: names of files have at most 255 bytes
@@ -203,7 +204,8 @@ class VideoWriter:
 
     def _opened(self, image: NDArray[np.uint8]) -> cv2.VideoWriter:
         size = image.shape[1] + image.shape[1] % 2, image.shape[0] + image.shape[0] % 2
-        writer = cv2.VideoWriter(self._path, cv2.CAP_FFMPEG, cv2.VideoWriter.fourcc(*"VP90"), self._rate, size)
+        with quiet:
+            writer = cv2.VideoWriter(self._path, cv2.CAP_FFMPEG, cv2.VideoWriter.fourcc(*"VP90"), self._rate, size)
         if not writer.isOpened():
             raise OSError(f"{self._path} cannot be written as a video of {size[0]} x {size[1]} pixels")
         return writer
@@ -224,7 +226,8 @@ class VideoWriter:
                 raise OSError(f"{self._path} does not have all {self._frames} frames; is the disk full?")
 
     def _has_last_frame(self) -> bool:
-        written = cv2.VideoCapture(self._path, cv2.CAP_FFMPEG)
+        with quiet:
+            written = cv2.VideoCapture(self._path, cv2.CAP_FFMPEG)
         try:
             return bool(written.set(cv2.CAP_PROP_POS_FRAMES, self._frames - 1) and written.grab())
         finally:
