@@ -3,7 +3,7 @@
 #
 # Opening and closing hold one lock of the process, also for local files, and while the network is waited for. Threads do
 # not help, and CAP_PROP_OPEN_TIMEOUT_MSEC only says for how long. With OPENCV_FFMPEG_IS_THREAD_SAFE=1 in the environment
-# before the call the lock is off, and a warning comes at each opening instead. FFmpeg 8, which the wheel brings, needs none.
+# before the call the lock is off, and a warning comes at each opening instead. FFmpeg 8, which is in the wheel, is safe without it.
 # Seen on 30 November 2026, x86-64, CPython 3.11. Fails if this changes.
 set -euo pipefail
 work=$(mktemp -d)
