@@ -102,17 +102,17 @@ struct Ready {
 template <class Time>
 Hold hold_for_returns(const ReturnTimes& returns, const Ready& ready, Nanoseconds moment, double beta,
                       const Time& time) noexcept {
-  const Nanoseconds left = static_cast<Nanoseconds>(beta) - ready.free;
+  const Nanoseconds left = to_nanoseconds(beta) - ready.free;
   const double n = static_cast<double>(ready.requests), items = static_cast<double>(ready.items);
   double best = n > 0 ? n / time(items) : 0;
   Hold hold;
   returns.for_each_return(moment, left, [&](std::size_t count, Nanoseconds wait) {
     const double k = static_cast<double>(count), more = k * ready.items_each, after = time(items + more);
     const double rate = (n + k) / (static_cast<double>(wait) + after);
-    const Nanoseconds in_time = ready.deadline - static_cast<Nanoseconds>(after);
+    const Nanoseconds in_time = ready.deadline - to_nanoseconds(after);
     if (rate <= best || items + more > static_cast<double>(ready.max_items) || in_time < wait) return;
     best = rate;
-    const Nanoseconds cost = n > 0 ? static_cast<Nanoseconds>(k * beta / n) : left;
+    const Nanoseconds cost = n > 0 ? to_nanoseconds(k * beta / n) : left;
     hold = {count, std::min({policy::kUncertain * wait, left, cost, in_time})};
   });
   return hold;

@@ -136,7 +136,7 @@ NodeScheduler::Answer NodeScheduler::leave_slot_to_forming(View& view) noexcept 
 NodeScheduler::Answer NodeScheduler::wait_for_slot(View& view) noexcept {
   if (!needs_slot(view)) return std::nullopt;
   const Nanoseconds slot =
-      std::min(last_start_ + static_cast<Nanoseconds>(took_ / static_cast<double>(instances_in_use())),
+      std::min(after(last_start_, to_nanoseconds(took_ / static_cast<double>(instances_in_use()))),
                latest_start(view.batch, view.moment));
   return view.moment < slot ? Answer(hold({view.index, Forming::kSlot, slot, std::nullopt})) : std::nullopt;
 }
@@ -188,7 +188,7 @@ Hold NodeScheduler::returns_worth_waiting(Index instance, Nanoseconds moment, co
   TimeAfter time_after(moment);
   queue_.for_each([&](const Request& request) {
     if (request.deadline == kNever) return;
-    ready.deadline = std::min(ready.deadline, static_cast<Nanoseconds>(time_after.left(request, &TimeRange::usual)));
+    ready.deadline = std::min(ready.deadline, to_nanoseconds(time_after.left(request, &TimeRange::usual)));
   });
   // While the cost is unknown, a larger batch might be free: the trial finds out.
   const double granted =
@@ -207,7 +207,7 @@ Nanoseconds NodeScheduler::filled_until(const Cut& batch, bool enough) const noe
   if (enough && (batch.count == 1 || config_.batching.mode == BatchingMode::kPerCall)) return 0;
   Nanoseconds longest = config_.batching.batching_timeout;
   if (const std::optional<ServiceTime> known = service_time(); known && enough)
-    longest = std::min(longest, static_cast<Nanoseconds>(known->overhead));
+    longest = std::min(longest, to_nanoseconds(known->overhead));
   return after(queue_.first()->queued_at, longest);
 }
 

@@ -116,7 +116,7 @@ NodeScheduler::Cut NodeScheduler::in_time(const Cut& batch, Takes which, std::si
   Cut first = batch;
   if (whole->usual > left) {
     const std::size_t least = std::max(front.items, min_items);
-    first = cut(items_within(static_cast<Nanoseconds>(left), least, std::max(batch.items, least),
+    first = cut(items_within(to_nanoseconds(left), least, std::max(batch.items, least),
                              [&](std::size_t items) { return times_.range(items, moment)->usual; }),
                 which);
   }
@@ -175,7 +175,7 @@ std::optional<NodeScheduler::Cut> NodeScheduler::best_in_time(Takes which, std::
     const std::size_t limit = std::max(least, std::min(most, others));
     size = std::clamp(size, least, limit);
     if (together(size) > left || size < limit)
-      size = items_within(static_cast<Nanoseconds>(left), together(size) > left ? least : size, limit, time);
+      size = items_within(to_nanoseconds(left), together(size) > left ? least : size, limit, time);
     if (size > best) equal = 0;
     if (size < best) return true;
     best = size;
@@ -187,7 +187,7 @@ std::optional<NodeScheduler::Cut> NodeScheduler::best_in_time(Takes which, std::
   });
   if (!chosen) return std::nullopt;
   const double ends = time(best) + time_after(*chosen).range.*part;
-  const Cut found = cut(best, which, {chosen, moment + static_cast<Nanoseconds>(ends)});
+  const Cut found = cut(best, which, {chosen, after(moment, to_nanoseconds(ends))});
   return found.items >= min_items ? std::optional(found) : std::nullopt;
 }
 
@@ -202,7 +202,7 @@ Nanoseconds NodeScheduler::latest_start(const Cut& batch, Nanoseconds moment) co
   if (front->deadline == kNever) return kNever;
   const std::optional<TimeRange> range = times_.range(batch.items, moment);
   if (!range) return kNever;
-  return moment + static_cast<Nanoseconds>(TimeAfter(moment).left(*front, &TimeRange::most) - range->most);
+  return after(moment, to_nanoseconds(TimeAfter(moment).left(*front, &TimeRange::most) - range->most));
 }
 
 }  // namespace hami

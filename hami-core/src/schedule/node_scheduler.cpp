@@ -194,7 +194,7 @@ std::optional<double> NodeScheduler::return_wait_gain() const noexcept {
 
 Nanoseconds NodeScheduler::exceeds_max_wait() const noexcept {
   if (config_.max_wait == 0 || !times_.measured(config_.batching.min)) return 0;
-  const auto took = static_cast<Nanoseconds>(*times_.of(config_.batching.min));
+  const Nanoseconds took = to_nanoseconds(*times_.of(config_.batching.min));
   return took > config_.max_wait ? took : 0;
 }
 

@@ -113,11 +113,11 @@ SharedTime::Estimate ServiceTimeModel::estimate(std::size_t smallest, std::size_
   SharedTime::Estimate found;
   if (const Size* const known = nearest_rejecting(smallest, moment)) {
     found.time.certain = least(smallest, *known);
-    found.certain_until = after(known->ended, static_cast<Nanoseconds>(known->rejects_for()));
+    found.certain_until = after(known->ended, to_nanoseconds(known->rejects_for()));
   }
   if (const Size* const known = nearest_counting(usual, moment)) {
     found.time.range = range_of(usual, *known);
-    found.range_until = after(known->ended, static_cast<Nanoseconds>(known->counts_for()));
+    found.range_until = after(known->ended, to_nanoseconds(known->counts_for()));
   }
   return found;
 }
