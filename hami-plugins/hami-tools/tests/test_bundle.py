@@ -350,6 +350,19 @@ def test_a_bundle_without_a_pipeline_is_unpacked() -> None:
     assert Path("plain/config/x").read_bytes() == b"y"
 
 
+def test_unpacked_files_are_verified_without_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layout, "PIECE", 100)
+    write(Path("plain.hami"), {"config/a file": os.urandom(321), "config/ü": b"y"})
+    assert main(["unpack", "plain.hami", "plain"]) == 0
+    check = ["sha256sum", "--check", "--strict", "SHA256SUMS"]
+    whole = subprocess.run(check, cwd="plain", capture_output=True, text=True, check=True).stdout
+    assert whole == "hami-bundle.json: OK\nconfig/a file: OK\nconfig/ü: OK\n"
+    Path("plain/config/ü").write_bytes(b"z")
+    changed = subprocess.run(check, cwd="plain", capture_output=True, text=True, check=False)
+    assert changed.returncode == 1
+    assert "config/ü: FAILED" in changed.stdout
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -472,6 +485,7 @@ def test_encrypted_members_need_their_key(monkeypatch: pytest.MonkeyPatch, capsy
     assert main(["unpack", "app.hami", "inside"]) == 0
     assert Path("inside/config/pipe.toml").read_text() == PIPE
     assert Path("inside").stat().st_mode & 0o777 == 0o700  # decrypted, for this user alone
+    subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd="inside", check=True)
     monkeypatch.setenv("HAMI_BUNDLE_KEY_COMMAND", "false")
     with pytest.raises(hami.ConfigError, match="the command of HAMI_BUNDLE_KEY_COMMAND gave no key"):
         hami.pipe("app.hami")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import shutil
 import tempfile
@@ -14,7 +15,9 @@ from hami.cli import json_of, printable
 
 from hami_tools.bundle import opening, sealing
 from hami_tools.bundle.boot import layout
-from hami_tools.bundle.boot.layout import BundleError
+from hami_tools.bundle.boot.layout import Bundle, BundleError, Member
+
+SUMS = "SHA256SUMS"  # of the unpacked files, for sha256sum --check where Python is missing
 
 
 def verify(arguments: argparse.Namespace) -> int:
@@ -58,14 +61,11 @@ def unpack(arguments: argparse.Namespace) -> int:
     work = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         (work / layout.MANIFEST).write_bytes(bundle.manifest)
+        sums = [f"{bundle.digest}  {layout.MANIFEST}\n"]
         for member in bundle.members.values():
-            path = work / member.name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("xb") as out:
-                if member.encrypted:
-                    sealing.decrypt(bundle, member, secret, out.write)
-                else:
-                    out.writelines(layout.verified_parts(bundle, member))
+            sums.append(f"{_unpacked(bundle, member, work, secret)}  {member.name}\n")
+        with (work / SUMS).open("x", encoding="utf-8") as out:
+            out.writelines(sums)
         work.chmod(0o700 if secret else 0o755)
         os.replace(work, folder)
     except BundleError as error:
@@ -80,3 +80,22 @@ def unpack(arguments: argparse.Namespace) -> int:
     else:
         print(f"wrote {len(bundle.members)} files into {printable(folder)}; the pipeline is {printable(source)}")
     return 0
+
+
+def _unpacked(bundle: Bundle, member: Member, folder: Path, secret: bytes) -> str:
+    """Write a member into a folder, decrypted, and return the hash of what was written."""
+    path = folder / member.name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    hashed = hashlib.sha256()
+    with path.open("xb") as out:
+
+        def write(part: bytes) -> None:
+            hashed.update(part)
+            out.write(part)
+
+        if member.encrypted:
+            sealing.decrypt(bundle, member, secret, write)
+        else:
+            for part in layout.verified_parts(bundle, member):
+                write(part)
+    return hashed.hexdigest()
