@@ -91,6 +91,16 @@ def test_an_unknown_command_or_option_is_an_error(call: Any) -> None:
     assert err.endswith("hami: error: unrecognized arguments: --stat\n")
 
 
+def test_run_starts_at_the_node_that_is_asked_for(call: Any, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.toml"
+    pipe.write_text('[loud]\nbackend = "TestUpper"\nsign = "!"\n[same]\nbackend = "Identity"\n')
+    assert call("run", str(pipe), "--text", "a", "--node", "loud") == (0, "A!\n", "")
+    assert call("run", str(pipe), "--text", "a", "--node", "same") == (0, "a\n", "")
+    status, out, err = call("run", str(pipe), "--text", "a")
+    assert (status, out) == (1, "")
+    assert "several entry nodes; choose one by the key `node_name`" in err
+
+
 def test_run_on_text(call: Any) -> None:
     assert call("run", "TestUpper", "--text", "abc") == (0, "ABC\n", "")
     assert call("run", "TestUpper", "--text", "abc", "--set", "sign=!") == (0, "ABC!\n", "")

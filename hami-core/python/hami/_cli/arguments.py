@@ -74,17 +74,20 @@ def add_source(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
 
 
 def add_values(parser: argparse.ArgumentParser) -> None:
-    """Add --text and --data."""
+    """Add --text, --data and --node."""
     parser.add_argument(
         "--text", action="append", default=[], metavar="TEXT", help="use this text as the input; repeatable"
     )
     parser.add_argument(
         "--data", action="append", default=[], metavar="JSON", help="use this JSON value as the input; repeatable"
     )
+    parser.add_argument(
+        "--node", metavar="NAME", help="the node where the inputs start, in a graph with several first nodes"
+    )
 
 
 def add_inputs(parser: argparse.ArgumentParser) -> None:
-    """Add --input, --text and --data."""
+    """Add --input, --text, --data and --node."""
     parser.add_argument(
         "--input",
         action="append",

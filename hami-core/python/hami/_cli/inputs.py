@@ -16,6 +16,8 @@ from hami._text import printable
 class Input:
     """An input: its name in messages, and its data or the file with its data."""
 
+    node: str | None = None  # where the request starts
+
     def __init__(self, label: str, data: Any = None, path: Path | None = None) -> None:
         self.label = label
         self._data = data
@@ -23,12 +25,15 @@ class Input:
 
     def request(self) -> dict[str, Any]:
         """Read the file, if any, and return the request."""
-        if self._path is None:
-            return {"data": self._data}
-        if self._path.suffix in (".npy", ".npz"):
-            return {"data": _arrays_of(self._path)}
+        start = {"node_name": self.node} if self.node else {}
+        return {"data": self._data if self._path is None else self._content(self._path), **start}
+
+    @staticmethod
+    def _content(path: Path) -> Any:
+        if path.suffix in (".npy", ".npz"):
+            return _arrays_of(path)
         try:
-            return {"data": self._path.read_bytes()}
+            return path.read_bytes()
         except OSError as error:
             raise RequestError(f"cannot be read: {error.strerror}") from error
 
@@ -60,6 +65,12 @@ def _number(text: str) -> float:
 
 def inputs_of(arguments: argparse.Namespace) -> Iterator[Input]:
     """Yield the inputs that the arguments name; files are not read yet."""
+    for each in _named(arguments):
+        each.node = arguments.node
+        yield each
+
+
+def _named(arguments: argparse.Namespace) -> Iterator[Input]:
     for text in arguments.text:
         yield Input("--text", text)
     for data in arguments.data:

@@ -130,6 +130,8 @@ def _data(
     entries = [_of_bytes(contents.SOURCE, found.text.encode())]
     entries += [_of_file(name, path) for name, path in sorted(found.files.items())]
     requests: list[tuple[str, Any]] = []
+    if arguments.node:
+        raise ConfigError("--node is not for samples: those of a bundle start at the only first node of a graph")
     if arguments.text or arguments.data or arguments.inputs:
         requests = [(os.path.basename(each.label), each.request()["data"]) for each in inputs_of(arguments)]
     listed: list[dict[str, Any]] = []
