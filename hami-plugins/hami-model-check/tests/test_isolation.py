@@ -132,8 +132,9 @@ def test_a_child_that_ended_before_it_has_loaded_the_model_is_an_error_with_what
     ]
 
 
-def test_a_process_without_an_interpreter_says_so(monkeypatch):
-    monkeypatch.setattr(sys, "executable", "")
+@pytest.mark.parametrize(("name", "value"), [("frozen", True), ("executable", "")])
+def test_a_process_without_an_interpreter_says_so(name, value, monkeypatch):
+    monkeypatch.setattr(sys, name, value, raising=False)
     assert error_of("works") == (
         "Loads: isolate_load = true needs a Python interpreter, and sys.executable of this process names none"
     )

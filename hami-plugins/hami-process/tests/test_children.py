@@ -361,6 +361,13 @@ def test_objects_can_be_refused():
     assert issubclass(CannotSend, hami.DataTypeError)
 
 
+@pytest.mark.parametrize(("name", "value"), [("frozen", True), ("executable", "")])
+def test_a_program_without_an_interpreter_says_so_and_does_not_start_itself(name, value, monkeypatch):
+    monkeypatch.setattr(sys, name, value, raising=False)
+    with pytest.raises(hami.ConfigError, match="Process starts a Python interpreter, and this program has none"):
+        hami.pipe("Process[Act]")
+
+
 def test_a_class_that_no_child_can_import_is_an_error():
     class Local(hami.Backend):
         def forward(self, batch): ...

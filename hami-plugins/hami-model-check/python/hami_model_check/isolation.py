@@ -51,7 +51,7 @@ def load_in_child(
     key = json.dumps([config, repr(version_of_files)], sort_keys=True)
     if key in _loaded:
         return
-    if not sys.executable:
+    if not sys.executable or getattr(sys, "frozen", False):  # a frozen program would start itself
         raise hami.ConfigError(
             f"{name}: isolate_load = true needs a Python interpreter, and sys.executable of this process names none"
         )

@@ -54,6 +54,11 @@ class Process(hami.Backend):
                 "a child process runs the program's module again and comes to a pipe with Process: begin the program "
                 'under  if __name__ == "__main__":'
             )
+        if not sys.executable or getattr(sys, "frozen", False):
+            raise hami.ConfigError(
+                "Process starts a Python interpreter, and this program has none: it is frozen, or Python is embedded "
+                "in it; ship it as a bundle (hami bundle) or with pex, or leave Process out"
+            )
         allowed.check_modules(self.preload or ())
         ((expression, keys, classes),) = self.outlines
         self._node = self.log.name.removeprefix(child.NODE_PREFIX)
