@@ -30,6 +30,7 @@ def has_compiler() -> bool:
 
 NEEDS = {
     **dict.fromkeys(("code_from_data", "surroundings"), ("hami_tools", "numpy", "onnx", "tokenizers")),
+    "children": ("hami_process", "numpy"),
     "mixed": ("hami_serve", "grpc_health", "grpc_reflection"),
 }
 NEEDS_COMPILER = pytest.mark.skipif(not has_compiler(), reason="no compiler of C++ is installed")
@@ -38,7 +39,7 @@ NEEDS_COMPILER = pytest.mark.skipif(not has_compiler(), reason="no compiler of C
 @pytest.mark.parametrize(
     "name",
     [
-        *("memory", "forks", "clocks", "code_from_data", "surroundings", "mixed"),
+        *("memory", "forks", "clocks", "code_from_data", "surroundings", "mixed", "children"),
         pytest.param("interleavings", marks=NEEDS_COMPILER),
     ],
 )
