@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -29,10 +29,12 @@ class Contender:
 class Hami(Contender):
     """The packaged pipeline, without a setting."""
 
+    engine: ClassVar[dict[str, Any]] = {}  # keys of the node of the model
+
     def __init__(self, folder: str) -> None:
         import hami
 
-        self.pipe = hami.pipe({"extends": "embed", "global": {"model": folder}})
+        self.pipe = hami.pipe({"extends": "embed", "embed": self.engine, "global": {"model": folder}})
         as_in_embed = {"instance_num": 2, "max": 64, "batching": "greedy", "model": f"{folder}/model.onnx"}
         self.tokens = hami.pipe({"backend": "Tokenize(inputs=false)", **as_in_embed})
 
@@ -44,6 +46,12 @@ class Hami(Contender):
 
     def tokenized(self, text: str) -> Any:
         return self.tokens({"data": text})["result"]
+
+
+class HamiByCore(Hami):
+    """The same with an instance of one thread for each core, instead of one with a thread for each core."""
+
+    engine: ClassVar[dict[str, Any]] = {"threads": 1, "instance_num": len(os.sched_getaffinity(0))}
 
 
 class ByHand(Contender):
@@ -140,6 +148,7 @@ class Infinity(Contender):
 
 CONTENDERS: dict[str, type[Contender]] = {
     "hami": Hami,
+    "hami by core": HamiByCore,
     "by hand": ByHand,
     "fastembed": Fastembed,
     "sentence-transformers": SentenceTransformers,

@@ -20,7 +20,7 @@ from _texts import varied
 from _worker import by_threads
 
 HERE = Path(__file__).resolve().parent
-STARTS_S = 300.0
+STARTS_S = 120.0
 ENVIRONMENT = {**os.environ, "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1"}
 
 
@@ -63,6 +63,13 @@ class Server:
                 env={**ENVIRONMENT, "BENCH_MODEL": str(folder)},
                 start_new_session=True,
             )
+        try:
+            self._wait(name, log)
+        except BaseException:
+            self.close()
+            raise
+
+    def _wait(self, name: str, log: Path) -> None:
         end = time.monotonic() + STARTS_S
         while True:
             try:
@@ -70,14 +77,16 @@ class Server:
                 return
             except (OSError, http.client.HTTPException) as error:
                 if self.process.poll() is not None or time.monotonic() > end:
-                    self.close()
                     last = log.read_text().strip().splitlines()[-1:]
                     raise OSError(f"{name} does not answer: {error}; {last}") from None
                 time.sleep(0.5)
 
-    def measure(self, count: int, vectors: str = "") -> dict[str, float]:
+    def measure(self, seconds: float, count: int, vectors: str = "") -> dict[str, float]:
         command = [sys.executable, __file__, str(self.port), str(count), vectors]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds)
+        except subprocess.TimeoutExpired:
+            raise OSError(f"no answer within {seconds:.0f} s") from None
         if done.returncode:
             raise OSError(done.stderr.strip().splitlines()[-1])
         found: dict[str, float] = json.loads(done.stdout)

