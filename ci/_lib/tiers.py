@@ -1,6 +1,6 @@
 """The tiers of ci/test: each runs its tests and adds what it found to the totals.
 
-They are defined in the order in which they start: long ones first, and first of all one that builds the wheels.
+They are defined in the order in which they start: long ones first, and first of all those that build the wheels.
 """
 
 from __future__ import annotations
@@ -191,11 +191,24 @@ def plugins(totals: Totals, options: Sequence[str]) -> None:
         pytest(plugin_environment(plugin, interpreter), [plugin / "tests"], plugin.name, totals, options)
 
 
+@tier(WITH_ALL)
+def plugins_asan(totals: Totals, options: Sequence[str]) -> None:
+    """The tests of native plugins, compiled under AddressSanitizer and UndefinedBehaviorSanitizer."""
+    sanitizer = sanitizers.find()
+    if sanitizer is None:
+        totals.skip("plugins-asan", f"no runtime of AddressSanitizer; install {sanitizers.PACKAGES}")
+        return
+    interpreter = build_current()
+    for plugin in filter(dist.is_native, dist.folders()):
+        print(f"-- {plugin.name}", flush=True)
+        under_asan(plugin, sanitizer, plugin_environment(plugin, interpreter), totals, options)
+
+
 CLANG = "clang libclang-rt-14-dev"
 TIERS["asan"] = Tier(
     partial(preset, "asan", "clang++", "address,undefined", CLANG),
     WITH_ALL,
-    "The C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer (zig links neither).",
+    "The C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer, and clang's analysis of thread safety.",
 )
 TIERS["tsan"] = Tier(
     partial(preset, "tsan", "clang++", "thread", CLANG), WITH_ALL, "The C++ tests under ThreadSanitizer."
@@ -309,19 +322,6 @@ TIERS["installed"] = Tier(
 )
 
 
-@tier(WITH_ALL)
-def plugins_asan(totals: Totals, options: Sequence[str]) -> None:
-    """The tests of native plugins, compiled under AddressSanitizer and UndefinedBehaviorSanitizer."""
-    sanitizer = sanitizers.find()
-    if sanitizer is None:
-        totals.skip("plugins-asan", f"no runtime of AddressSanitizer; install {sanitizers.PACKAGES}")
-        return
-    interpreter = build_current()
-    for plugin in filter(dist.is_native, dist.folders()):
-        print(f"-- {plugin.name}", flush=True)
-        under_asan(plugin, sanitizer, plugin_environment(plugin, interpreter), totals, options)
-
-
 for name, each in (("python-tsan", in_place.THREAD), ("python-asan", in_place.ADDRESS)):
     doc = f"The stress test in Python, with the core compiled with -fsanitize={each.flags}."
     TIERS[name] = Tier(partial(stress, name, each), WITH_ALL, doc)
@@ -350,8 +350,9 @@ def cpp(totals: Totals, options: Sequence[str]) -> None:
     doctest(folder / "tests" / "cpp" / "hami_tests", "cpp", totals)
 
 
+# ci/check compiles and runs them so too, and asan and tsan run them with assertions.
 TIERS["dev"] = Tier(
-    partial(preset, "dev", "c++", "", "g++"), WITH_ALL, "The C++ tests with the system's compiler and assertions."
+    partial(preset, "dev", "c++", "", "g++"), ON_REQUEST, "The C++ tests with the system's compiler and assertions."
 )
 
 
@@ -362,16 +363,6 @@ def types(totals: Totals, options: Sequence[str]) -> None:
 
     for name, passed in type_checks.run_all(environments.ensure("check")).items():
         totals.check(passed, f"types: {name}, see above")
-
-
-@tier(WITH_ALL)
-def thread_safety(totals: Totals, options: Sequence[str]) -> None:
-    """The thread-safety annotations of the core hold: clang with -Wthread-safety, every warning an error."""
-    if not shutil.which("clang++"):
-        totals.skip("thread-safety", "clang++ is missing (Debian, Ubuntu: apt install clang)")
-        return
-    build_preset("thread-safety", "hami_core")
-    totals.check(True, "thread-safety")
 
 
 @tier(WITH_ALL)

@@ -22,12 +22,12 @@ struct Job final : Counted {
     return parker.wait(until, [&] { return done; }, [] {});
   }
   bool parked() const {
-    std::lock_guard lock(parker.mutex);
+    MutexLock lock(parker.mutex);
     return parker.parked();
   }
   // True: its thread sleeps, and is still to be woken.
   bool complete() {
-    std::lock_guard lock(parker.mutex);
+    MutexLock lock(parker.mutex);
     done = true;
     return parker.parked();
   }

@@ -15,7 +15,7 @@
 namespace hami_serve {
 namespace {
 
-constexpr std::size_t kMaxElements = 1 << 14;   // in JSON, on the thread of the connections: about 2 ms
+constexpr std::size_t kMostInJson = 1 << 14;    // in JSON, on the thread of the connections: about 2 ms
 constexpr std::size_t kMaxConverted = 1 << 20;  // elements from float32 to BF16: about a millisecond
 constexpr std::size_t kMaxText = 1 << 16;       // bytes of a text in JSON
 
@@ -195,7 +195,7 @@ void add_head(Answer& answer) {
 bool is_long(const Model& model, std::string_view name, const hami::Value& value, bool binary) {
   if (value.kind() != HAMI_TENSOR) return false;
   const hami::Tensor tensor(value);
-  if (!binary) return tensor.count() > kMaxElements;
+  if (!binary) return tensor.count() > kMostInJson;
   const Datatype* const type = tensor.count() > kMaxConverted ? datatype_of_output(model, name, tensor) : nullptr;
   return type && type->is_converted();
 }
