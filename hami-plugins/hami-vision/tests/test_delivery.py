@@ -316,5 +316,7 @@ def test_a_browser_shows_the_frames_and_a_keyboard_chooses_the_source(browser):
         tab.wait_for_selector('img[alt="yard, live"]', timeout=WAIT * 1000)
         assert tab.locator("[aria-current]").all_text_contents() == ["yard"]
         assert all(url.startswith(live.address) for url in asked)
-        assert [text for text in problems if "favicon" not in text and "404" not in text] == []
+        assert problems == []
+        program = "url => new Promise(done => new EventSource(url).onmessage = message => done(message.data))"
+        assert json.loads(tab.evaluate(program, "/results?source=yard"))["result"][0]["score"] == 0.5
         tab.close()

@@ -22,7 +22,10 @@ from hami_vision.sources import Frame
 from hami_vision.webhook import message_of
 
 _WAIT = 1.0  # seconds without a frame after which a viewer's thread looks whether the viewer has left
-_POLICY = "default-src 'none'; img-src 'self'; style-src 'nonce-{}'; frame-ancestors 'none'; base-uri 'none'"
+_POLICY = (
+    "default-src 'none'; img-src 'self'; connect-src 'self'; style-src 'nonce-{}'; frame-ancestors 'none'; "
+    "base-uri 'none'"
+)
 _STYLE = """body { font: 16px system-ui, sans-serif; margin: 1rem; background: #fff; color: #1a1a1a }
 img { max-width: 100%; background: #ddd } nav a { margin-right: 1rem; color: #0645ad }
 a[aria-current] { font-weight: bold } :focus-visible { outline: 3px solid #0645ad }"""
@@ -133,6 +136,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self.send_error(403, "the page is not served under this name")
         if place.path == "/":
             return self._page(source)
+        if place.path == "/favicon.ico":  # browsers ask for it, and note an error if it is missing
+            return self._head("image/x-icon", status=204)
         if place.path not in ("/frames", "/results"):
             return self.send_error(404)
         if source not in self.live.names():
@@ -191,8 +196,8 @@ class _Handler(BaseHTTPRequestHandler):
             elif select.select([self.connection], [], [], 0)[0] and not self.connection.recv(1, socket.MSG_PEEK):
                 return
 
-    def _head(self, kind: str, more: dict[str, str] | None = None) -> None:
-        self.send_response(200)
+    def _head(self, kind: str, more: dict[str, str] | None = None, status: int = 200) -> None:
+        self.send_response(status)
         for name, value in {"Content-Type": kind, "Cache-Control": "no-store", **(more or {})}.items():
             self.send_header(name, value)
         self.send_header("X-Content-Type-Options", "nosniff")
