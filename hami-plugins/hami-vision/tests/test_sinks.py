@@ -132,16 +132,17 @@ def test_labels_on_a_full_disk_raise_and_are_closed(form):
     labels.close()
 
 
-def test_a_video_without_all_its_frames_says_so(tmp_path):
-    """OpenCV only logs that a file cannot be written."""
-    noise = np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8)
+@pytest.mark.parametrize(("frames", "size"), [(5, 4_000), (60, 200_000)])  # none of the frames, and some of them
+def test_a_video_without_all_its_frames_says_so(tmp_path, frames, size):
+    """OpenCV only logs that a file cannot be written. One whose begin was there was taken for complete."""
+    random = np.random.default_rng(0)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     video = VideoWriter(tmp_path / "found.webm", 30)
     try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 12, before[1]))
-        for _ in range(5):
-            video.write(noise)
-        with pytest.raises(OSError, match="does not have all 5 frames; is the disk full"):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+        for _ in range(frames):
+            video.write(random.integers(0, 255, (120, 160, 3), np.uint8))
+        with pytest.raises(OSError, match=f"does not have all {frames} frames; is the disk full"):
             video.close()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

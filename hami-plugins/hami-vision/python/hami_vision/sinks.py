@@ -229,7 +229,8 @@ class VideoWriter:
         with quiet:
             written = cv2.VideoCapture(self._path, cv2.CAP_FFMPEG)
         try:
-            return bool(written.set(cv2.CAP_PROP_POS_FRAMES, self._frames - 1) and written.grab())
+            written.set(cv2.CAP_PROP_POS_FRAMES, self._frames - 1)  # True also where a file without its end stays at 0
+            return written.grab() and int(written.get(cv2.CAP_PROP_POS_FRAMES)) == self._frames
         finally:
             written.release()
 
