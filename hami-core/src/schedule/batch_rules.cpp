@@ -135,9 +135,8 @@ NodeScheduler::Answer NodeScheduler::leave_slot_to_forming(View& view) noexcept 
 
 NodeScheduler::Answer NodeScheduler::wait_for_slot(View& view) noexcept {
   if (!needs_slot(view)) return std::nullopt;
-  const Nanoseconds slot =
-      std::min(after(last_start_, to_nanoseconds(took_ / static_cast<double>(instances_in_use()))),
-               latest_start(view.batch, view.moment));
+  const Nanoseconds slot = std::min(after(last_start_, to_nanoseconds(took_ / static_cast<double>(instances_in_use()))),
+                                    latest_start(view.batch, view.moment));
   return view.moment < slot ? Answer(hold({view.index, Forming::kSlot, slot, std::nullopt})) : std::nullopt;
 }
 
