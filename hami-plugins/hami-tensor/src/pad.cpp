@@ -1,10 +1,13 @@
 // Pad: runs requests of unequal length together in an engine, padded to the longest of a run, where that is faster and where
 // a comparison with real requests has shown that it does not change their results.
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <optional>
@@ -40,6 +43,17 @@ class Pad final : public TensorBackend {
     std::size_t size() const noexcept { return static_cast<std::size_t>(last - first); }
   };
 
+  // What comparisons and runs have shown.
+  struct Learned {
+    explicit Learned(RunCost of_runs) : cost(std::move(of_runs)) {}
+
+    std::atomic<bool> differs{false};  // a comparison has found a difference
+    std::mutex mutex;                  // of what follows
+    RunCost cost;
+    PaddingEvidence evidence{static_cast<std::uint64_t>(hami::host().clock_now())};
+    std::vector<std::int64_t> axes;  // of the tensors of a result: the padded one, or kNoAxis
+  };
+
   void init_(const hami::Params& params) override {
     axis_ = params.get<std::int64_t>("axis");
     values_ = read_values(params.get<std::vector<std::string>>("values"));
@@ -50,8 +64,7 @@ class Pad final : public TensorBackend {
                         name() + " takes \"buckets\" or \"multiple\", got both; name the multiples as buckets");
     max_positions_ = params.get<std::int64_t>("max_positions");
     tolerance_ = params.get<double>("tolerance");
-    cost_ = RunCost(params.get<std::optional<double>>("run_cost").value_or(-1));
-    stop_ = shared_stop();
+    learned_ = shared(RunCost(params.get<std::optional<double>>("run_cost").value_or(-1)));
     const std::uint64_t max = engine().range().max;
     joins_ = max != 1;
     max_items_ = max == 0 || max == HAMI_AUTO ? std::numeric_limits<std::size_t>::max() : static_cast<std::size_t>(max);
@@ -188,9 +201,10 @@ class Pad final : public TensorBackend {
 
   // Moves the members that comparisons say nothing about to the end, and returns the first of them.
   Member* without_evidence(Group members, std::int64_t length) const {
-    const std::lock_guard lock(mutex_);
-    return std::stable_partition(members.first, members.last,
-                                 [&](const Member& member) { return evidence_.suffices(member.size.length, length); });
+    const std::lock_guard lock(learned_->mutex);
+    return std::stable_partition(members.first, members.last, [&](const Member& member) {
+      return learned_->evidence.suffices(member.size.length, length);
+    });
   }
 
   // Runs each unknown member alone, which gives its result, and copies of them for evidence, with padding, together with
@@ -251,8 +265,8 @@ class Pad final : public TensorBackend {
     for (std::size_t i = 0; i < copies.size(); ++i)
       if (!is_the_same(compared[i]->size, compared[i]->item, copies[i].dict(), length)) return false;
     {
-      const std::lock_guard lock(mutex_);
-      evidence_.add(own, length);
+      const std::lock_guard lock(learned_->mutex);
+      learned_->evidence.add(own, length);
     }
     if (known.size() == 0) return true;
     count("positions", positions);
@@ -291,13 +305,13 @@ class Pad final : public TensorBackend {
         std::none_of(raw.begin(), raw.end(), [](hami_dict* item) { return hami::Dict(item).error().has_value(); });
     count("runs");
     if (!all_ran) return;
-    const std::lock_guard lock(mutex_);
-    cost_.learn(rows, length, static_cast<double>(end - begin) * 1e-9);
+    const std::lock_guard lock(learned_->mutex);
+    learned_->cost.learn(rows, length, static_cast<double>(end - begin) * 1e-9);
   }
 
   RunCost cost() const {
-    const std::lock_guard lock(mutex_);
-    return cost_;
+    const std::lock_guard lock(learned_->mutex);
+    return learned_->cost;
   }
 
   static std::vector<hami_dict*> raw_items(Group members) {
@@ -311,8 +325,8 @@ class Pad final : public TensorBackend {
   bool watch(Group members, std::int64_t length) {
     std::optional<std::size_t> chosen;
     {
-      const std::lock_guard lock(mutex_);
-      chosen = evidence_.watched(members.size());
+      const std::lock_guard lock(learned_->mutex);
+      chosen = learned_->evidence.watched(members.size());
     }
     if (!chosen) return true;
     const Member& member = members.first[*chosen];
@@ -346,8 +360,8 @@ class Pad final : public TensorBackend {
     PaddedAxes found = compare(*alone, *other, size.length, length, tolerance_);
     if (!found.difference.empty()) return differs(found.difference);
     if (size.length == length) return true;  // a request without padding does not show the axes
-    const std::lock_guard lock(mutex_);
-    axes_ = std::move(found.axes);
+    const std::lock_guard lock(learned_->mutex);
+    learned_->axes = std::move(found.axes);
     return true;
   }
 
@@ -359,29 +373,40 @@ class Pad final : public TensorBackend {
 
   // Ends padding in all instances of the node.
   bool differs(const std::string& why) {
-    if (!stop_->notify()) return false;  // another instance has said it
+    if (learned_->differs.exchange(true)) return false;  // another instance has said it
     count("padding_differences");
     log(name() + "[" + std::string(engine().label()) + "] does not pad any more: " + why +
         "; requests of equal length still run together");
     return false;
   }
 
-  bool is_safe() const noexcept { return !stop_->is_done(); }
+  bool is_safe() const noexcept { return !learned_->differs; }
 
-  // The event that the instances of the node share.
-  hami::Event shared_stop() const {
-    static std::mutex first_one;
-    const std::lock_guard lock(first_one);
+  // What the instances of the node share.
+  std::shared_ptr<Learned> shared(RunCost cost) const {
+    static std::mutex mutex;
+    static std::map<std::int64_t, std::weak_ptr<Learned>> of_nodes;  // by the number in the store of the pipe
+    const std::lock_guard lock(mutex);
+    std::weak_ptr<Learned>& of_node = of_nodes[number_of_node()];
+    std::shared_ptr<Learned> found = of_node.lock();
+    if (found) return found;
+    of_node = found = std::make_shared<Learned>(std::move(cost));
+    for (auto each = of_nodes.begin(); each != of_nodes.end();)
+      each = each->second.expired() ? of_nodes.erase(each) : std::next(each);
+    return found;
+  }
+
+  std::int64_t number_of_node() const {
+    static std::int64_t last = 0;
     const std::string id = "Pad of " + std::string(node());
     try {
-      return hami::Event(store().get(id, "stop"));
+      return store().get(id, "number").as_int();
     } catch (const hami::Error& error) {
       if (error.code() != HAMI_NOT_FOUND) throw;
     }
-    const hami::Event made;
     store().create(id);
-    store().insert(id, "stop", made);
-    return made;
+    store().insert(id, "number", ++last);
+    return last;
   }
 
   // Results are tensors, whether they were padded or not.
@@ -440,8 +465,8 @@ class Pad final : public TensorBackend {
   }
 
   std::vector<std::int64_t> padded_axes() const {
-    const std::lock_guard lock(mutex_);
-    return axes_;
+    const std::lock_guard lock(learned_->mutex);
+    return learned_->axes;
   }
 
   std::int64_t axis_ = -1;
@@ -453,11 +478,7 @@ class Pad final : public TensorBackend {
   bool joins_ = false;
   std::size_t max_items_ = 1;
 
-  std::optional<hami::Event> stop_;  // done: a comparison has found a difference
-  mutable std::mutex mutex_;         // of what follows
-  RunCost cost_;
-  PaddingEvidence evidence_{static_cast<std::uint64_t>(hami::host().clock_now())};
-  std::vector<std::int64_t> axes_;  // of the tensors of a result: the padded one, or kNoAxis
+  std::shared_ptr<Learned> learned_;
 };
 
 }  // namespace

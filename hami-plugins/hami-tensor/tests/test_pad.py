@@ -238,6 +238,35 @@ def test_a_difference_ends_padding_in_all_instances(caplog):
     assert {count for count, _ in runs} == {1}
 
 
+def test_evidence_counts_in_all_instances():
+    both = threading.Barrier(2)
+    waits = threading.Event()
+
+    @hami.register("TestRunsTwice")
+    class RunsTwice(Engine):
+        def run(self, items: list[Any]) -> None:
+            if waits.is_set():
+                both.wait(60)  # until the other instance runs
+            super().run(items)
+
+    with padding(f"Pad(run_cost={MANY})[TestRunsTwice]", instance_num=2, max=2) as pipe:
+        for _ in range(4):
+            pipe([request(3), request(9)])
+        runs.clear()
+        waits.set()
+        given = [request(3), request(9), request(3), request(9)]
+        check(RunsTwice, given, pipe(given))
+    assert runs == [(2, 9), (2, 9)]
+
+
+def test_pipes_have_evidence_of_their_own():
+    for _ in range(2):
+        with padding(f"Pad(run_cost={MANY})[TestMasked]") as pipe:
+            for _ in range(4):
+                pipe([request(3), request(9)])
+            assert pipe.stats()["default"].counters["padding_compared"] == 8
+
+
 def test_without_a_gain_only_equal_lengths_run_together():
     with padding("Pad(run_cost=0)[TestMasked]") as pipe:
         given = [request(length) for length in (3, 9, 3, 5)]
