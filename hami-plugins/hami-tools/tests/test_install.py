@@ -444,6 +444,50 @@ def test_settings_for_another_place_of_pip_change_nothing(
     assert not Path(elsewhere).exists()
 
 
+def test_an_error_of_pip_is_repeated_with_the_lines_that_belong_to_it() -> None:
+    output = "WARNING: old\nERROR: These have no hash:\n    acme-one from file:///a\n    acme-two\nnotice\nERROR: end\n"
+    error = installers._failed("pip", "install", ["acme-one"], output)
+    assert str(error).splitlines()[1:] == [
+        "  These have no hash:",
+        "  acme-one from file:///a",
+        "  acme-two",
+        "  end",
+    ]
+
+
+@pytest.mark.parametrize("given", ["in a file", "as variables"])
+def test_flags_in_the_settings_of_pip_change_nothing(
+    with_pip: HamiEnvironment, index: str, tmp_path: Path, given: str
+) -> None:
+    flags = {"no-deps": "true", "dry-run": "true", "user": "true", "ignore-installed": "true", "quiet": "3"}
+    flags["require-hashes"] = "true"  # each file has one
+    settings = {f"PIP_{flag.upper().replace('-', '_')}": value for flag, value in flags.items()}
+    if given == "in a file":
+        lines = (f"{flag} = {value}\n" for flag, value in flags.items())
+        (tmp_path / "pip.conf").write_text("[install]\n" + "".join(lines))
+        settings = {"PIP_CONFIG_FILE": str(tmp_path / "pip.conf")}
+    done = with_pip.hami("install", "acme-two", "--index", index, **settings)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(folder.name for folder in with_pip.site.glob("acme*.dist-info")) == [
+        "acme_one-2.0.0.dist-info",
+        "acme_two-1.0.0.dist-info",
+    ]
+
+
+@needs_uv
+@pytest.mark.parametrize("setting", ["no-deps = true in uv.toml", "UV_OFFLINE"])
+def test_settings_of_uv_leave_out_no_requirement_and_keep_a_folder_usable_offline(
+    index: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
+    monkeypatch.setenv("PATH", str(Path(str(UV)).parent))
+    without_pip = HamiEnvironment(tmp_path / "env", *PACKAGES)
+    (tmp_path / "uv.toml").write_text("[pip]\nno-deps = true\n")
+    settings = {"UV_OFFLINE": "1"} if setting == "UV_OFFLINE" else {"UV_CONFIG_FILE": str(tmp_path / "uv.toml")}
+    done = without_pip.hami("install", "acme-two", "--index", index, **settings)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(list(without_pip.site.glob("acme_*.dist-info"))) == 2
+
+
 def test_an_installation_in_another_place_is_not_reported_as_done(
     with_pip: HamiEnvironment, index: str, tmp_path: Path
 ) -> None:

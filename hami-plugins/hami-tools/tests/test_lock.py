@@ -87,6 +87,26 @@ def test_settings_of_installers_change_neither_a_lock_nor_what_it_installs(
     assert not elsewhere.exists()
 
 
+@needs_uv
+def test_settings_of_uv_leave_nothing_out_of_a_lock_in_silence(
+    locked: Path, index: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(Path(str(UV)).parent))
+    without_pip = HamiEnvironment(tmp_path / "second", *PACKAGES)
+    assert without_pip.hami("sync", str(locked)).returncode == 0
+    settings, written = tmp_path / "uv.toml", tmp_path / "again.toml"
+    command = ("lock", "--to", str(written), "--index", index)
+    settings.write_text('[pip]\nno-deps = true\noutput-file = "elsewhere.txt"\n')
+    done = without_pip.hami(*command, UV_CONFIG_FILE=str(settings))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert written.read_text() == locked.read_text()
+    written.unlink()
+    settings.write_text('[pip]\nno-emit-package = ["acme-one"]\n')
+    done = without_pip.hami(*command, UV_CONFIG_FILE=str(settings))
+    assert (done.returncode, written.exists()) == (1, False)
+    assert "uv left acme-one out of the lock; nothing was written; remove no-emit-package" in done.stderr
+
+
 def test_files_come_from_a_folder_without_a_network(locked: Path, tmp_path: Path) -> None:
     moved = tmp_path / "moved"
     (tmp_path / "wheels").rename(moved)

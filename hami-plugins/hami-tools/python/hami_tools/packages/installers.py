@@ -33,6 +33,8 @@ _PRINTING |= {f"PIP_{name}" for name in ("VERBOSE", "QUIET", "NO_COLOR", "REPORT
 # Variables with which a user changes where pip installs, and what: the command says both.
 _PLACES = {f"PIP_{name}" for name in ("TARGET", "PREFIX", "ROOT", "USER", "PYTHON", "IGNORE_INSTALLED", "REQUIREMENT")}
 _PLACES |= {f"PIP_{name}" for name in ("EDITABLE", "GROUP", "PLATFORM", "PYTHON_VERSION", "ABI", "IMPLEMENTATION")}
+# Flags that pip may also have from a file with settings, which a variable overrides.
+_OFF = {f"PIP_{name}": "0" for name in ("NO_DEPS", "DRY_RUN", "USER", "IGNORE_INSTALLED", "VERBOSE", "QUIET")}
 # Lines with which pip says why an index gave no answer. Its errors do not repeat it.
 _CONNECTION = re.compile(r"^WARNING: .*(?:after connection broken by|Could not fetch URL|There was an error).*", re.M)
 _CONFLICT = re.compile(r"The user requested \(constraint\) (\S+)")  # pip's errors do not name it
@@ -198,7 +200,8 @@ class Pip:
     def _report(self, arguments: Sequence[str]) -> tuple[subprocess.CompletedProcess[str], list[dict[str, Any]]]:
         """Run an installation with a report; return what it would install. A file holds nothing that pip logs."""
         with tempfile.NamedTemporaryFile("r", suffix=".json", encoding="utf-8") as file:
-            done = _run([*self.command, "install", "--report", file.name, *arguments])
+            # Nothing is installed here; each file that is installed later has a hash.
+            done = _run([*self.command, "install", "--report", file.name, *arguments], PIP_REQUIRE_HASHES="0")
             text = file.read()
         return done, json.loads(text)["install"] if text and not done.returncode else []
 
@@ -237,7 +240,7 @@ class Uv:
     def plan(
         self, requirements: Sequence[str], sources: Sources, environment: Environment, *, upgrade: bool
     ) -> list[Change]:
-        options = ["--dry-run", *self._torch(sources), *self._fresh(sources)]
+        options = ["--deps", "--dry-run", *self._torch(sources), *self._fresh(sources)]
         for requirement in requirements if upgrade else ():
             options += ["--upgrade-package", re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]]
         done = _run([*self._install(environment), *options, *sources.options(), *requirements])
@@ -273,21 +276,32 @@ class Uv:
 
     def resolve(self, requirements: Sequence[str], constraints: Sequence[str], sources: Sources) -> list[Locked]:
         with _lines(requirements) as wanted, _lines(constraints) as limits:
-            done = self._compile([wanted, "--constraint", limits], sources)
+            done, text = self._compile(["--deps", wanted, "--constraint", limits], sources)
         if done.returncode:
 
             def is_listed(one: str) -> bool:
                 with _lines([one]) as file:
-                    return self._compile([file, "--no-deps"], sources).returncode == 0
+                    return self._compile([file, "--no-deps"], sources)[0].returncode == 0
 
             _require_listed([*requirements, *constraints], done.stderr, sources, is_listed)
         _check("uv", "lock", requirements, done)
-        return of_pylock(done.stdout)
+        locked = of_pylock(text)
+        names = {each.name for each in locked}
+        if absent := [name for name in map(_name_of_line, requirements) if normalised(name) not in names]:
+            raise PluginError(
+                f"uv left {', '.join(absent)} out of the lock; nothing was written; remove no-emit-package from its "
+                "settings, which are in uv.toml or pyproject.toml"
+            )
+        return locked
 
-    def _compile(self, arguments: Sequence[str], sources: Sources) -> subprocess.CompletedProcess[str]:
-        """Run a resolution that prints a pylock.toml."""
-        options = ["--format", "pylock.toml", "--no-header", "--quiet", "--python", sys.executable]
-        return _run([self._path, "pip", "compile", *options, *self._fresh(sources), *sources.options(), *arguments])
+    def _compile(self, arguments: Sequence[str], sources: Sources) -> tuple[subprocess.CompletedProcess[str], str]:
+        """Run a resolution; return also its pylock.toml. The user's settings may name another file for it."""
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder, "pylock.toml")
+            options = ["--format", "pylock.toml", "--output-file", str(file), "--no-header", "--quiet"]
+            options += ["--python", sys.executable, *self._fresh(sources), *sources.options()]
+            done = _run([self._path, "pip", "compile", *options, *arguments])
+            return done, file.read_text("utf-8") if file.is_file() else ""
 
     def _torch(self, sources: Sources) -> list[str]:
         return [f"--torch-backend={sources.torch_backend}"] if sources.torch_backend else []
@@ -295,7 +309,8 @@ class Uv:
     def _fresh(self, sources: Sources) -> list[str]:
         """Return the option without which uv installs, from a folder, the first build that it saw of a version."""
         local = sources.folder or any(_address(index).startswith("file:") for index in sources.indexes)
-        return ["--refresh"] if local else []
+        offline = os.environ.get("UV_OFFLINE", "").lower() in ("1", "true", "yes", "on", "t", "y")
+        return (["--no-cache"] if offline else ["--refresh"]) if local else []  # uv takes --refresh only with a network
 
     def _install(self, environment: Environment) -> list[str]:
         if environment.user:
@@ -326,16 +341,16 @@ def installed_versions() -> list[str]:
     return [f"{name}=={version}" for name, version in sorted(found.items()) if version]
 
 
-def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL, env=_plain_environment()
-    )
+def _run(command: Sequence[str], **variables: str) -> subprocess.CompletedProcess[str]:
+    env = {**_plain_environment(), **variables}
+    return subprocess.run(command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL, env=env)
 
 
 def _plain_environment() -> dict[str, str]:
     """Return the environment without settings that change what an installer prints, and where it installs."""
-    kept = {name: value for name, value in os.environ.items() if name not in _PRINTING | _PLACES}
-    return {**kept, "NO_COLOR": "1"}
+    left_out = _PRINTING | _PLACES | {"PIP_NO_DEPENDENCIES"}  # a second name of PIP_NO_DEPS
+    kept = {name: value for name, value in os.environ.items() if name not in left_out}
+    return {**kept, **_OFF, "NO_COLOR": "1"}
 
 
 def require_installed(changes: Iterable[Change], folder: str) -> None:
@@ -345,7 +360,7 @@ def require_installed(changes: Iterable[Change], folder: str) -> None:
     if absent := [f"{each.name} {each.new}" for each in changes if (each.name, each.new) not in found]:
         raise PluginError(
             f"the installer reported success, but {', '.join(absent)} is not in {folder}; remove target, prefix, root "
-            f"and user from its settings, which {sys.executable} -m pip config list shows"
+            f"and user from its settings, which {sys.executable} -m pip config list shows, and uv has in uv.toml"
         )
 
 
@@ -397,7 +412,9 @@ def _failed(tool: str, verb: str, names: Iterable[str], output: str) -> PluginEr
     """Return the error for a failed command, with what the installer says is wrong."""
     output = _CREDENTIALS.sub("***@", output)
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    said = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")] or lines[-8:]
+    # An error of pip may go on in lines that are indented.
+    errors = re.findall(r"^ERROR:.*(?:\n[ \t]+\S.*)*", output, re.M)
+    said = [line.strip() for each in errors for line in each.removeprefix("ERROR:").splitlines()] or lines[-8:]
     if connections := _CONNECTION.findall(output):
         said.append(connections[-1].removeprefix("WARNING:").strip())
     reason = "\n  ".join(said) or "it printed no reason"
