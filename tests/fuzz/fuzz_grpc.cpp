@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include "failing_allocations.hpp"
 #include "grpc.hpp"
 #include "http_model.hpp"
 #include "loop.hpp"
@@ -236,10 +237,28 @@ void check_message(std::string_view message) {
   REQUIRE(std::string_view(answer.message).substr(answer.message.size() - raw.size()) == raw);
 }
 
+// Each allocation of the door fails once: its connection ends, and nothing is left of it.
+void check_without_memory(std::string_view input) {
+  const hami::testing::Spared own;
+  const bool is_message = input[0] % 2 == 0;
+  const std::string sent = is_message ? call_with(input.substr(1)) : preface().append(input.substr(1));
+  const auto is_complete = [&](const std::string& frames) { return is_message && read_answer(frames).is_complete; };
+  for (std::size_t number = 1;; ++number) {
+    const hami::testing::FailingAllocations failing(hami::testing::Failing::kOne, number);
+    exchange(sent, !is_message, is_complete);
+    if (!hami::testing::FailingAllocations::failed()) return;
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const bool without_memory = std::getenv("HAMI_FUZZ_WITHOUT_MEMORY") != nullptr;
   if (size == 0 || size > kMaxInput) return 0;
+  if (without_memory) {
+    check_without_memory({reinterpret_cast<const char*>(data), size});
+    return 0;
+  }
   const std::string_view rest(reinterpret_cast<const char*>(data) + 1, size - 1);
   if (*data % 2 == 0)
     check_message(rest);

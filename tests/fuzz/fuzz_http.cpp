@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "door.hpp"
+#include "failing_allocations.hpp"
 #include "http_model.hpp"
 
 extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t max_size);
@@ -164,12 +165,11 @@ Outcome exchange(std::string_view input) {
     if (waited[1].revents) {
       std::uint64_t count = 0;
       (void)!::read(door().event(), &count, sizeof count);
-      hami_serve::Handed handed;
-      while (door().take(handed)) {
-        outcome.left = handed.data;
-        while (read_some(handed.fd, *outcome.left)) {
+      while (const std::unique_ptr<hami_serve::Handed> handed = door().take()) {
+        outcome.left = handed->data;
+        while (read_some(handed->fd, *outcome.left)) {
         }
-        ::close(handed.fd);
+        ::close(handed->fd);
       }
       answer_for_python();
     }
@@ -217,10 +217,26 @@ void check(std::string_view input) {
   if (!outcome.left && !is_last) REQUIRE(requests.empty() || !read_message(requests));
 }
 
+// Each allocation of the door fails once: its connection ends, and nothing is left of it.
+void check_without_memory(std::string_view input) {
+  const hami::testing::Spared own;
+  for (std::size_t number = 1;; ++number) {
+    const hami::testing::FailingAllocations failing(hami::testing::Failing::kOne, number);
+    exchange(input);
+    for (int slice = 0; door().connections() > 0 || door().open_bytes() != 0; ++slice) {
+      REQUIRE(slice < kPatience * kSlice);
+      ::poll(nullptr, 0, 1);
+      answer_for_python();
+    }
+    if (!hami::testing::FailingAllocations::failed()) return;
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  if (size <= kMaxInput) check({reinterpret_cast<const char*>(data), size});
+  static const bool without_memory = std::getenv("HAMI_FUZZ_WITHOUT_MEMORY") != nullptr;
+  if (size <= kMaxInput) (without_memory ? check_without_memory : check)({reinterpret_cast<const char*>(data), size});
   return 0;
 }
 

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <limits>
 #include <new>
 
 #include "json.hpp"
@@ -18,6 +19,7 @@ namespace {
 constexpr std::size_t kMostInJson = 1 << 14;    // in JSON, on the thread of the connections: about 2 ms
 constexpr std::size_t kMaxConverted = 1 << 20;  // elements from float32 to BF16: about a millisecond
 constexpr std::size_t kMaxText = 1 << 16;       // bytes of a text in JSON
+constexpr std::size_t kMaxNumber = 25;          // bytes of a number in JSON, with a comma: -1.7976931348623157e+308,
 
 // The header `date` changes once a second.
 const std::string& date_line() {
@@ -93,7 +95,8 @@ void end_binary(std::string& json, std::size_t size) {
 
 bool add_text(Answer& answer, const Model& model, std::string_view name, const hami::Value& value, bool binary) {
   const std::string_view text = value.as_text();
-  if (!is_declared(model, name, "BYTES") || (!binary && text.size() > kMaxText)) return false;
+  constexpr std::size_t kMaxLength = std::numeric_limits<std::uint32_t>::max();  // before an element
+  if (!is_declared(model, name, "BYTES") || text.size() > (binary ? kMaxLength : kMaxText)) return false;
   begin_entry(answer.head, name, "BYTES");
   answer.head += '1';
   if (binary) {
@@ -174,8 +177,7 @@ bool add_outputs(Answer& answer, const Model& model, const Inference& inference,
 
 // Puts the head of HTTP before the body.
 void add_head(Answer& answer) {
-  std::size_t size = answer.head.size();
-  for (const std::string_view each : answer.tail) size += each.size();
+  const std::size_t size = answer.size();
   std::string head;
   head.reserve(answer.head.size() + 256);
   (head += "HTTP/1.1 200 OK\r\n") += date_line();
@@ -191,28 +193,27 @@ void add_head(Answer& answer) {
   answer.head = std::move(head += answer.head);
 }
 
-// Whether an output takes long in JSON, or as BF16.
-bool is_long(const Model& model, std::string_view name, const hami::Value& value, bool binary) {
-  if (value.kind() != HAMI_TENSOR) return false;
+// The bytes at most of an output that takes long, in JSON or as BF16; 0: it does not.
+std::size_t size_if_long(const Model& model, std::string_view name, const hami::Value& value, bool binary) {
+  if (value.kind() != HAMI_TENSOR) return 0;
   const hami::Tensor tensor(value);
-  if (!binary) return tensor.count() > kMostInJson;
+  if (!binary) return tensor.count() > kMostInJson ? tensor.count() * kMaxNumber : 0;
   const Datatype* const type = tensor.count() > kMaxConverted ? datatype_of_output(model, name, tensor) : nullptr;
-  return type && type->is_converted();
+  return type && type->is_converted() ? tensor.count() * type->width : 0;
 }
 
 }  // namespace
 
-bool is_long_to_render(const Model& model, const Inference& inference, const Keys& keys) {
-  const auto is_long_as = [&](std::string_view name, bool binary) {
-    const hami::Value* const value = output_value(model, keys, name);
-    return value && is_long(model, name, *value, binary);
+std::int64_t size_of_long(const Model& model, const Inference& inference, const Keys& keys) {
+  std::size_t size = 0;
+  const auto add = [&](std::string_view name, bool binary) {
+    if (const hami::Value* const value = output_value(model, keys, name))
+      size += size_if_long(model, name, *value, binary);
   };
-  for (const WantedOutput& each : inference.outputs)
-    if (is_long_as(each.name, each.binary.value_or(inference.all_binary))) return true;
-  if (!inference.outputs.empty()) return false;
-  for (const std::string_view name : output_names(model, inference))
-    if (is_long_as(name, inference.all_binary)) return true;
-  return false;
+  for (const WantedOutput& each : inference.outputs) add(each.name, each.binary.value_or(inference.all_binary));
+  if (inference.outputs.empty())
+    for (const std::string_view name : output_names(model, inference)) add(name, inference.all_binary);
+  return static_cast<std::int64_t>(size);
 }
 
 std::optional<Answer> render_outputs(const Model& model, const Inference& inference, const Keys& keys) {

@@ -46,7 +46,7 @@ Connection::Connection(Loop& loop, int fd, std::int32_t hops, std::string data)
 
 Connection::~Connection() {
   if (fd_ >= 0) ::close(fd_);
-  discharge();
+  recharge(0);
   loop_.door().count_connection(-1);
 }
 
@@ -56,7 +56,10 @@ void Connection::watch(std::uint32_t events) {
   loop_.watch(*this, events);
 }
 
-void Connection::discharge() noexcept { loop_.door().discharge(std::exchange(charged_, 0)); }
+// Lets the request have so many bytes from now on, also if there are too few.
+void Connection::recharge(std::int64_t bytes) noexcept {
+  loop_.door().discharge(std::exchange(charged_, bytes) - bytes);
+}
 
 void Connection::handle(std::uint32_t events) {
   if (stage_ == Stage::kGone) return;
@@ -161,24 +164,22 @@ void Connection::start() {
 // Lets the worker read the body.
 void Connection::read_aside() {
   const auto cost = static_cast<std::int64_t>(kJsonCost * body_->size());
-  if (!loop_.door().charge(cost)) return hand_over({});
+  if (!loop_.door().charge(cost, charged_)) return hand_over({});
   charged_ += cost;
-  aside_ = std::make_shared<Request>();
-  aside_->loop = &loop_;
-  aside_->asker = this;
-  aside_->model = model_;
-  request_ = aside_.get();
-  loop_.door().worker().add([this, request = aside_, head = head_, body = body_, table = table_] {
+  auto request = std::make_shared<Request>();
+  request->loop = &loop_;
+  request->asker = this;
+  request->model = model_;
+  const auto read = [request, head = head_, body = body_, table = table_] {
     std::optional<Inference> inference = read_inference(head, body, *request->model, *table);
-    const bool is_usual = inference.has_value();
+    request->is_usual = inference.has_value();
     if (inference) request->inference = std::move(*inference);
-    request->loop->post([this, request, is_usual] {
-      if (!request->asker) return request->loop->door().discharge(request->charged);
-      aside_ = nullptr;
-      request_ = nullptr;
-      is_usual ? run(request) : hand_over({});
-    });
+  };
+  loop_.do_aside(request, read, [this, request] {
+    request_ = nullptr;
+    request->is_usual ? run(request) : hand_over({});
   });
+  request_ = request.get();
 }
 
 void Connection::run(std::shared_ptr<Request> request) {
@@ -188,20 +189,19 @@ void Connection::run(std::shared_ptr<Request> request) {
   hand_over({});
 }
 
-// Lets the worker render the answer.
-void Connection::render_aside(std::shared_ptr<Request> request) {
-  aside_ = std::move(request);
-  loop_.door().worker().add([this, request = aside_] {
-    auto answer =
-        std::make_shared<std::optional<Answer>>(render_outputs(*request->model, request->inference, request->keys));
-    request->loop->post([this, request, answer] {
-      if (!request->asker) return request->loop->door().discharge(request->charged);
-      rendered(std::exchange(aside_, nullptr), std::move(*answer));
-    });
-  });
+// Lets the worker render the answer, which needs at most `cost` bytes. Python says it if they are too many.
+void Connection::render_aside(std::shared_ptr<Request> request, std::int64_t cost) {
+  request->charged = charged_;
+  if (!loop_.door().charge(cost, charged_)) return loop_.door().leave_to_python(std::move(request));
+  charged_ += cost;
+  const auto answer = std::make_shared<std::optional<Answer>>();
+  const auto render = [request, answer] {
+    *answer = render_outputs(*request->model, request->inference, request->keys);
+  };
+  loop_.do_aside(request, render, [this, request, answer] { rendered(request, std::move(*answer)); });
 }
 
-void Connection::cancel() noexcept {
+void Connection::cancel() {
   if (request_ && request_->started) request_->model->caller().table->cancel(request_->started);
 }
 
@@ -214,21 +214,25 @@ void Connection::forget_request() noexcept {
 
 void Connection::completed(std::shared_ptr<Request> request, bool failed) {
   forget_request();
-  if (!failed && is_long_to_render(*request->model, request->inference, request->keys))
-    return render_aside(std::move(request));
+  const std::int64_t cost = failed ? 0 : size_of_long(*request->model, request->inference, request->keys);
+  if (cost > 0) return render_aside(std::move(request), cost);
   std::optional<Answer> answer;
   if (!failed) answer = render_outputs(*request->model, request->inference, request->keys);
   rendered(std::move(request), std::move(answer));
 }
 
 void Connection::rendered(std::shared_ptr<Request> request, std::optional<Answer> answer) {
-  if (!answer) return loop_.door().leave_to_python(std::move(request));
+  if (!answer) {
+    request->charged = charged_;
+    return loop_.door().leave_to_python(std::move(request));
+  }
   request_ = nullptr;
   loop_.door().count_answer();
   write(std::move(*answer));
 }
 
 void Connection::answer(std::string bytes) {
+  if (bytes.empty()) return close();
   request_ = nullptr;
   Answer answer;
   answer.head = std::move(bytes);
@@ -238,6 +242,7 @@ void Connection::answer(std::string bytes) {
 void Connection::write(Answer answer) {
   stage_ = Stage::kWriting;
   answer_ = std::move(answer);
+  recharge(static_cast<std::int64_t>(answer_.size()));
   if (loop_.door().draining() && !has_more()) is_last_ = true;
   if (is_last_) mark_last(answer_);
   piece_ = offset_ = taken_ = 0;
@@ -280,7 +285,7 @@ void Connection::write_some() {
 
 void Connection::answered() {
   answer_ = {};
-  discharge();
+  recharge(0);
   if (is_last_) return end();
   expect_request();
   watch(EPOLLIN | EPOLLRDHUP);  // also after the end of a client, which may have sent more before
@@ -356,26 +361,27 @@ void Connection::reject(const std::string& text) {
 
 // Lets the connection go on in Python, with what was read of a request and `rest`.
 void Connection::hand_over(std::string_view rest) {
+  auto handed = std::make_unique<Handed>();
+  handed->data.reserve(head_text_.size() + body_size_ + rest.size() + held_.size());
+  handed->data = head_text_;
+  if (body_) handed->data.append(body_->data(), body_size_);
+  (handed->data += rest) += held_;
   loop_.remove(*this);  // before the descriptor belongs to another thread
-  Handed handed;
-  handed.fd = std::exchange(fd_, -1);
-  handed.hops = hops_ < kMaxHops ? hops_ + 1 : hops_;
-  handed.data.reserve(head_text_.size() + body_size_ + rest.size() + held_.size());
-  handed.data = head_text_;
-  if (body_) handed.data.append(body_->data(), body_size_);
-  (handed.data += rest) += held_;
-  handed.charged = std::exchange(charged_, 0);
+  handed->fd = std::exchange(fd_, -1);
+  handed->hops = hops_ < kMaxHops ? hops_ + 1 : hops_;
+  handed->charged = std::exchange(charged_, 0);
   body_ = nullptr;
   stage_ = Stage::kGone;
   loop_.door().hand_over(std::move(handed));
 }
 
 void Connection::close() noexcept {
-  cancel();
-  if (request_) request_->asker = nullptr;
+  cancel();  // which needs no memory
+  if (request_) {
+    request_->asker = nullptr;
+    if (request_->is_aside) request_->charged = std::exchange(charged_, 0);
+  }
   request_ = nullptr;
-  if (aside_) aside_->charged = std::exchange(charged_, 0);
-  aside_ = nullptr;
   stage_ = Stage::kGone;
   loop_.remove(*this);
 }

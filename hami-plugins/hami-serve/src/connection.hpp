@@ -36,12 +36,13 @@ class Connection final : public Peer, private Asker {
   void go_on() override;  // with what was received
   void check_deadline(std::int64_t now) override;
   void end_if_idle() override;
-  void cancel() noexcept override;
+  void cancel() override;
   void close() noexcept override;
 
  private:
   void completed(std::shared_ptr<Request> request, bool failed) override;
   void answer(std::string bytes) override;
+  Peer& peer() noexcept override { return *this; }
   enum class Stage { kIdle, kBody, kRunning, kWriting, kClosing, kGone };
 
   void receive();
@@ -50,7 +51,7 @@ class Connection final : public Peer, private Asker {
   void start();
   void read_aside();
   void run(std::shared_ptr<Request> request);
-  void render_aside(std::shared_ptr<Request> request);
+  void render_aside(std::shared_ptr<Request> request, std::int64_t cost);
   void rendered(std::shared_ptr<Request> request, std::optional<Answer> answer);
   void write(Answer answer);
   void write_some();
@@ -63,7 +64,7 @@ class Connection final : public Peer, private Asker {
   bool has_more() const noexcept;
   void hand_over(std::string_view rest);
   void watch(std::uint32_t events);
-  void discharge() noexcept;
+  void recharge(std::int64_t bytes) noexcept;
 
   Loop& loop_;
   int fd_;
@@ -83,9 +84,8 @@ class Connection final : public Peer, private Asker {
   std::int64_t charged_ = 0;     // bytes
 
   Request* request_ = nullptr;
-  std::shared_ptr<Request> aside_;  // the same, while the worker reads or renders it
-  bool has_left_ = false;           // the client sends no more
-  bool is_last_ = false;            // the connection ends after the present answer
+  bool has_left_ = false;  // the client sends no more
+  bool is_last_ = false;   // the connection ends after the present answer
 
   Answer answer_;
   std::size_t piece_ = 0;   // of the answer, from which the rest is still to be written

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <new>
 #include <system_error>
 #include <utility>
 
@@ -30,6 +31,8 @@ std::string described(std::int64_t number, const Request& request) {
   json += ",\"id\":";
   add_string(json, request.inference.id);
   json += request.inference.all_binary ? ",\"all_binary\":true" : ",\"all_binary\":false";
+  json += ",\"charged\":";
+  add_integer(json, request.charged);
   json += ",\"error\":";
   add_integer(json, request.error.is_none() ? 0 : reinterpret_cast<std::uintptr_t>(&request.error.raw()));
   json += ",\"outputs\":[";
@@ -69,6 +72,16 @@ Limits read_limits(std::string_view json) {
   return limits;
 }
 
+struct Door::Answered final : Task {
+  void run() override {
+    Asker* const asker = request->asker;
+    if (asker) request->loop->guarded(asker->peer(), [&] { asker->answer(std::move(bytes)); });
+  }
+
+  std::shared_ptr<Request> request;
+  std::string bytes;
+};
+
 Door::Door(Limits limits, std::size_t loops, const std::int64_t* python_open)
     : limits_(std::move(limits)), python_open_(python_open), event_(made_event()) {
   for (std::size_t i = 0; i < loops; ++i) loops_.push_back(std::make_unique<Loop>(*this));
@@ -77,7 +90,7 @@ Door::Door(Limits limits, std::size_t loops, const std::int64_t* python_open)
 Door::~Door() {
   worker_.stop();  // it gives its results to the loops
   loops_.clear();
-  for (const Handed& each : handed_) ::close(each.fd);
+  while (const std::unique_ptr<Handed> each = handed_.pop()) ::close(each->fd);
   ::close(event_);
 }
 
@@ -85,63 +98,79 @@ void Door::notify() noexcept { ::eventfd_write(event_, 1); }
 
 void Door::add(int fd, std::int32_t hops, std::string data) {
   auto given = std::make_shared<std::string>(std::move(data));
-  count_connection(1);
-  add([fd, hops, given](Loop& loop) { return std::make_unique<Connection>(loop, fd, hops, std::move(*given)); });
+  add(fd, connections_,
+      [fd, hops, given](Loop& loop) { return std::make_unique<Connection>(loop, fd, hops, std::move(*given)); });
 }
 
-void Door::add(std::function<std::unique_ptr<Peer>(Loop&)> make) {
-  loops_[next_++ % loops_.size()]->add(std::move(make));
+void Door::add(int fd, std::atomic<std::int64_t>& connections, std::function<std::unique_ptr<Peer>(Loop&)> make) {
+  const auto made = [fd, &connections, make = std::move(make)](Loop& loop) -> std::unique_ptr<Peer> {
+    try {
+      return make(loop);
+    } catch (const std::bad_alloc&) {
+      ::close(fd);
+      --connections;
+      return nullptr;
+    }
+  };
+  ++connections;
+  try {
+    loops_[next_++ % loops_.size()]->add(made);
+  } catch (const std::bad_alloc&) {
+    --connections;
+    throw;
+  }
 }
 
-bool Door::take(Handed& handed) {
+std::unique_ptr<Handed> Door::take() noexcept {
   const std::lock_guard lock(mutex_);
-  if (handed_.empty()) return false;
-  handed = std::move(handed_.front());
-  handed_.pop_front();
-  discharge(handed.charged);
+  std::unique_ptr<Handed> handed = handed_.pop();
+  if (!handed) return nullptr;
+  discharge(handed->charged);
   count_connection(-1);
-  return true;
+  return handed;
 }
 
-void Door::hand_over(Handed handed) {
+void Door::hand_over(std::unique_ptr<Handed> handed) noexcept {
   count_connection(1);
   {
     const std::lock_guard lock(mutex_);
-    handed_.push_back(std::move(handed));
+    handed_.push(std::move(handed));
   }
   notify();
 }
 
 std::string Door::take_unanswered() {
   const std::lock_guard lock(mutex_);
-  if (unanswered_.empty()) return {};
-  const std::int64_t number = unanswered_.front();
-  unanswered_.pop_front();
-  return described(number, *left_.at(number));
+  const auto found = left_.upper_bound(last_taken_);
+  if (found == left_.end()) return {};
+  std::string json = described(found->first, *found->second.request);
+  last_taken_ = found->first;
+  return json;
 }
 
 void Door::leave_to_python(std::shared_ptr<Request> request) {
+  auto task = std::make_unique<Answered>();
   {
     const std::lock_guard lock(mutex_);
-    left_.emplace(++last_number_, std::move(request));
-    unanswered_.push_back(last_number_);
+    left_.emplace(last_number_ + 1, Left{std::move(request), std::move(task)});
+    ++last_number_;
   }
   notify();
 }
 
-void Door::answer(std::int64_t number, std::string bytes) {
-  std::shared_ptr<Request> request;
+void Door::answer(std::int64_t number, std::string bytes) noexcept {
+  std::unique_ptr<Answered> task;
   {
     const std::lock_guard lock(mutex_);
     const auto found = left_.find(number);
     if (found == left_.end()) return;
-    request = std::move(found->second);
+    task = std::move(found->second.task);
+    task->request = std::move(found->second.request);
     left_.erase(found);
   }
-  Loop& loop = *request->loop;
-  loop.post([request = std::move(request), bytes = std::move(bytes)]() mutable {
-    if (request->asker) request->asker->answer(std::move(bytes));
-  });
+  task->bytes = std::move(bytes);
+  Loop& loop = *task->request->loop;
+  loop.post(std::move(task));
 }
 
 std::shared_ptr<const Table> Door::table() const {
@@ -201,18 +230,18 @@ std::string Door::statistics() {
   return json += "]}";
 }
 
-void Door::drain() {
+void Door::drain() noexcept {
   if (draining_.exchange(true)) return;
   for (const auto& loop : loops_) loop->end_idle();
 }
 
-void Door::cancel() {
+void Door::cancel() noexcept {
   for (const auto& loop : loops_) loop->cancel();
 }
 
-bool Door::charge(std::int64_t bytes) noexcept {
+bool Door::charge(std::int64_t bytes, std::int64_t own) noexcept {
   const std::int64_t others = open_bytes_.fetch_add(bytes) + __atomic_load_n(python_open_, __ATOMIC_RELAXED);
-  if (others == 0 || others + bytes <= limits_.max_open) return true;  // a request that is alone gets what it needs
+  if (others == own || others + bytes <= limits_.max_open) return true;  // a request that is alone gets what it needs
   open_bytes_ -= bytes;
   return false;
 }

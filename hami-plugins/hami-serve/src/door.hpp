@@ -3,17 +3,17 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "answer.hpp"
 #include "models.hpp"
+#include "queue.hpp"
 #include "worker.hpp"
 
 namespace hami_serve {
@@ -28,6 +28,7 @@ struct Handed {
   std::int32_t hops = 0;  // how often it went to Python
   std::string data;
   std::int64_t charged = 0;  // bytes of it, until Python takes it
+  std::unique_ptr<Handed> next;
 };
 
 // The connection, or the call of gRPC, that waits for a request. Its functions run on the thread of its loop.
@@ -35,7 +36,8 @@ class Asker {
  public:
   // It does not wait any more.
   virtual void completed(std::shared_ptr<Request> request, bool failed) = 0;
-  virtual void answer(std::string bytes) = 0;  // of Python
+  virtual void answer(std::string bytes) = 0;  // of Python; "": it could not answer
+  virtual Peer& peer() noexcept = 0;
 
  protected:
   ~Asker() = default;
@@ -50,9 +52,13 @@ struct Request {
   std::int64_t begun = 0;
   std::int64_t timeout = INT64_MAX;  // ns
   hami_submitted* started = nullptr;
-  hami::Value error;         // an event that has failed, or None
-  Keys keys;                 // after the run
-  std::int64_t charged = 0;  // bytes, if the client has left while the worker still reads or renders
+  hami::Value error;          // an event that has failed, or None
+  Keys keys;                  // after the run
+  bool is_lost = false;       // there was no memory for what it returned
+  Request* before = nullptr;  // which has completed before
+  bool is_usual = true;       // the worker could read it
+  bool is_aside = false;      // the worker reads or renders it
+  std::int64_t charged = 0;   // bytes, if the client leaves meanwhile; or those that Python gets with it
 
   Request() = default;
   Request(const Request&) = delete;
@@ -103,18 +109,19 @@ class Door {
 
   // ---- for Python
   int event() const noexcept { return event_; }  // readable when `take` or `take_unanswered` has something
+  // Takes the descriptor, if it does not throw std::bad_alloc.
   void add(int fd, std::int32_t hops, std::string data);
-  // Lets one of the loops serve what `make` makes there, if that is not null.
-  void add(std::function<std::unique_ptr<Peer>(Loop&)> make);
-  bool take(Handed& handed);
+  // Lets one of the loops serve what `make` makes of the descriptor there, which counts as one of `connections`.
+  void add(int fd, std::atomic<std::int64_t>& connections, std::function<std::unique_ptr<Peer>(Loop&)> make);
+  std::unique_ptr<Handed> take() noexcept;  // null: there is none
   // A request that Python answers: its number and what it needs, in JSON with addresses; "" if there is none. The addresses are
   // valid until `answer`.
   std::string take_unanswered();
-  void answer(std::int64_t number, std::string bytes);
+  void answer(std::int64_t number, std::string bytes) noexcept;  // "": there is none, and the connection ends
   void publish(std::string_view json);
   std::string statistics();  // since the last call, in JSON
-  void drain();              // every connection ends after its present or its next request
-  void cancel();             // all requests that run
+  void drain() noexcept;     // every connection ends after its present or its next request
+  void cancel() noexcept;    // all requests that run
   std::int64_t connections() const noexcept { return connections_; }  // from `add` until `take`
   std::int64_t open_bytes() const noexcept { return open_bytes_; }
 
@@ -123,15 +130,21 @@ class Door {
   Worker& worker() noexcept { return worker_; }
   std::shared_ptr<const Table> table() const;
   bool draining() const noexcept { return draining_.load(std::memory_order_relaxed); }
-  void hand_over(Handed handed);
+  void hand_over(std::unique_ptr<Handed> handed) noexcept;
   void leave_to_python(std::shared_ptr<Request> request);
-  bool charge(std::int64_t bytes) noexcept;  // false: the other open requests leave too few
+  // `own`: bytes that the same request has. False: the other open requests leave too few.
+  bool charge(std::int64_t bytes, std::int64_t own = 0) noexcept;
   void discharge(std::int64_t bytes) noexcept { open_bytes_ -= bytes; }
   void count_connection(int by) noexcept { connections_ += by; }
   void count_answer() noexcept { answers_.fetch_add(1, std::memory_order_relaxed); }
   void count_timeout() noexcept { timeouts_.fetch_add(1, std::memory_order_relaxed); }
 
  private:
+  struct Answered;  // the task that passes on the answer of Python
+  struct Left {
+    std::shared_ptr<Request> request;
+    std::unique_ptr<Answered> task;
+  };
   void notify() noexcept;
 
   const Limits limits_;
@@ -145,10 +158,10 @@ class Door {
   mutable std::mutex mutex_;
   std::shared_ptr<const Table> table_ = std::make_shared<Table>();
   std::vector<ModelPtr> models_;  // which have had requests that are not counted yet
-  std::deque<Handed> handed_;
-  std::deque<std::int64_t> unanswered_;
-  std::unordered_map<std::int64_t, std::shared_ptr<Request>> left_;  // to Python
+  Queue<Handed> handed_;
+  std::map<std::int64_t, Left> left_;  // to Python
   std::int64_t last_number_ = 0;
+  std::int64_t last_taken_ = 0;  // by Python, of these numbers
   std::vector<std::unique_ptr<Loop>> loops_;
   Worker worker_;
   std::size_t next_ = 0;

@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -14,6 +13,7 @@
 
 #include "body.hpp"
 #include "door.hpp"
+#include "queue.hpp"
 
 namespace hami_serve {
 
@@ -48,7 +48,17 @@ struct GrpcEvent {
   std::string text;
   std::shared_ptr<Body> body;
   std::int64_t charged = 0;  // bytes, for the body
+  std::unique_ptr<GrpcEvent> next;
 };
+
+// Throws std::bad_alloc; pushing the event does not.
+inline std::unique_ptr<GrpcEvent> event_of(std::int64_t number, GrpcEventKind kind, std::string text = {}) {
+  auto event = std::make_unique<GrpcEvent>();
+  event->number = number;
+  event->kind = kind;
+  event->text = std::move(text);
+  return event;
+}
 
 // What Python says, and when.
 struct GrpcTexts {
@@ -66,13 +76,14 @@ class Grpc {
   Grpc& operator=(const Grpc&) = delete;
 
   // ---- for Python
-  int event() const noexcept { return event_; }  // readable when `take` has something
-  void add(int fd);
-  std::unique_ptr<GrpcEvent> take();                                        // null: there is none
-  void release(std::unique_ptr<GrpcEvent> event) noexcept;                  // Python has its memory
-  void ask(std::int64_t number);                                            // for the next message
-  void write(std::int64_t number, std::string message);                     // an answer
-  void finish(std::int64_t number, std::int32_t status, std::string text);  // Python does not know the call any more
+  int event() const noexcept { return event_; }             // readable when `take` has something
+  void add(int fd);                                         // takes the descriptor, if it does not throw std::bad_alloc
+  std::unique_ptr<GrpcEvent> take() noexcept;               // null: there is none
+  void release(std::unique_ptr<GrpcEvent> event) noexcept;  // Python has its memory
+  // Both throw std::bad_alloc.
+  void ask(std::int64_t number);                                                     // for the next message
+  void write(std::int64_t number, std::string message);                              // an answer
+  void finish(std::int64_t number, std::int32_t status, std::string text) noexcept;  // Python forgets the call
   void wait_for_memory(std::int64_t nanoseconds) noexcept { wait_ = nanoseconds; }
   std::uint64_t take_answers() noexcept { return answers_.exchange(0); }
   std::int64_t connections() const noexcept { return connections_; }
@@ -82,20 +93,25 @@ class Grpc {
   const GrpcTexts& texts() const noexcept { return texts_; }
   std::size_t max_answer() const noexcept { return max_answer_; }  // bytes
   std::int64_t wait() const noexcept { return wait_; }             // nanoseconds, for memory
-  std::int64_t leave_to_python(Loop& loop, Call& call);
-  void forget(std::int64_t number);  // the call has ended
-  void push(GrpcEvent event);
-  void complete(std::int64_t number, std::shared_ptr<Request> request);  // by Python
+  // Gives a call a number, and Python its first event. `request`: one that has run, which Python reads.
+  std::int64_t leave_to_python(Loop& loop, Call& call, std::unique_ptr<GrpcEvent> first,
+                               std::shared_ptr<Request> request = nullptr);
+  void forget(std::int64_t number) noexcept;  // the call has ended
+  void push(std::unique_ptr<GrpcEvent> event) noexcept;
   void count_answer() noexcept { answers_.fetch_add(1, std::memory_order_relaxed); }
   void count_connection(int by) noexcept { connections_ += by; }
 
  private:
+  struct Finished;  // the task that passes on the end of a call
   struct Left {
     Loop* loop;
     Call* call;                        // used on the thread of the loop; null: it has ended
     std::shared_ptr<Request> request;  // which Python reads
+    std::unique_ptr<GrpcEvent> gone;   // null: Python has it
+    std::unique_ptr<Finished> end;     // null: Python has finished the call
   };
-  void post(std::int64_t number, std::function<void(Call&)> task);
+  template <class Step>
+  void post(std::int64_t number, Step step);
 
   Door& door_;
   const GrpcTexts texts_;
@@ -105,7 +121,7 @@ class Grpc {
   std::atomic<std::uint64_t> answers_{0};
   std::atomic<std::int64_t> connections_{0};
   std::mutex mutex_;
-  std::deque<std::unique_ptr<GrpcEvent>> events_;
+  Queue<GrpcEvent> events_;
   std::unordered_map<std::int64_t, Left> left_;
   std::int64_t last_number_ = 0;
 };

@@ -21,6 +21,7 @@ constexpr std::size_t kMaxRead = 4 * kMaxMetadata;            // bytes of metada
 constexpr std::size_t kHeaderCost = 32;                       // bytes of a header beside its texts
 constexpr std::int64_t kRetry = 20'000'000;                   // ns between tries to get memory
 constexpr std::size_t kMinTaken = 1 << 16;                    // bytes of answers, within the time for that
+constexpr std::size_t kTypedCost = 8;                         // bytes for one of typed contents: a small int64 has 8
 constexpr std::size_t kMaxCopied = 1 << 12;                   // bytes of a message that is copied behind its prefix
 constexpr std::size_t kMaxTimeout = 8;                        // digits
 constexpr std::int64_t kMaxWait = 4'000'000'000'000'000'000;  // ns
@@ -55,12 +56,17 @@ Call::Call(Http2Connection& connection, std::int32_t stream) : connection_(conne
 Call::~Call() {
   if (request_) {
     request_->asker = nullptr;
+    if (request_->is_aside) request_->charged = std::exchange(message_charge_, 0);
     if (request_->started) request_->model->caller().table->cancel(request_->started);
   }
   if (number_) connection_.grpc().forget(number_);
   discharge_message();
   connection_.grpc().door().discharge(answer_charge_);
 }
+
+Loop& Call::loop() const noexcept { return connection_.loop(); }
+
+Peer& Call::peer() noexcept { return connection_; }
 
 // ---- metadata
 
@@ -135,7 +141,7 @@ void Call::reject(std::int32_t status, std::string text) {
   add_member(json, "text", text);
   json += ",\"status\":";
   add_integer(json, status);
-  connection_.grpc().push({0, GrpcEventKind::kRejected, json += '}', nullptr, 0});
+  connection_.grpc().push(event_of(0, GrpcEventKind::kRejected, json += '}'));
   if (number_) connection_.grpc().forget(std::exchange(number_, 0));
   finish(status, std::move(text));
 }
@@ -231,7 +237,7 @@ void Call::allocate(std::string_view first) {
 
 void Call::end_message() {
   if (is_infer_) {
-    if (!run()) leave();
+    read();
   } else if (asked_ > 0) {
     deliver();
   } else {
@@ -239,24 +245,45 @@ void Call::end_message() {
   }
 }
 
-bool Call::run() {
+void Call::read() {
   stage_ = Stage::kRunning;
-  if (is_compressed_) return false;
-  std::optional<GrpcInference> found = read_message(body_, *connection_.grpc().door().table());
-  if (!found) return false;
+  if (is_compressed_) return leave();
+  if (is_long_to_read(*body_)) return read_aside();
+  run(read_message(body_, *connection_.grpc().door().table()), std::make_shared<Request>());
+}
+
+// Lets the worker read the message.
+void Call::read_aside() {
+  Door& door = connection_.grpc().door();
+  const auto cost = static_cast<std::int64_t>(kTypedCost * size_);
+  if (!door.charge(cost, message_charge_)) return leave();
+  message_charge_ += cost;
   auto request = std::make_shared<Request>();
-  request->loop = &connection_.loop();
+  request->loop = &loop();
+  request->asker = this;
+  const auto found = std::make_shared<std::optional<GrpcInference>>();
+  const auto read = [found, body = body_, table = door.table()] { *found = read_message(body, *table); };
+  loop().do_aside(request, read, [this, request, found] {
+    request_ = nullptr;
+    run(std::move(*found), request);
+  });
+  request_ = request.get();
+}
+
+void Call::run(std::optional<GrpcInference> found, std::shared_ptr<Request> request) {
+  if (!found) return leave();
+  request->loop = &loop();
   request->asker = this;
   request->model = std::move(found->model);
   request->inference = std::move(found->inference);
   if (deadline_ != INT64_MAX) request->timeout = std::max<std::int64_t>(deadline_ - now_ns(), 1);
   request_ = request.get();
-  if (!connection_.loop().submit(std::move(request))) {
+  if (loop().submit(std::move(request))) {
+    body_ = nullptr;
+  } else {
     request_ = nullptr;
-    return false;
+    leave();
   }
-  body_ = nullptr;
-  return true;
 }
 
 void Call::end_of_data() {
@@ -268,7 +295,7 @@ void Call::end_if_no_more() {
   if (!has_ended_ || !held_.empty()) return;
   const bool is_complete = stage_ == Stage::kPrefix && prefix_size_ == 0;
   if (is_complete && number_) {
-    connection_.grpc().push({number_, GrpcEventKind::kEnded, {}, nullptr, 0});
+    connection_.grpc().push(event_of(number_, GrpcEventKind::kEnded));
   } else if (stage_ == Stage::kPrefix || stage_ == Stage::kMessage) {
     reject(kInvalidArgument, connection_.grpc().texts().no_message);
   }
@@ -278,8 +305,6 @@ void Call::end_if_no_more() {
 
 void Call::leave() {
   is_infer_ = false;
-  Grpc& grpc = connection_.grpc();
-  number_ = grpc.leave_to_python(connection_.loop(), *this);
   std::string json;
   add_member(json, "method", is_plain(path_) ? path_ : "?");
   add_member(json, "encoding", is_plain(encoding_) ? encoding_ : "?");
@@ -293,7 +318,8 @@ void Call::leave() {
   for (const auto& [name, value] : others_) add_member(metadata, name, value);
   json.append(metadata, metadata.empty() ? 0 : 1);
   others_ = {};
-  grpc.push({number_, GrpcEventKind::kBegun, json += "}}", nullptr, 0});
+  auto begun = event_of(0, GrpcEventKind::kBegun, json += "}}");
+  number_ = connection_.grpc().leave_to_python(loop(), *this, std::move(begun));
   asked_ = 1;
   if (stage_ == Stage::kRunning) deliver();
 }
@@ -301,7 +327,10 @@ void Call::leave() {
 void Call::deliver() {
   --asked_;
   const auto kind = is_compressed_ ? GrpcEventKind::kCompressed : GrpcEventKind::kMessage;
-  connection_.grpc().push({number_, kind, {}, std::move(body_), std::exchange(message_charge_, 0)});
+  auto event = event_of(number_, kind);
+  event->body = std::move(body_);
+  event->charged = std::exchange(message_charge_, 0);
+  connection_.grpc().push(std::move(event));
   body_ = nullptr;
   prefix_size_ = 0;
   stage_ = Stage::kPrefix;
@@ -345,15 +374,30 @@ void Call::finish(std::int32_t status, std::string text) {
 }
 
 void Call::completed(std::shared_ptr<Request> request, bool failed) {
-  request_ = nullptr;
-  std::optional<Answer> answer;
-  if (!failed) answer = render_message(*request->model, request->inference, request->keys);
-  if (!answer) {
-    number_ = connection_.grpc().leave_to_python(connection_.loop(), *this);
-    return connection_.grpc().complete(number_, std::move(request));
+  const std::int64_t cost = failed ? 0 : size_of_long_message(*request->model, request->inference, request->keys);
+  if (cost == 0) {
+    std::optional<Answer> answer;
+    if (!failed) answer = render_message(*request->model, request->inference, request->keys);
+    return render(request, std::move(answer));
   }
-  std::size_t size = answer->head.size() - sizeof prefix_;
-  for (const std::string_view each : answer->tail) size += each.size();
+  if (!connection_.grpc().door().charge(cost, message_charge_)) return render(request, std::nullopt);
+  message_charge_ += cost;
+  const auto answer = std::make_shared<std::optional<Answer>>();
+  const auto write = [request, answer] {
+    *answer = render_message(*request->model, request->inference, request->keys);
+  };
+  loop().do_aside(request, write, [this, request, answer] { render(request, std::move(*answer)); });
+}
+
+// Answers a request that has run, or lets Python do that.
+void Call::render(const std::shared_ptr<Request>& request, std::optional<Answer> answer) {
+  request_ = nullptr;
+  if (!answer) {
+    auto completed = event_of(0, GrpcEventKind::kCompleted, described(0, *request));
+    number_ = connection_.grpc().leave_to_python(loop(), *this, std::move(completed), request);
+    return;
+  }
+  const std::size_t size = answer->size() - sizeof prefix_;
   if (size > connection_.grpc().max_answer()) return end_as_too_large(size);
   connection_.grpc().count_answer();
   add_answer(std::move(*answer));
@@ -369,8 +413,7 @@ void Call::end_as_too_large(std::size_t size) {
 // ---- answers
 
 void Call::add_answer(Answer answer) {
-  std::size_t size = answer.head.size();
-  for (const std::string_view each : answer.tail) size += each.size();
+  const std::size_t size = answer.size();
   unsent_ += size;
   answer_charge_ += static_cast<std::int64_t>(size);
   connection_.grpc().door().discharge(-static_cast<std::int64_t>(size));
@@ -407,7 +450,7 @@ void Call::send(std::string& out, std::size_t size) {
     first.offset = 0;
     if (++first.piece <= first.answer.tail.size()) continue;
     answers_.pop_front();
-    if (number_) connection_.grpc().push({number_, GrpcEventKind::kWritten, {}, nullptr, 0});
+    if (number_) connection_.grpc().push(event_of(number_, GrpcEventKind::kWritten));
   }
 }
 

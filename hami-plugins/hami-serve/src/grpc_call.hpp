@@ -8,8 +8,9 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -30,6 +31,8 @@ class Call final : private Asker {
   Call& operator=(const Call&) = delete;
 
   std::int32_t stream() const noexcept { return stream_; }
+  Loop& loop() const noexcept;
+  Peer& peer() noexcept override;  // its connection
 
   // ---- what comes
   // Of metadata or trailers. False: they are so long that reading more would cost too much, as one byte can mean 4 KiB.
@@ -67,7 +70,10 @@ class Call final : private Asker {
   void get_memory();
   void end_message();
   void deliver();
-  bool run();
+  void read();
+  void read_aside();
+  void run(std::optional<GrpcInference> found, std::shared_ptr<Request> request);
+  void render(const std::shared_ptr<Request>& request, std::optional<Answer> answer);
   void leave();
   void end_if_no_more();
   void add_answer(Answer answer);
@@ -120,7 +126,7 @@ class Call final : private Asker {
     std::size_t offset = 0;
   };
   void allocate(std::string_view first);
-  std::deque<Sending> answers_;
+  std::list<Sending> answers_;
   std::size_t unsent_ = 0;
   std::size_t taken_ = 0;  // bytes since `answer_until_` was set
   std::int64_t answer_until_ = INT64_MAX;

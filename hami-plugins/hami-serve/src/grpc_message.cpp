@@ -18,6 +18,8 @@ namespace {
 
 constexpr std::size_t kMaxTyped = 1 << 20;  // bytes of typed contents: at most 5 ms on the thread of the connections
 constexpr std::size_t kMaxTypedElements = 1 << 18;  // of typed outputs: about 1 ms
+constexpr std::size_t kMaxFields = 1 << 12;         // of a request, that are looked at to see whether it is long
+constexpr std::size_t kMaxVarint = 10;              // bytes
 constexpr std::size_t kMaxName = 1 << 12;           // bytes
 constexpr std::size_t kMaxPath = 1 << 8;            // bytes of the names of a model and its version
 constexpr std::size_t kPrefix = 5;                  // bytes before a message of gRPC
@@ -164,7 +166,7 @@ std::uint32_t contents_of(const Datatype& datatype) noexcept {
 
 // The only field of the typed contents.
 std::string_view typed_elements(const GrpcInput& input) {
-  require(input.contents.size() <= kMaxTyped && input.count <= static_cast<std::int64_t>(input.contents.size()));
+  require(input.count <= static_cast<std::int64_t>(input.contents.size()));
   Fields fields(input.contents);
   Field field;
   require(fields.next(field) && fields.at_end());
@@ -324,7 +326,6 @@ std::optional<Output> output_of(const Model& model, const Keys& keys, std::strin
     output.type = datatype_of_output(model, name, tensor);
     if (!output.type || tensor.device().device_type != kDLCPU || !tensor.is_contiguous() || tensor.count() == 0)
       return std::nullopt;
-    if (output.type->is_converted() && tensor.count() > kMaxTypedElements) return std::nullopt;
     output.datatype = output.type->name;
     output.shape = tensor.shape();
   } else if (kind == HAMI_BYTES || kind == HAMI_STR) {
@@ -376,7 +377,19 @@ std::optional<std::vector<Output>> outputs_of(const Model& model, const Inferenc
   return outputs;
 }
 
-bool is_long(const Output& output) { return output.type && hami::Tensor(*output.value).count() > kMaxTypedElements; }
+bool has_raw_only(const Output& output) { return output.type && contents_of(*output.type) == 0; }
+
+// Whether an answer has raw contents.
+bool is_raw(const Inference& inference, const std::vector<Output>& outputs) {
+  return inference.all_binary || std::any_of(outputs.begin(), outputs.end(), has_raw_only);
+}
+
+// The bytes at most of an output that takes long; 0: it does not.
+std::size_t size_if_long(const Output& output, bool raw) {
+  if (!output.type || (raw && !output.type->is_converted())) return 0;
+  const std::size_t count = hami::Tensor(*output.value).count();
+  return count > kMaxTypedElements ? count * kMaxVarint : 0;
+}
 
 // The raw contents of an output: after the key that `before` gets, a piece of the answer.
 void add_raw(Answer& answer, const Output& output, std::string& before) {
@@ -420,6 +433,29 @@ std::size_t raw_start(std::string_view first) noexcept {
   return 0;
 }
 
+bool is_long_to_read(const Body& body) noexcept {
+  std::size_t count = 0;
+  try {
+    Fields fields(body.text(0, body.size()));
+    for (Field field; ++count < kMaxFields && fields.next(field);) {
+      if (field.number != kInputs || field.wire != kDelimited) continue;
+      Fields of_input(field.bytes);
+      for (Field each; ++count < kMaxFields && of_input.next(each);)
+        if (each.number == kContents && each.bytes.size() > kMaxTyped) return true;
+    }
+  } catch (const Unusual&) {
+  }
+  return false;
+}
+
+std::int64_t size_of_long_message(const Model& model, const Inference& inference, const Keys& keys) {
+  const std::optional<std::vector<Output>> outputs = outputs_of(model, inference, keys);
+  std::size_t size = 0;
+  for (std::size_t i = 0; outputs && i < outputs->size(); ++i)
+    size += size_if_long((*outputs)[i], is_raw(inference, *outputs));
+  return static_cast<std::int64_t>(size);
+}
+
 std::optional<GrpcInference> read_message(const std::shared_ptr<Body>& body, const Table& table) {
   try {
     GrpcInference found;
@@ -453,9 +489,7 @@ std::optional<Answer> render_message(const Model& model, const Inference& infere
   try {
     const std::optional<std::vector<Output>> outputs = outputs_of(model, inference, keys);
     if (!outputs) return std::nullopt;
-    const auto has_raw_only = [](const Output& each) { return each.type && contents_of(*each.type) == 0; };
-    const bool raw = inference.all_binary || std::any_of(outputs->begin(), outputs->end(), has_raw_only);
-    if (!raw && std::any_of(outputs->begin(), outputs->end(), is_long)) return std::nullopt;
+    const bool raw = is_raw(inference, *outputs);
     Answer answer;
     std::string& head = answer.head;
     head.assign(kPrefix, '\0');

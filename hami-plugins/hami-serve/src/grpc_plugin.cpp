@@ -4,6 +4,7 @@
 #include <hami/backend.hpp>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "grpc.hpp"
 
@@ -16,7 +17,7 @@ struct GrpcFunctions {
   Grpc* (*open)(Door* door, const char* no_token, const char* no_message, const char* stopping, std::size_t max_answer);
   void (*close)(Grpc* grpc);  // after the door is closed
   std::int32_t (*event)(Grpc* grpc);
-  void (*add)(Grpc* grpc, std::int32_t fd);
+  std::int32_t (*add)(Grpc* grpc, std::int32_t fd);  // not 0: there is no memory
   // The kind of the event, 0 for none, and what it has, until `release`.
   std::int32_t (*take)(Grpc* grpc, std::int64_t* number, const char** data, std::size_t* size, GrpcEvent** event);
   void (*release)(Grpc* grpc, GrpcEvent* event);
@@ -27,6 +28,16 @@ struct GrpcFunctions {
   std::uint64_t (*answers)(Grpc* grpc);
   std::int64_t (*connections)(Grpc* grpc);
 };
+
+// Runs a step of a call, or ends the call if there is no memory for the step.
+template <class Step>
+void or_end(Grpc* grpc, std::int64_t number, Step&& step) {
+  try {
+    step();
+  } catch (const std::exception&) {
+    grpc->finish(number, kResourceExhausted, {});
+  }
+}
 
 constexpr GrpcFunctions kFunctions = {
     sizeof(GrpcFunctions),
@@ -40,7 +51,14 @@ constexpr GrpcFunctions kFunctions = {
 },
     [](Grpc* grpc) { delete grpc; },
     [](Grpc* grpc) -> std::int32_t { return grpc->event(); },
-    [](Grpc* grpc, std::int32_t fd) { grpc->add(fd); },
+    [](Grpc* grpc, std::int32_t fd) -> std::int32_t {
+  try {
+    grpc->add(fd);
+    return 0;
+  } catch (const std::exception&) {
+    return 1;
+  }
+},
     [](Grpc* grpc, std::int64_t* number, const char** data, std::size_t* size, GrpcEvent** event) -> std::int32_t {
   std::unique_ptr<GrpcEvent> taken = grpc->take();
   if (!taken) return 0;
@@ -51,10 +69,17 @@ constexpr GrpcFunctions kFunctions = {
   return static_cast<std::int32_t>((*event)->kind);
 },
     [](Grpc* grpc, GrpcEvent* event) { grpc->release(std::unique_ptr<GrpcEvent>(event)); },
-    [](Grpc* grpc, std::int64_t number) { grpc->ask(number); },
-    [](Grpc* grpc, std::int64_t number, const char* data, std::size_t size) { grpc->write(number, {data, size}); },
+    [](Grpc* grpc, std::int64_t number) { or_end(grpc, number, [&] { grpc->ask(number); }); },
+    [](Grpc* grpc, std::int64_t number, const char* data, std::size_t size) {
+  or_end(grpc, number, [&] { grpc->write(number, {data, size}); });
+},
     [](Grpc* grpc, std::int64_t number, std::int32_t status, const char* text, std::size_t size) {
-  grpc->finish(number, status, {text, size});
+  std::string copy;
+  try {
+    copy.assign(text, size);
+  } catch (const std::exception&) {  // the status is enough
+  }
+  grpc->finish(number, status, std::move(copy));
 },
     [](Grpc* grpc, std::int64_t nanoseconds) { grpc->wait_for_memory(nanoseconds); },
     [](Grpc* grpc) { return grpc->take_answers(); },

@@ -30,6 +30,11 @@ constexpr std::uint64_t kResets = 10'000;        // calls that a client may give
 constexpr std::uint64_t kResetsPerSecond = 1'000;  // and later
 constexpr std::uint8_t kDrainPing[8] = {'h', 'a', 'm', 'i', 'l', 'a', 's', 't'};
 
+// Of a function that needs memory: without this, its frame would be missing.
+void checked(int result) {
+  if (result == NGHTTP2_ERR_NOMEM) throw std::bad_alloc();
+}
+
 nghttp2_nv header(std::string_view name, std::string_view value) noexcept {
   const auto bytes = [](std::string_view text) {
     return reinterpret_cast<std::uint8_t*>(const_cast<char*>(text.data()));
@@ -74,6 +79,20 @@ const std::vector<nghttp2_nv>& head() {
 struct Http2Callbacks {
   static Http2Connection& of(void* user) noexcept { return *static_cast<Http2Connection*>(user); }
 
+  // `kStep` as a callback: nghttp2 is in C, which no exception passes. Without memory, the connection ends.
+  template <auto kStep>
+  struct Guarded;
+  template <class Result, class... Given, Result (*kStep)(Given...)>
+  struct Guarded<kStep> {
+    static Result call(Given... given) noexcept {
+      try {
+        return kStep(given...);
+      } catch (const std::bad_alloc&) {
+        return NGHTTP2_ERR_CALLBACK_FAILURE;
+      }
+    }
+  };
+
   static int begin_headers(nghttp2_session* session, const nghttp2_frame* frame, void* user) {
     if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST) return 0;
     Http2Connection& connection = of(user);
@@ -115,14 +134,14 @@ struct Http2Callbacks {
     if (Call* const call = of(user).call_of(stream))
       call->receive({reinterpret_cast<const char*>(data), size});
     else
-      nghttp2_session_consume(session, stream, size);
+      checked(nghttp2_session_consume(session, stream, size));
     return 0;
   }
 
   static int on_close(nghttp2_session* session, std::int32_t stream, std::uint32_t, void* user) {
     const auto found = of(user).calls_.find(stream);
     if (found == of(user).calls_.end()) return 0;
-    nghttp2_session_consume_connection(session, found->second->held());
+    checked(nghttp2_session_consume_connection(session, found->second->held()));
     of(user).calls_.erase(found);
     if (of(user).calls_.empty()) of(user).expect_call();
     return 0;
@@ -133,7 +152,7 @@ struct Http2Callbacks {
     const bool ends = stream != 0 && (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) &&
                       (frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA);
     if (ends && nghttp2_session_get_stream_remote_close(session, stream) == 0)  // the client need not send the rest
-      nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, stream, NGHTTP2_NO_ERROR);
+      checked(nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, stream, NGHTTP2_NO_ERROR));
     return 0;
   }
 
@@ -147,7 +166,7 @@ struct Http2Callbacks {
       *flags |= NGHTTP2_DATA_FLAG_EOF | NGHTTP2_DATA_FLAG_NO_END_STREAM;
       std::string texts[2];
       const std::vector<nghttp2_nv> trailer = with_status({}, call, texts);
-      nghttp2_submit_trailer(session, stream, trailer.data(), trailer.size());
+      checked(nghttp2_submit_trailer(session, stream, trailer.data(), trailer.size()));
     }
     return static_cast<nghttp2_ssize>(taken);
   }
@@ -169,13 +188,13 @@ struct Http2Callbacks {
   static nghttp2_session_callbacks* made() {
     nghttp2_session_callbacks* callbacks = nullptr;
     if (nghttp2_session_callbacks_new(&callbacks)) throw std::bad_alloc();
-    nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, begin_headers);
-    nghttp2_session_callbacks_set_on_header_callback(callbacks, on_header);
-    nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, on_frame);
-    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, on_data);
-    nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, on_close);
-    nghttp2_session_callbacks_set_on_frame_send_callback(callbacks, on_sent);
-    nghttp2_session_callbacks_set_send_data_callback(callbacks, send_data);
+    nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, Guarded<begin_headers>::call);
+    nghttp2_session_callbacks_set_on_header_callback(callbacks, Guarded<on_header>::call);
+    nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, Guarded<on_frame>::call);
+    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, Guarded<on_data>::call);
+    nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, Guarded<on_close>::call);
+    nghttp2_session_callbacks_set_on_frame_send_callback(callbacks, Guarded<on_sent>::call);
+    nghttp2_session_callbacks_set_send_data_callback(callbacks, Guarded<send_data>::call);
     nghttp2_session_callbacks_set_data_source_read_length_callback2(callbacks, frame_size);
     return callbacks;
   }
@@ -198,9 +217,11 @@ Http2Connection::Http2Connection(Loop& loop, int fd, Grpc& grpc)
   const nghttp2_settings_entry settings[] = {{NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, kMaxCalls},
                                              {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, kCallWindow},
                                              {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, kMaxMetadata}};
-  nghttp2_submit_settings(session_, NGHTTP2_FLAG_NONE, settings, std::size(settings));
-  nghttp2_session_set_local_window_size(session_, NGHTTP2_FLAG_NONE, 0, kWindow);
-  if (loop_.door().draining()) end_if_idle();
+  if (nghttp2_submit_settings(session_, NGHTTP2_FLAG_NONE, settings, std::size(settings)) ||
+      nghttp2_session_set_local_window_size(session_, NGHTTP2_FLAG_NONE, 0, kWindow)) {
+    nghttp2_session_del(session_);
+    throw std::bad_alloc();
+  }
 }
 
 Http2Connection::~Http2Connection() {
@@ -223,7 +244,7 @@ void Http2Connection::look_at(std::int64_t moment) {
 
 void Http2Connection::consume(const Call& call, std::size_t size) {
   if (size == 0) return;
-  nghttp2_session_consume(session_, call.stream(), size);
+  checked(nghttp2_session_consume(session_, call.stream(), size));
   write_soon();  // that the client may send more
 }
 
@@ -234,31 +255,31 @@ bool Http2Connection::takes_data() const noexcept {
 void Http2Connection::begin_answer(Call& call) {
   nghttp2_data_provider2 provider{};
   provider.source.ptr = &call;
-  provider.read_callback = Http2Callbacks::read;
-  nghttp2_submit_response2(session_, call.stream(), head().data(), head().size(), &provider);
+  provider.read_callback = Http2Callbacks::Guarded<Http2Callbacks::read>::call;
+  checked(nghttp2_submit_response2(session_, call.stream(), head().data(), head().size(), &provider));
   write_soon();
 }
 
 void Http2Connection::go_on_with(Call& call) {
-  nghttp2_session_resume_data(session_, call.stream());
+  checked(nghttp2_session_resume_data(session_, call.stream()));
   write_soon();
 }
 
 void Http2Connection::answer_without_message(Call& call) {
   std::string texts[2];
   const std::vector<nghttp2_nv> headers = with_status(head(), call, texts);
-  nghttp2_submit_response2(session_, call.stream(), headers.data(), headers.size(), nullptr);
+  checked(nghttp2_submit_response2(session_, call.stream(), headers.data(), headers.size(), nullptr));
   write_soon();
 }
 
 void Http2Connection::answer_http(Call& call, const char* status) {
   const nghttp2_nv headers[] = {header(":status", status)};
-  nghttp2_submit_response2(session_, call.stream(), headers, std::size(headers), nullptr);
+  checked(nghttp2_submit_response2(session_, call.stream(), headers, std::size(headers), nullptr));
   write_soon();
 }
 
 void Http2Connection::reset(const Call& call, std::uint32_t code) {
-  nghttp2_submit_rst_stream(session_, NGHTTP2_FLAG_NONE, call.stream(), code);
+  checked(nghttp2_submit_rst_stream(session_, NGHTTP2_FLAG_NONE, call.stream(), code));
   write_soon();
 }
 
@@ -290,6 +311,7 @@ void Http2Connection::write_soon() {
 
 void Http2Connection::go_on() {
   will_write_ = false;
+  if (stage_ == Stage::kBeginning && loop_.door().draining()) end_if_idle();
   if (stage_ != Stage::kGone) flush();
 }
 
@@ -384,16 +406,16 @@ void Http2Connection::end_if_idle() {
   if (stage_ != Stage::kBeginning && stage_ != Stage::kOpen) return;
   stage_ = Stage::kDraining;
   deadline_ = now_ns() + kDrainTime;
-  nghttp2_submit_shutdown_notice(session_);
-  nghttp2_submit_ping(session_, NGHTTP2_FLAG_NONE, kDrainPing);
+  checked(nghttp2_submit_shutdown_notice(session_));
+  checked(nghttp2_submit_ping(session_, NGHTTP2_FLAG_NONE, kDrainPing));
   write_soon();
 }
 
 void Http2Connection::say_last() {
   stage_ = Stage::kLastCalls;
   deadline_ = INT64_MAX;
-  nghttp2_submit_goaway(session_, NGHTTP2_FLAG_NONE, nghttp2_session_get_last_proc_stream_id(session_),
-                        NGHTTP2_NO_ERROR, nullptr, 0);
+  checked(nghttp2_submit_goaway(session_, NGHTTP2_FLAG_NONE, nghttp2_session_get_last_proc_stream_id(session_),
+                                NGHTTP2_NO_ERROR, nullptr, 0));
   flush();  // at once: no call may come between
 }
 
@@ -406,7 +428,7 @@ void Http2Connection::end() {
   flush();
 }
 
-void Http2Connection::cancel() noexcept {
+void Http2Connection::cancel() {
   for (const auto& [stream, call] : calls_) call->cancel();
 }
 

@@ -27,7 +27,7 @@ class Http2Connection final : public Peer {
   void go_on() override;  // writes what there is
   void check_deadline(std::int64_t now) override;
   void end_if_idle() override;  // says that the connection ends
-  void cancel() noexcept override;
+  void cancel() override;
   void close() noexcept override;
 
   // ---- for its calls

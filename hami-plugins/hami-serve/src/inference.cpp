@@ -203,11 +203,11 @@ bool is_long_to_read(const Head& head) noexcept {
 
 std::optional<Inference> read_inference(const Head& head, const std::shared_ptr<Body>& body, const Model& model,
                                         const Table& table) {
+  thread_local simdjson::ondemand::parser kept;  // with memory for short texts
   try {
     if (head.is_image || head.json_length == std::size_t{0}) return read_raw(*body, model);
     const std::size_t before = head.json_length.value_or(body->size());
     require(!head.is_text && before <= body->size() && before <= kMaxJson);
-    thread_local simdjson::ondemand::parser kept;  // with memory for short texts
     simdjson::ondemand::parser for_long;
     Inference inference;
     simdjson::ondemand::parser& parser = is_long_to_read(head) ? for_long : kept;
@@ -223,7 +223,9 @@ std::optional<Inference> read_inference(const Head& head, const std::shared_ptr<
     bind_inputs(inputs, model, table, inference);
     return inference;
   } catch (const Unusual&) {
-  } catch (const simdjson::simdjson_error&) {
+  } catch (const simdjson::simdjson_error& error) {
+    // A parser that got no memory to grow has lost the memory it had, and would use it for the next short text.
+    if (error.error() == simdjson::MEMALLOC) kept = simdjson::ondemand::parser();
   } catch (const hami::Error&) {
   } catch (const std::bad_alloc&) {
   }

@@ -45,54 +45,59 @@ Loop::Loop(Door& door)
 }
 
 Loop::~Loop() {
-  post([this] {
-    stopping_ = true;
-    while (!connections_.empty()) connections_.begin()->first->close();
-  });
+  order(kStop);
   thread_.join();
   ::close(wake_);
   ::close(epoll_);
 }
 
-void Loop::post(std::function<void()> task) {
+void Loop::post(std::unique_ptr<Task> task) noexcept {
   {
     const std::lock_guard lock(mutex_);
-    tasks_.push_back(std::move(task));
+    tasks_.push(std::move(task));
   }
+  ::eventfd_write(wake_, 1);
+}
+
+void Loop::order(Order order) noexcept {
+  orders_ |= order;
   ::eventfd_write(wake_, 1);
 }
 
 void Loop::completed(Request& request) noexcept {
   // Under the lock: the thread may end, and this loop with it, as soon as it has the last request.
   const std::lock_guard lock(mutex_);
-  if (completed_.empty() && current != this) ::eventfd_write(wake_, 1);
-  completed_.push_back(&request);
+  if (!completed_ && current != this) ::eventfd_write(wake_, 1);
+  request.before = std::exchange(completed_, &request);
 }
 
 void Loop::add(std::function<std::unique_ptr<Peer>(Loop&)> make) {
-  post([this, make = std::move(make)] {
+  post(task_of([this, make = std::move(make)] {
     std::unique_ptr<Peer> made = make(*this);
     epoll_event event{};
     event.data.ptr = made.get();
     if (!made || stopping_ || ::epoll_ctl(epoll_, EPOLL_CTL_ADD, made->fd(), &event) != 0) return;
     Peer& connection = *made;
     connections_.emplace(&connection, std::move(made));
-    connection.go_on();
-  });
+    guarded(connection, [&] { connection.go_on(); });
+  }));
 }
 
-void Loop::end_idle() {
-  post([this] {
-    std::vector<Peer*> all;
-    for (const auto& [connection, owner] : connections_) all.push_back(connection);
-    for (Peer* const each : all) each->end_if_idle();
-  });
+// `step` removes no other connection than its own.
+template <class Step>
+void Loop::for_each_connection(Step&& step) {
+  for (auto at = connections_.begin(); at != connections_.end();) {
+    Peer& each = *(at++)->first;
+    guarded(each, [&] { step(each); });
+  }
 }
 
-void Loop::cancel() {
-  post([this] {
-    for (const auto& [connection, owner] : connections_) connection->cancel();
-  });
+void Loop::obey(unsigned orders) {
+  if (orders & kEndIdle) for_each_connection([](Peer& each) { each.end_if_idle(); });
+  if (orders & kCancel) for_each_connection([](Peer& each) { each.cancel(); });
+  if ((orders & kStop) == 0) return;
+  stopping_ = true;
+  for_each_connection([](Peer& each) { each.close(); });
 }
 
 void Loop::watch(Peer& connection, std::uint32_t events) {
@@ -110,7 +115,7 @@ void Loop::remove(Peer& connection) noexcept {
   ::epoll_ctl(epoll_, EPOLL_CTL_DEL, connection.fd(), nullptr);
   const auto found = connections_.find(&connection);
   if (found == connections_.end()) return;
-  removed_.push_back(std::move(found->second));
+  removed_.push(std::move(found->second));
   connections_.erase(found);
 }
 
@@ -129,11 +134,16 @@ void Loop::on_done(void* data, hami_error* error, const hami_dict* keys) {
     }
     request.error = std::move(event);
   }
-  for (std::size_t i = 0; keys && i < host.dict_size(keys); ++i) {
-    hami_text key{};
-    hami_value value{};
-    if (host.dict_at(keys, i, &key, &value))
-      request.keys.emplace_back(std::string(key.data, key.size), hami::Value::adopt(value));
+  try {
+    for (std::size_t i = 0; keys && i < host.dict_size(keys); ++i) {
+      hami_text key{};
+      hami_value value{};
+      if (!host.dict_at(keys, i, &key, &value)) continue;
+      hami::Value owned = hami::Value::adopt(value);
+      request.keys.emplace_back(std::string(key.data, key.size), std::move(owned));
+    }
+  } catch (const std::bad_alloc&) {
+    request.is_lost = true;
   }
   request.loop->completed(request);
 }
@@ -141,12 +151,16 @@ void Loop::on_done(void* data, hami_error* error, const hami_dict* keys) {
 bool Loop::submit(std::shared_ptr<Request> shared) {
   std::vector<hami_text> keys;
   std::vector<hami_value> values;
-  for (const auto& [key, value] : shared->inference.keys) {
-    keys.push_back({key.data(), key.size()});
-    values.push_back(value.raw());
-  }
   Model& model = *shared->model;
-  running_.emplace(shared.get(), shared);
+  try {
+    for (const auto& [key, value] : shared->inference.keys) {
+      keys.push_back({key.data(), key.size()});
+      values.push_back(value.raw());
+    }
+    running_.emplace(shared.get(), shared);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
   model.began();
   shared->begun = now_ns();
   hami_error* const failed = model.caller().table->submit(&model.caller(), keys.data(), values.data(), keys.size(),
@@ -165,9 +179,14 @@ void Loop::finish(Request* completed) {
   const auto found = running_.find(completed);
   std::shared_ptr<Request> request = std::move(found->second);
   running_.erase(found);
-  const bool failed = !request->error.is_none() || request->keys.empty();
+  const bool failed = request->is_lost || !request->error.is_none() || request->keys.empty();
   request->model->ended(now_ns() - request->begun, failed, request->inference.rows);
-  if (Asker* const asker = request->asker) asker->completed(std::move(request), failed);
+  Asker* const asker = request->asker;
+  if (!asker) return;
+  guarded(asker->peer(), [&] {  // which forgets the request before this does
+    if (request->is_lost) throw std::bad_alloc();
+    asker->completed(request, failed);
+  });
 }
 
 // ---- the thread
@@ -181,7 +200,7 @@ void Loop::run() {
     const int count = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), wait);
     for (int i = 0; i < count; ++i) {
       if (auto* const connection = static_cast<Peer*>(events[static_cast<std::size_t>(i)].data.ptr)) {
-        connection->handle(events[static_cast<std::size_t>(i)].events);
+        guarded(*connection, [&] { connection->handle(events[static_cast<std::size_t>(i)].events); });
         continue;
       }
       eventfd_t woken = 0;
@@ -190,7 +209,7 @@ void Loop::run() {
     }
     run_completed();
     for (Peer* const each : std::exchange(again_, {}))
-      if (connections_.count(each) > 0) each->go_on();
+      if (connections_.count(each) > 0) guarded(*each, [&] { each->go_on(); });
     run_completed();
     removed_.clear();
     if (now_ns() < look_at_) continue;
@@ -208,28 +227,40 @@ int Loop::until_look() const noexcept {
 }
 
 void Loop::run_tasks() {
-  std::vector<std::function<void()>> tasks;
+  obey(orders_.exchange(0));
+  Queue<Task> tasks;
   {
     const std::lock_guard lock(mutex_);
     tasks.swap(tasks_);
   }
-  for (const std::function<void()>& task : tasks) task();
+  while (const std::unique_ptr<Task> task = tasks.pop()) {
+    try {
+      task->run();
+    } catch (const std::bad_alloc&) {  // a connection that could not begin
+    }
+  }
 }
 
 void Loop::run_completed() {
-  std::vector<Request*> completed;
+  Request* last = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    completed.swap(completed_);
+    std::swap(last, completed_);
   }
-  for (Request* const each : completed) finish(each);
+  Request* first = nullptr;
+  while (last) {  // in the order of their ends
+    Request* const each = std::exchange(last, last->before);
+    each->before = std::exchange(first, each);
+  }
+  while (first) {
+    Request* const each = std::exchange(first, first->before);
+    finish(each);
+  }
 }
 
 void Loop::look_at_deadlines() {
   const std::int64_t now = now_ns();
-  std::vector<Peer*> all;
-  for (const auto& [connection, owner] : connections_) all.push_back(connection);
-  for (Peer* const each : all) each->check_deadline(now);
+  for_each_connection([&](Peer& each) { each.check_deadline(now); });
 }
 
 }  // namespace hami_serve

@@ -52,6 +52,11 @@ const Spec* spec_of(const std::vector<Spec>& specs, std::string_view name) noexc
   return nullptr;
 }
 
+Model::Model(std::int64_t number, hami_caller* caller) : key(number), caller_(caller) {
+  counts_.latencies_ns.reserve(kLatencies);
+  caller->table->retain(caller);
+}
+
 void Model::ended(std::int64_t nanoseconds, bool failed, std::uint64_t rows) {
   {
     const std::lock_guard lock(mutex_);
@@ -60,7 +65,7 @@ void Model::ended(std::int64_t nanoseconds, bool failed, std::uint64_t rows) {
     (failed ? counts_.failure_ns : counts_.success_ns) += nanoseconds;
     if (!failed) counts_.more_rows += rows - 1;
     if (counts_.latencies_ns.size() < kLatencies)
-      counts_.latencies_ns.push_back(nanoseconds);
+      counts_.latencies_ns.push_back(nanoseconds);  // its memory is there
     else
       counts_.latencies_ns[counts_.calls % kLatencies] = nanoseconds;
   }
@@ -68,8 +73,11 @@ void Model::ended(std::int64_t nanoseconds, bool failed, std::uint64_t rows) {
 }
 
 Counts Model::take_counts() {
+  Counts taken;
+  taken.latencies_ns.reserve(kLatencies);
   const std::lock_guard lock(mutex_);
-  return std::exchange(counts_, {});
+  std::swap(taken, counts_);
+  return taken;
 }
 
 std::shared_ptr<const Table> read_table(std::string_view json, const Table& old) {

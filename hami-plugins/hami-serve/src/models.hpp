@@ -49,7 +49,7 @@ struct Counts {
 
 class Model {
  public:
-  Model(std::int64_t number, hami_caller* caller) : key(number), caller_(caller) { caller->table->retain(caller); }
+  Model(std::int64_t number, hami_caller* caller);
   ~Model() { caller_->table->release(caller_); }
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;

@@ -2,6 +2,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <utility>
 
 #include "door.hpp"
 
@@ -20,10 +22,17 @@ int guarded(char* error, std::size_t size, Body&& body) {
   }
 }
 
-char* copy_of(const std::string& text) {
-  char* const copy = static_cast<char*>(std::malloc(text.size() + 1));
-  if (copy) std::memcpy(copy, text.c_str(), text.size() + 1);
-  return copy;
+// What `text` returns, in memory that `release` frees; NULL: that is "", or there is no memory.
+template <class Text>
+char* text_or_null(Text&& text) {
+  try {
+    const std::string made = text();
+    char* const copy = made.empty() ? nullptr : static_cast<char*>(std::malloc(made.size() + 1));
+    if (copy) std::memcpy(copy, made.c_str(), made.size() + 1);
+    return copy;
+  } catch (const std::exception&) {
+    return nullptr;
+  }
 }
 
 // In the order of `_Functions` in native_door.py.
@@ -34,9 +43,11 @@ struct Functions {
   void (*close)(Door* door);
   std::int32_t (*event)(Door* door);
   std::int32_t (*add)(Door* door, std::int32_t fd, std::int32_t hops, const char* data, std::size_t size);
-  std::int32_t (*take)(Door* door, std::int32_t* hops, char** data, std::size_t* size);  // a descriptor, or -1
-  char* (*take_unanswered)(Door* door);                                                  // NULL: there is none
-  std::int32_t (*answer)(Door* door, std::int64_t number, const char* data, std::size_t size);
+  // A descriptor, or -1; and what it comes with, until `release_handed`.
+  std::int32_t (*take)(Door* door, std::int32_t* hops, const char** data, std::size_t* size, Handed** handed);
+  void (*release_handed)(Handed* handed);
+  char* (*take_unanswered)(Door* door);  // NULL: there is none
+  void (*answer)(Door* door, std::int64_t number, const char* data, std::size_t size);
   std::int32_t (*publish)(Door* door, const char* json, std::size_t size, char* error, std::size_t error_size);
   char* (*statistics)(Door* door);
   void (*drain)(Door* door);
@@ -45,8 +56,6 @@ struct Functions {
   std::int64_t (*open_bytes)(Door* door);
   void (*release)(char* text);
 };
-
-char* text_or_null(const std::string& text) { return text.empty() ? nullptr : copy_of(text); }
 
 constexpr Functions kFunctions = {
     sizeof(Functions),
@@ -63,23 +72,27 @@ constexpr Functions kFunctions = {
   char error[1];
   return guarded(error, sizeof error, [&] { door->add(fd, hops, std::string(data, size)); });
 },
-    [](Door* door, std::int32_t* hops, char** data, std::size_t* size) -> std::int32_t {
-  Handed handed;
-  if (!door->take(handed)) return -1;
-  *hops = handed.hops;
-  *size = handed.data.size();
-  *data = copy_of(handed.data);
-  return handed.fd;
+    [](Door* door, std::int32_t* hops, const char** data, std::size_t* size, Handed** handed) -> std::int32_t {
+  std::unique_ptr<Handed> taken = door->take();
+  if (!taken) return -1;
+  *hops = taken->hops;
+  *data = taken->data.data();
+  *size = taken->data.size();
+  *handed = taken.release();
+  return (*handed)->fd;
 },
-    [](Door* door) { return text_or_null(door->take_unanswered()); },
-    [](Door* door, std::int64_t number, const char* data, std::size_t size) -> std::int32_t {
+    [](Handed* handed) { delete handed; },
+    [](Door* door) { return text_or_null([&] { return door->take_unanswered(); }); },
+    [](Door* door, std::int64_t number, const char* data, std::size_t size) {
+  std::string bytes;
   char error[1];
-  return guarded(error, sizeof error, [&] { door->answer(number, std::string(data, size)); });
+  guarded(error, sizeof error, [&] { bytes.assign(data, size); });
+  door->answer(number, std::move(bytes));
 },
     [](Door* door, const char* json, std::size_t size, char* error, std::size_t error_size) -> std::int32_t {
   return guarded(error, error_size, [&] { door->publish({json, size}); });
 },
-    [](Door* door) { return text_or_null(door->statistics()); },
+    [](Door* door) { return text_or_null([&] { return door->statistics(); }); },
     [](Door* door) { door->drain(); },
     [](Door* door) { door->cancel(); },
     [](Door* door) { return door->connections(); },

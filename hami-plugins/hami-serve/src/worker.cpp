@@ -14,10 +14,10 @@ void Worker::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Worker::add(std::function<void()> work) {
+void Worker::add(std::unique_ptr<Task> work) noexcept {
   {
     const std::lock_guard lock(mutex_);
-    waiting_.push_back(std::move(work));
+    waiting_.push(std::move(work));
   }
   changed_.notify_one();
 }
@@ -27,10 +27,9 @@ void Worker::run() {
   for (;;) {
     changed_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
     if (stopping_) return;
-    std::function<void()> work = std::move(waiting_.front());
-    waiting_.pop_front();
+    std::unique_ptr<Task> work = waiting_.pop();
     lock.unlock();
-    work();
+    work->run();
     work = nullptr;  // what it has ends here too
     lock.lock();
   }

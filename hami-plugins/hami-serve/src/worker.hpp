@@ -2,10 +2,11 @@
 #pragma once
 
 #include <condition_variable>
-#include <deque>
-#include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
+
+#include "queue.hpp"
 
 namespace hami_serve {
 
@@ -16,15 +17,15 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  void add(std::function<void()> work);  // in order, one after the other
-  void stop();                           // leaves out what has not begun, and what is added later
+  void add(std::unique_ptr<Task> work) noexcept;  // in order, one after the other; it does not throw
+  void stop();                                    // leaves out what has not begun, and what is added later
 
  private:
   void run();
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::function<void()>> waiting_;
+  Queue<Task> waiting_;
   bool stopping_ = false;
   std::thread thread_;  // the last member: it uses the others
 };

@@ -211,8 +211,9 @@ class RunningGrpc:
         max_open: int | None = None,
         door: str = DOOR,
         times: Times | None = None,
+        max_body: int = 1 << 20,
     ) -> None:
-        self._door, self._times = door, times
+        self._door, self._times, self._max_body = door, times, max_body
         self.serving = Serving(source, allow_control=allow_control, shared_memory=shared_memory, max_open=max_open)
         self.serving.start()
         self._started: queue.Queue[object] = queue.Queue()
@@ -224,7 +225,7 @@ class RunningGrpc:
     async def _run(self) -> None:
         from hami_serve.grpc_server import GrpcServer  # which needs packages that may be absent
 
-        ended, native, max_body = asyncio.Event(), None, 1 << 20
+        ended, native, max_body = asyncio.Event(), None, self._max_body
         if self._door == "native":
             from hami_serve.native_grpc import NativeGrpc
 

@@ -14,6 +14,7 @@ import threading
 import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hami_serve.http_times import Times
@@ -228,6 +229,20 @@ def test_a_request_that_is_alone_has_what_it_needs(start):
     numbers = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [20_000], "data": [1.5] * 20_000}]}
     assert server.post("/v2/models/any/infer", numbers)[0] == 200
     assert server.serving.budget.used == 0
+
+
+def test_an_answer_in_json_for_which_the_open_requests_leave_no_memory_is_one_with_503(busy):
+    server, held = busy
+    numbers = np.zeros(20_000, np.float32)  # 80 kB, and up to 500 kB in JSON
+    entry = {"name": "x", "datatype": "FP32", "shape": [20_000], "parameters": {"binary_data_size": numbers.nbytes}}
+    head = json.dumps({"inputs": [entry]}).encode()
+    length = {"Inference-Header-Content-Length": str(len(head))}
+    status, headers, content = server.call("POST", "/v2/models/any/infer", head + numbers.tobytes(), length)
+    assert (status, headers["retry-after"]) == (503, "1")
+    assert content["error"].startswith("the open requests of this server have 0 of 1 MiB")
+    held.opened.set()
+    while server.post("/v2/models/any/infer", head + numbers.tobytes(), length)[0] != 200:
+        pass
 
 
 def test_a_call_of_grpc_for_which_the_open_ones_leave_no_memory_is_rejected(gate, monkeypatch):

@@ -326,11 +326,11 @@ def test_a_model_that_is_removed_while_python_renders_its_answer_is_still_known(
     server = start({"any": "Identity", "other": "Identity"}, door="native")
     rendered = NativeDoor._rendered
 
-    async def late(door: NativeDoor, given: dict[str, object]) -> bytes:
+    async def late(door: NativeDoor, *given: object) -> bytes:
         await asyncio.to_thread(server.serving.rounder.remove, "any")
         for _ in range(3):
             door.count()
-        return await rendered(door, given)
+        return await rendered(door, *given)
 
     monkeypatch.setattr(NativeDoor, "_rendered", late)
     assert exchange(server.port, REQUESTS["half precision"]).startswith(b"HTTP/1.1 200")

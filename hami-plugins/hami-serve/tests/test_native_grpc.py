@@ -205,6 +205,40 @@ def test_clients_beside_each_other_get_their_own_answers(doors):
             assert (found.id, found.raw_output_contents[0]) == (str(number), sent[number])
 
 
+@pytest.mark.parametrize("small_memory", [False, True], ids=["alone", "beside a call that holds the memory"])
+def test_long_typed_contents_are_read_and_written_by_native_code(monkeypatch, small_memory):
+    count = (1 << 18) + 1  # of int64, more than the elements of an answer and the bytes of a request that are short
+    values = range(1 << 40, (1 << 40) + count)
+    gate = GATES["long"] = Gate()
+    models = {"any": "Identity", "slow": {"backend": "TestGate", "gate": "long"}}
+    door = RunningGrpc(models, door="native", max_body=8 << 20, max_open=(8 << 20) if small_memory else 1)
+    try:
+        with contextlib.ExitStack() as held:
+            if small_memory:
+                channel = held.enter_context(grpc.insecure_channel(door.url, [("grpc.use_local_subchannel_pool", 1)]))
+                large = raw("INT8", [1 << 20], bytes(1 << 20), model_name="slow").SerializeToString()
+                held.callback(gate.opened.set)
+                waits = channel.unary_unary(INFER).future(large)
+                assert gate.begun.acquire(timeout=60)
+            started: list[object] = []
+            start = type(door._server)._start
+            monkeypatch.setattr(type(door._server), "_start", lambda *each: (started.append(each), start(*each))[1])
+            status, data = answer(door, given("INT64", [count], {"int64_contents": values}).SerializeToString())
+            if small_memory:
+                assert (status, bool(started)) == ("RESOURCE_EXHAUSTED", True)
+                assert "the open requests of this server have" in data
+                gate.opened.set()
+                waits.result(60)
+            else:
+                assert (status, started) == ("OK", [])
+                assert [*Response.FromString(data).outputs[0].contents.int64_contents] == [*values]
+        while door.left_open():
+            pass
+    finally:
+        gate.opened.set()
+        door.close()
+
+
 def test_a_deadline_ends_a_call_in_python(doors):
     with grpc.insecure_channel(doors[1].url) as channel:
         infer = channel.unary_unary(INFER)

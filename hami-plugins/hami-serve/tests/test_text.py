@@ -14,7 +14,8 @@ import pytest
 from conftest import Running, RunningGrpc
 
 from hami_serve import AllRounder
-from hami_serve.datatypes import STEP
+from hami_serve.datatypes import STEP, bytes_of_array
+from hami_serve.errors import ModelFailed
 from hami_serve.grpc_messages import message
 
 grpc = pytest.importorskip("grpc")
@@ -244,3 +245,12 @@ def test_the_plugin_of_the_first_backend_says_what_data_is() -> None:
         for first, second, wanted in ((backend, other, "bytes"), (other, backend, None)):
             nodes = {"b": {"backends": [second], "next": []}, "a": {"backends": [first], "next": ["b"]}}
             assert hami.config.data_type({"nodes": nodes}) == wanted
+
+
+def test_an_element_longer_than_its_length_can_say_is_a_fault_of_the_model():
+    class Long(bytes):
+        def __len__(self) -> int:
+            return 1 << 32
+
+    with pytest.raises(ModelFailed, match="an element of BYTES has 4294967296 bytes"):
+        bytes_of_array("BYTES", np.array([Long()], object))

@@ -41,15 +41,17 @@ class Budget:
         self.shared = ctypes.c_int64(0)  # `used`, for the native door
         self.outside: Callable[[], int] = lambda: 0  # bytes of the requests that are open there
 
-    def lease(self) -> Lease:
-        return Lease(self)
+    def lease(self, outside: int = 0) -> Lease:
+        """Return a lease of one request, of which the native door has charged `outside` bytes already."""
+        return Lease(self, outside)
 
 
 class Lease:
     """What one request has of a budget. A request that is alone gets what it needs."""
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: Budget, outside: int = 0) -> None:
         self._budget = budget
+        self._outside = outside
         self._size = 0
         self._closed = False
 
@@ -67,7 +69,8 @@ class Lease:
                 return
             used = budget.used - self._size + size
             outside = budget.outside()
-            if used + outside > budget.limit and size > self._size and budget.used + outside > self._size:
+            others = budget.used + outside - self._size - self._outside
+            if used + outside > budget.limit and size > self._size and others > 0:
                 raise Overloaded(
                     f"the open requests of this server have {budget.used + outside >> 20} of {budget.limit >> 20} MiB, "
                     f"and this one needs {max(size >> 20, 1)}; try again later"

@@ -40,6 +40,7 @@ _NAMES = {dtype: name for name, (dtype, _) in DATATYPES.items() if name != "BF16
 DATATYPE_OF_NAME = {**{dtype.name: name for dtype, name in _NAMES.items()}, "bfloat16": "BF16"}
 MAX_RANK = 32  # axes; numpy 1 has no more
 MAX_ELEMENTS = 1 << 48  # of a tensor; no request has as many, and no product of sizes is larger than numpy's integers
+MAX_ELEMENT = (1 << 32) - 1  # bytes of an element of BYTES, whose length has four bytes
 STEP = 1 << 12  # elements that are converted at once, see json_steps
 LITERALS = {None: "null", True: "true", False: "false"}
 ELEMENTS: dict[str, set[type]] = {  # of a list in JSON, by the kind of its array
@@ -292,6 +293,11 @@ def _joined(texts: Array) -> bytes:
     parts = []
     for element in texts:
         data = as_bytes(element)
+        if len(data) > MAX_ELEMENT:
+            raise ModelFailed(
+                f"an element of BYTES has {len(data)} bytes, and the protocol has at most {MAX_ELEMENT}; return "
+                "several elements, or an array of UINT8"
+            )
         parts += [struct.pack("<I", len(data)), data]
     return b"".join(parts)
 

@@ -40,6 +40,7 @@ from hami_serve.http_tensors import (
     parse_request,
     render_answer,
     require_one_length,
+    size_to_render,
 )
 from hami_serve.inference import Call, Inference, Part, apply_parameters, call_of, run, stream
 from hami_serve.json_steps import write
@@ -231,6 +232,7 @@ class Handlers:
         async with UntilClientLeaves(request.receive):
             model, outputs = await run(self._serving.rounder, call)
         if inference.places or is_long_to_render(inference, outputs):
+            request.scope[LEASE].add(size_to_render(inference, outputs))
             return TensorAnswer(await off_loop(render_answer, model, inference, outputs))
         return TensorAnswer(render_answer(model, inference, outputs))
 

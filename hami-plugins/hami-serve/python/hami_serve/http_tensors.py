@@ -33,6 +33,8 @@ HEADER_LENGTH = "inference-header-content-length"
 REQUIRED = {"name", "datatype"}  # keys of an input
 LONG = 1 << 16  # characters of texts of an output: JSON of more is made on another thread
 MAX_DIGITS = 19  # of a number in a header
+MAX_NUMBER = 25  # bytes of a number in JSON, with a comma: -1.7976931348623157e+308,
+MAX_ESCAPE = 6  # bytes of a character in JSON: \u0000
 # Programs of .NET and PowerShell begin UTF-8 with a byte order mark.
 BEGIN_OF_JSON = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*([\[{])")
 Parameters = Mapping[str, Any]
@@ -108,11 +110,23 @@ def is_long_to_render(inference: HttpInference, outputs: Sequence[Output]) -> bo
     )
 
 
+def size_to_render(inference: HttpInference, outputs: Sequence[Output]) -> int:
+    """Return the bytes at most of outputs in JSON: their elements, which are not in memory yet."""
+    in_json = (each for each in outputs if not inference.binary.get(each.name, inference.all_binary))
+    return sum(
+        MAX_ESCAPE * _characters(each) if each.datatype == "BYTES" else MAX_NUMBER * each.array.size for each in in_json
+    )
+
+
 def is_long(output: Output) -> bool:
     """Return whether the elements of an output are long in JSON: they are many, or long texts."""
     if output.array.size > MANY or output.datatype != "BYTES":
         return output.array.size > MANY
-    return sum(len(text) for text in output.array.flat if isinstance(text, (str, bytes))) > LONG
+    return _characters(output) > LONG
+
+
+def _characters(output: Output) -> int:
+    return sum(len(text) for text in output.array.flat if isinstance(text, (str, bytes)))
 
 
 def require_one_length(headers: Iterable[tuple[bytes, bytes]]) -> None:

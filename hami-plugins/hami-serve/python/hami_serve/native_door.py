@@ -26,6 +26,7 @@ import hami
 
 from hami_serve import access_log, tracing
 from hami_serve.access_log import REQUEST_ID
+from hami_serve.budget import Lease
 from hami_serve.building import RESERVED
 from hami_serve.datatypes import DATATYPES
 from hami_serve.errors import STOPPING
@@ -33,7 +34,7 @@ from hami_serve.failures import of_model, report
 from hami_serve.http_app import answer_of_error
 from hami_serve.http_body import off_loop
 from hami_serve.http_exchange import STATUS_LINES
-from hami_serve.http_tensors import HttpInference, TensorAnswer, is_long_to_render, render_answer
+from hami_serve.http_tensors import HttpInference, TensorAnswer, is_long_to_render, render_answer, size_to_render
 from hami_serve.http_times import Times
 from hami_serve.inference import outputs_of
 from hami_serve.metrics import answers
@@ -60,9 +61,10 @@ class _Functions(ctypes.Structure):
         ("close", ctypes.CFUNCTYPE(None, _P)),
         ("event", ctypes.CFUNCTYPE(_I32, _P)),
         ("add", ctypes.CFUNCTYPE(_I32, _P, _I32, _I32, _TEXT, _SIZE)),
-        ("take", ctypes.CFUNCTYPE(_I32, _P, ctypes.POINTER(_I32), ctypes.POINTER(_P), ctypes.POINTER(_SIZE))),
+        ("take", ctypes.CFUNCTYPE(_I32, _P, *map(ctypes.POINTER, (_I32, _P, _SIZE, _P)))),
+        ("release_handed", ctypes.CFUNCTYPE(None, _P)),
         ("take_unanswered", ctypes.CFUNCTYPE(_P, _P)),
-        ("answer", ctypes.CFUNCTYPE(_I32, _P, _I64, _TEXT, _SIZE)),
+        ("answer", ctypes.CFUNCTYPE(None, _P, _I64, _TEXT, _SIZE)),
         ("publish", ctypes.CFUNCTYPE(_I32, _P, _TEXT, _SIZE, _TEXT, _SIZE)),
         ("statistics", ctypes.CFUNCTYPE(_P, _P)),
         ("drain", ctypes.CFUNCTYPE(None, _P)),
@@ -253,16 +255,18 @@ class NativeDoor:
     def _on_event(self) -> None:
         with contextlib.suppress(BlockingIOError):
             os.read(self._event, 8)
-        hops, data, size = _I32(), _P(), _SIZE()
-        take = functools.partial(
-            self._native.take, self._door, ctypes.byref(hops), ctypes.byref(data), ctypes.byref(size)
-        )
-        while (descriptor := take()) >= 0:
+        hops, data, size, handed = _I32(), _P(), _SIZE(), _P()
+        given = tuple(map(ctypes.byref, (hops, data, size, handed)))
+        while (descriptor := self._native.take(self._door, *given)) >= 0:
+            connection = socket.socket(fileno=descriptor)
             try:
                 received = ctypes.string_at(data.value, size.value) if data.value else b""
+            except MemoryError:  # the connection ends, and the others go on
+                connection.close()
+                continue
             finally:
-                self._native.release(data)
-            self._start(self._adopt(socket.socket(fileno=descriptor), received, hops.value))
+                self._native.release_handed(handed)
+            self._start(self._adopt(connection, received, hops.value))
         while described := self._text(self._native.take_unanswered(self._door)):
             self._start(self._answer(json.loads(described)))
 
@@ -282,15 +286,17 @@ class NativeDoor:
     async def _answer(self, given: dict[str, Any]) -> None:
         """Answer a request that has run in the native door."""
         data = FAULT
+        lease = self._serving.budget.lease(given["charged"])
         try:
-            data = await self._rendered(given)
+            data = await self._rendered(given, lease)
         except BaseException as error:  # a request without an answer would keep its client waiting
             report(error, "HTTP", "the answer to a request", given["id"])
         finally:
             if self._door is not None:
                 self._native.answer(self._door, given["number"], data, len(data))
+            lease.close()
 
-    async def _rendered(self, given: dict[str, Any]) -> bytes:
+    async def _rendered(self, given: dict[str, Any], lease: Lease) -> bytes:
         model = self.model(given["model"])
         inference = HttpInference(
             inputs={},
@@ -306,9 +312,12 @@ class NativeDoor:
                     raise hami.native.value_of(given["error"]).exception()
                 request = {key: hami.native.value_of(address) for key, address in given["keys"].items()}
             outputs = outputs_of(model, request, inference)
-            long = is_long_to_render(inference, outputs)
             render = (model, inference, outputs)
-            response: Any = TensorAnswer(await off_loop(render_answer, *render) if long else render_answer(*render))
+            if is_long_to_render(inference, outputs):
+                lease.add(size_to_render(inference, outputs))
+                response: Any = TensorAnswer(await off_loop(render_answer, *render))
+            else:
+                response = TensorAnswer(render_answer(*render))
         except CancelledError:
             response = answer_of_error(hami.PipeClosed(STOPPING), scope)
         except BaseException as error:

@@ -67,7 +67,7 @@ class _Functions(ctypes.Structure):
         ("open", ctypes.CFUNCTYPE(_P, _P, _TEXT, _TEXT, _TEXT, _SIZE)),
         ("close", ctypes.CFUNCTYPE(None, _P)),
         ("event", ctypes.CFUNCTYPE(_I32, _P)),
-        ("add", ctypes.CFUNCTYPE(None, _P, _I32)),
+        ("add", ctypes.CFUNCTYPE(_I32, _P, _I32)),
         ("take", ctypes.CFUNCTYPE(_I32, _P, *map(ctypes.POINTER, (_I64, _P, _SIZE, _P)))),
         ("release", ctypes.CFUNCTYPE(None, _P, _P)),
         ("ask", ctypes.CFUNCTYPE(None, _P, _I64)),
@@ -204,7 +204,9 @@ class NativeGrpc:
         with contextlib.suppress(OSError):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self._native.add(self._grpc, connection.detach())
+        descriptor = connection.detach()
+        if self._native.add(self._grpc, descriptor):
+            os.close(descriptor)
 
     # ---- for the calls ----
 
