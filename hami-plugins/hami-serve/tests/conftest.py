@@ -14,13 +14,12 @@ from pathlib import Path
 import hami
 import numpy as np
 import pytest
-import uvicorn
 
 from hami_serve.http_app import MAX_BODY, Direct, application
-from hami_serve.http_protocol import Protocol
+from hami_serve.http_server import HttpServer
 from hami_serve.http_times import Times
 from hami_serve.native_door import NativeDoor
-from hami_serve.server import HttpServer, listen
+from hami_serve.server import listen
 from hami_serve.serving import Serving
 
 # Under AddressSanitizer only the tests that run native code, and those of HTTP at the native door.
@@ -158,8 +157,7 @@ class Running:
         if door == "native":
             max_body = options.get("max_body", MAX_BODY)
             native = NativeDoor(self.serving, max_body, None, loopback=False, times=times)
-        config = uvicorn.Config(made, http=Protocol, ws="none", log_level="warning", server_header=False)
-        self._server = ServerInThread(config, self.serving, 30, native, times)
+        self._server = ServerInThread(made, self.serving, 30, native, times)
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 

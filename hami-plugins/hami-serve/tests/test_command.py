@@ -187,6 +187,11 @@ def test_https_with_a_certificate(tmp_path):
         (["Identity", "--import", "absent.py"], 1, 'cannot import "absent.py": no such file'),
         (["Identity", "--host", "203.0.113.1"], 1, "cannot listen on 203.0.113.1 port"),
         (["Identity", "--tls-cert", "x"], 1, "--tls-cert and --tls-key belong together"),
+        (
+            ["Identity", "--tls-cert", __file__, "--tls-key", __file__],
+            1,
+            "are not a certificate in PEM and its private key",
+        ),
         (["Identity", "--token-file", "x"], 1, '--token-file: cannot read "x": No such file'),
         (["Identity", "--watch"], 1, "--watch needs a folder, got Identity"),
         (["."], 1, '"." has no models: neither a file NAME.toml'),

@@ -20,12 +20,13 @@ import re
 import socket
 import threading
 import urllib.parse
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import httptools
 import numpy as np
-from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
+from starlette.types import ASGIApp
 
 from hami_serve.http_exchange import Exchange, answer_of
 from hami_serve.http_tensors import HEADER_LENGTH, JOINED
@@ -116,15 +117,27 @@ class JoiningTransport:
         return getattr(self._transport, name)
 
 
+@dataclass
+class Shared:
+    """What all connections of a server share."""
+
+    app: ASGIApp
+    headers: list[tuple[bytes, bytes]] = field(default_factory=list)  # of every answer
+    connections: set[Protocol] = field(default_factory=set)
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)  # of the application
+
+
+def _address(given: Any) -> tuple[str, int] | None:
+    """Return an address as ASGI has it; that of a Unix socket is None."""
+    return (str(given[0]), int(given[1])) if isinstance(given, tuple) else None
+
+
 class Protocol(asyncio.BufferedProtocol):
-    """A connection of a uvicorn server. `close_if_overdue` is called from time to time."""
+    """A connection of a server. `close_if_overdue` is called from time to time."""
 
     def __init__(
         self,
-        config: Any,
-        server_state: Any,
-        app_state: dict[str, Any],
-        _loop: Any = None,
+        shared: Shared,
         *,
         times: Times | None = None,
         native: NativeDoor | None = None,
@@ -133,12 +146,8 @@ class Protocol(asyncio.BufferedProtocol):
     ) -> None:
         """Make a connection. `native`: the door that it came from `hops` times, with what it has `received` already."""
         self._times = times or Times()
-        if not config.loaded:
-            config.load()
-        self._config = config
-        self._state = server_state
-        self._app_state = app_state
-        self.loop: asyncio.AbstractEventLoop = _loop or asyncio.get_running_loop()
+        self._shared = shared
+        self.loop = asyncio.get_running_loop()
         self.transport: JoiningTransport = None  # type: ignore[assignment]
         self._stage = Stage.IDLE
         self._parser: httptools.HttpRequestParser = self._new_parser()
@@ -173,8 +182,7 @@ class Protocol(asyncio.BufferedProtocol):
 
     @property
     def default_headers(self) -> list[tuple[bytes, bytes]]:
-        headers: list[tuple[bytes, bytes]] = self._state.default_headers
-        return headers
+        return self._shared.headers
 
     def _new_parser(self) -> httptools.HttpRequestParser:
         parser = httptools.HttpRequestParser(self)
@@ -184,15 +192,15 @@ class Protocol(asyncio.BufferedProtocol):
     # ---- the transport ----
 
     def connection_made(self, transport: Any) -> None:
-        self._state.connections.add(self)
+        self._shared.connections.add(self)
         self.transport = JoiningTransport(transport, self.loop)
-        self._server, self._client = get_local_addr(transport), get_remote_addr(transport)
-        self._scheme = "https" if is_ssl(transport) else "http"
+        self._server, self._client = (_address(transport.get_extra_info(each)) for each in ("sockname", "peername"))
+        self._scheme = "https" if transport.get_extra_info("sslcontext") else "http"
         if self._held:
             self.loop.call_soon(self._read)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._state.connections.discard(self)
+        self._shared.connections.discard(self)
         self._held = b""
         self._body = self._rest = None
         self._writable.set()
@@ -496,17 +504,17 @@ class Protocol(asyncio.BufferedProtocol):
         path = url.path.decode("ascii")
         self._scope = {
             "type": "http",
-            "asgi": {"version": self._config.asgi_version, "spec_version": "2.3"},
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
             "http_version": version,
             "server": self._server,
             "client": self._client,
             "scheme": self._scheme,
-            "root_path": self._config.root_path,
+            "root_path": "",
             "headers": self._headers,
-            "state": self._app_state.copy(),
+            "state": {},
             "method": method,
-            "path": self._config.root_path + (urllib.parse.unquote(path) if "%" in path else path),
-            "raw_path": self._config.root_path.encode("ascii") + url.path,
+            "path": urllib.parse.unquote(path) if "%" in path else path,
+            "raw_path": url.path,
             "query_string": url.query or b"",
         }
         headers = dict(self._headers)
@@ -525,9 +533,9 @@ class Protocol(asyncio.BufferedProtocol):
         )
         if self._ended:
             self._expect_answer()
-        task = self.loop.create_task(self._exchange.run(self._config.loaded_app))
-        self._state.tasks.add(task)
-        task.add_done_callback(self._state.tasks.discard)
+        task = self.loop.create_task(self._exchange.run(self._shared.app))
+        self._shared.tasks.add(task)
+        task.add_done_callback(self._shared.tasks.discard)
 
     def _is_rejected(self, version: str) -> bool:
         """Reject a head that is not of HTTP/1, or does not name one host; return whether it is."""
@@ -576,7 +584,6 @@ class Protocol(asyncio.BufferedProtocol):
 
     def end_exchange(self, exchange: Exchange) -> None:
         """Go on after an answer: with the next request, or with the rest of an unwanted body."""
-        self._state.total_requests += 1
         if self.transport.is_closing() or self._stage is Stage.CLOSING:
             return
         if self._stage is Stage.BODY:

@@ -12,17 +12,15 @@ import json
 import logging
 import os
 import resource
-import signal
 import socket
+import ssl
 import stat
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import hami
-import uvicorn
 
 from hami_serve import access_log
 from hami_serve.access import Gate, is_loopback, read, read_token
@@ -31,9 +29,7 @@ from hami_serve.budget import default_limit
 from hami_serve.cors import Cors, checked_origins
 from hami_serve.failures import unraisable_in_log
 from hami_serve.http_app import Direct, application
-from hami_serve.http_protocol import Protocol
-from hami_serve.http_times import Times
-from hami_serve.listener import Listener
+from hami_serve.http_server import HttpServer
 from hami_serve.log_lines import logging_to
 from hami_serve.peers import Peers
 from hami_serve.serving import Serving, with_settings
@@ -50,156 +46,8 @@ STDERR = 2  # a descriptor
 BACKLOG = 2048
 MAX_FILES = 1 << 16
 FEWEST_FILES = 64  # below, gRPC has ended the process; an idle server has 16
-STOPPING_TICK_S = 0.05  # between looks at the connections while the server stops
-LAST_ANSWERS_S = 1.0  # for the answers to requests that did not end in time
 MAX_KEPT = 32 << 20  # bytes of an allocation that is kept when it is freed; the largest value that glibc takes
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
-
-
-class HttpServer(uvicorn.Server):
-    """A uvicorn server that ends with status 0 on SIGTERM and SIGINT, after its requests have ended."""
-
-    def __init__(
-        self,
-        config: uvicorn.Config,
-        serving: Serving,
-        drain: float,
-        native: NativeDoor | None = None,
-        times: Times | None = None,
-    ) -> None:
-        """Make a server. `native`: the door that connections come to first."""
-        super().__init__(config)
-        self._native = native
-        self._times = times or Times()
-        self._serving = serving
-        self._drain = drain
-        self._listeners: list[Listener] = []
-        self._started: asyncio.Task[None] | None = None
-        self._failure: BaseException | None = None  # of the start, before a signal
-        self._is_stopping = False
-        self.when_started: Callable[[], Coroutine[Any, Any, None]] | None = None  # a failure of it ends the server
-        self.beside: Coroutine[Any, Any, None] | None = None  # ends another server while this one drains
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup([])
-        take = None
-        if native := self._native:
-            native.start(self._adopt, self.server_state.default_headers)
-            take = native.add
-        self._listeners = [Listener(each, self._connection, self.config.ssl, take) for each in sockets or ()]
-        if self.when_started is not None:
-            self._started = asyncio.get_running_loop().create_task(self.when_started())
-            self._started.add_done_callback(self._end_if_failed)
-
-    def _end_if_failed(self, task: asyncio.Task[None]) -> None:
-        failure = None if task.cancelled() else task.exception()
-        if failure is not None and not self._serving.draining:  # afterwards, the models are closed while they load
-            self._failure = failure
-            self.should_exit = True
-
-    def _connection(self) -> asyncio.BufferedProtocol:
-        return Protocol(self.config, self.server_state, self.lifespan.state, times=self._times)
-
-    async def _adopt(self, connection: socket.socket, received: bytes, hops: int) -> None:
-        """Go on with a connection of the native door."""
-
-        def protocol() -> asyncio.BufferedProtocol:
-            made = Protocol(
-                self.config,
-                self.server_state,
-                self.lifespan.state,
-                times=self._times,
-                native=self._native,
-                received=received,
-                hops=hops,
-            )
-            if self._is_stopping:
-                made.shutdown()
-            return made
-
-        try:
-            connection.setblocking(False)
-            await asyncio.get_running_loop().connect_accepted_socket(protocol, connection)
-        except OSError:  # the client has left
-            connection.close()
-
-    async def on_tick(self, counter: int) -> bool:
-        if self._native is not None:
-            self._native.publish_if_ready()
-        if counter % 10 == 0:  # once a second
-            self._close_overdue()
-            if self._native is not None:
-                self._native.count()
-        return await super().on_tick(counter)
-
-    def _announce_end(self) -> None:
-        if self._native is not None:
-            self._native.drain()
-        for connection in self._connections():
-            if not connection.stopping:
-                connection.shutdown()
-
-    def _close_overdue(self) -> None:
-        now = asyncio.get_running_loop().time()
-        for connection in self._connections():
-            connection.close_if_overdue(now)
-
-    def _connections(self) -> list[Protocol]:
-        return [each for each in self.server_state.connections if isinstance(each, Protocol)]
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answer what clients have sent, at most until the end of the time to drain."""
-        loop = asyncio.get_running_loop()
-        left = self._serving.drain_left()
-        until = float("inf") if left is None else loop.time() + left
-        self._is_stopping = True
-        self._announce_end()
-        beside = loop.create_task(self.beside) if self.beside is not None else None
-        await asyncio.gather(*(listener.close() for listener in self._listeners))
-        while self._is_busy() and loop.time() < until:
-            if self.force_exit:
-                break
-            self._announce_end()
-            self._close_overdue()
-            await asyncio.sleep(STOPPING_TICK_S)
-        if self._native is not None:
-            self._native.cancel()  # its requests are answered with 503, too
-        if tasks := list(self.server_state.tasks):
-            for task in tasks:
-                task.cancel()  # it is answered with 503
-            await asyncio.wait(tasks, timeout=LAST_ANSWERS_S)
-        if self._native is not None:
-            last = loop.time() + LAST_ANSWERS_S
-            while self._native.connections and loop.time() < last:
-                await asyncio.sleep(STOPPING_TICK_S)
-        if beside is not None:  # before the models are closed
-            await beside
-        if self._native is not None:
-            await self._native.close()
-        if not self.force_exit:
-            await self.lifespan.shutdown()
-        if self._started is not None:
-            self._started.cancel()
-        if self._failure is not None:
-            raise self._failure
-
-    def _is_busy(self) -> bool:
-        if self._native is not None and self._native.connections:
-            return True
-        return bool(self.server_state.connections or self.server_state.tasks)
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self._serving.drain(self._drain)
-        super().handle_exit(sig, frame)
 
 
 def _check_has_models(arguments: argparse.Namespace) -> None:
@@ -290,6 +138,7 @@ def _run_logging(
     peers: Peers | None,
     beside_others: bool,
 ) -> None:
+    tls = _tls(arguments)
     import_all(arguments.imports)
     max_body = arguments.max_request_mib << 20
     max_open = arguments.max_open_mib << 20 if arguments.max_open_mib else max(default_limit(), max_body)
@@ -320,26 +169,34 @@ def _run_logging(
         loopback=is_loopback(arguments.host),
         origins=arguments.cors,
     )
-    config = uvicorn.Config(
-        AccessLog(Tracing(Cors(gate, arguments.cors) if arguments.cors else gate)),
-        ssl_certfile=arguments.tls_cert,
-        ssl_keyfile=arguments.tls_key,
-        http=Protocol,  # type: ignore[arg-type]  # a protocol with buffers has the same methods for uvicorn
-        ws="none",
-        proxy_headers=False,
-        log_config=None,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-    )
     native = None
     if arguments.door == "native" or (arguments.door == "auto" and not arguments.tls_cert):
         from hami_serve.native_door import NativeDoor
 
         native = NativeDoor(serving, max_body, token, loopback=is_loopback(arguments.host))
-    http = HttpServer(config, serving, arguments.drain, native)
+    http = HttpServer(
+        AccessLog(Tracing(Cors(gate, arguments.cors) if arguments.cors else gate)),
+        serving,
+        arguments.drain,
+        native,
+        tls=tls,
+    )
     with unraisable_in_log(), watcher or contextlib.nullcontext():
         asyncio.run(_run(arguments, http, native, serving, listening, token, announce))
+
+
+def _tls(arguments: argparse.Namespace) -> ssl.SSLContext | None:
+    if not arguments.tls_cert:
+        return None
+    made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        made.load_cert_chain(arguments.tls_cert, arguments.tls_key)
+    except ssl.SSLError as error:
+        raise hami.ConfigError(
+            f"--tls-cert {arguments.tls_cert} and --tls-key {arguments.tls_key} are not a certificate in PEM and its "
+            f"private key: {error}"
+        ) from error
+    return made
 
 
 async def _run(
