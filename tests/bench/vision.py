@@ -15,7 +15,7 @@ import statistics
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ MODEL = 0.002  # seconds
 VIDEOS, FRAMES = 4, 240
 STREAMS, BAD, RATE = 32, 8, 5  # RATE: frames per second
 OUTSTANDING = 16
+BATCH = 4  # frames, one of each video: one at a time, a model of 2 ms takes no more than 500 frames per second
 
 
 @hami.register
@@ -40,6 +41,15 @@ class BenchModel(hami.Backend):
 
     def forward(self, batch: list[Any]) -> None:
         time.sleep(MODEL)
+        for item in batch:
+            item["result"] = item["data"].shape
+
+
+@hami.register
+class BenchNothing(hami.Backend):
+    """A model that takes no time."""
+
+    def forward(self, batch: list[Any]) -> None:
         for item in batch:
             item["result"] = item["data"].shape
 
@@ -130,12 +140,17 @@ def with_pipe(files: list[str], pipe: hami.Pipe) -> int:
 
 
 def throughput(rounds: int) -> None:
-    with tempfile.TemporaryDirectory() as folder, hami.pipe("BenchModel") as pipe:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        hami.pipe({"backend": "BenchModel", "max": BATCH}) as pipe,
+        hami.pipe("BenchModel") as single,
+    ):
         files = videos(folder)
         contenders: dict[str, Callable[[], int]] = {
             "decoding alone": lambda: decode_alone(files),
             "bare loop": lambda: bare_loop(files),
             "Sources and pipe": lambda: with_pipe(files, pipe),
+            "single frames": lambda: with_pipe(files, single),
         }
         rates: dict[str, list[float]] = {name: [] for name in contenders}
         costs: dict[str, list[float]] = {name: [] for name in contenders}  # milliseconds of processors for a frame
@@ -147,27 +162,58 @@ def throughput(rounds: int) -> None:
                 costs[name].append((time.process_time() - spent) / count * 1e3)
         print(f"{VIDEOS} videos of 1280 x 720, model of 2 ms, frames/s:")
         for name, found in rates.items():
-            ratios = [ours / other for ours, other in zip(rates["Sources and pipe"], found, strict=True)]
-            ratio = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} … {max(ratios):.2f})"
-            cost = f"{statistics.median(costs[name]):.2f} ms of processors a frame"
-            print(f"  {name:18}{statistics.median(found):8.0f}   ours / it {ratio}; {cost}")
+            ratio = spread([ours / other for ours, other in zip(rates["Sources and pipe"], found, strict=True)])
+            cost = spread([other / ours for ours, other in zip(costs["Sources and pipe"], costs[name], strict=True)])
+            print(
+                f"  {name:18}{statistics.median(found):8.0f}   ours / it {ratio}; "
+                f"{statistics.median(costs[name]):.2f} ms of processors a frame, it / ours {cost}"
+            )
+
+
+def spread(values: list[float], digits: int = 2) -> str:
+    low, middle, high = (f"{each:.{digits}f}" for each in (min(values), statistics.median(values), max(values)))
+    return f"{middle} ({low} … {high})"
+
+
+def each_result(pipe: hami.Pipe, requests: Iterable[dict[str, Any]]) -> None:
+    for request in requests:
+        pipe(request)
+
+
+def results_later(pipe: hami.Pipe, requests: Iterable[dict[str, Any]]) -> None:
+    running: deque[Any] = deque()
+    for request in requests:
+        running.append(pipe.submit(request))
+        if len(running) > OUTSTANDING:
+            running.popleft().result()
+    while running:
+        running.popleft().result()
 
 
 def overhead(rounds: int, frames: int = 2000) -> None:
+    """Print the processor time of all threads for a frame, less that of a loop over the same requests."""
     image = np.zeros((72, 128, 3), np.uint8)
-    costs = []
-    with hami.pipe("Identity") as pipe:
+    with (
+        hami.pipe("Identity") as identity,
+        hami.pipe("BenchNothing") as single,
+        hami.pipe({"backend": "BenchNothing", "max": BATCH}) as batches,
+    ):
+        ways: dict[str, Callable[[Iterable[dict[str, Any]]], None]] = {
+            "none": lambda requests: deque(requests, 0) and None,
+            "on the caller's thread": lambda requests: each_result(identity, requests),
+            "a backend in Python, one frame after the other": lambda requests: each_result(single, requests),
+            f"the same, {OUTSTANDING} frames at a time in batches": lambda requests: results_later(batches, requests),
+        }
+        costs: dict[str, list[float]] = {name: [] for name in ways}
         for _ in range(rounds):
-            spent = []
-            for call in (lambda _: None, pipe):
+            for name, work in ways.items():
                 with Sources([[image] * frames]) as sources:
                     start = time.process_time()
-                    for frame in sources:
-                        call(frame.request())
-                    spent.append(time.process_time() - start)
-            costs.append((spent[1] - spent[0]) / frames * 1e6)
-    spread = f"({min(costs):.1f} … {max(costs):.1f})"
-    print(f"cost of the pipe for a frame, processor time: {statistics.median(costs):.1f} µs {spread}")
+                    work(frame.request() for frame in sources)
+                    costs[name].append((time.process_time() - start) / frames * 1e6)
+    for name in [*ways][1:]:
+        more = [ours - none for ours, none in zip(costs[name], costs["none"], strict=True)]
+        print(f"cost of the pipe for a frame, processor time, {name}: {spread(more, 1)} µs")
 
 
 def camera(seconds: float) -> Iterator[tuple[float, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
@@ -18,7 +19,7 @@ import numpy as np
 import pytest
 from small_models import picture
 
-from hami_vision.readers import Reader, Reading, SourceError, _Pool, quiet
+from hami_vision.readers import Reader, Reading, SourceError, _free_frames, _Pool, quiet
 from hami_vision.sources import Sources
 
 WAIT = 20  # seconds, for what takes milliseconds on a machine that is not busy
@@ -175,6 +176,26 @@ def test_the_memory_of_a_frame_is_used_again_when_no_array_over_it_is_left(video
     del part
     assert next_image().ctypes.data == address
     capture.release()
+
+
+def test_videos_of_one_size_share_the_memory_of_their_frames_and_the_last_one_frees_it(video):
+    captures, pools = [cv2.VideoCapture(str(video)) for _ in range(2)], [_Pool() for _ in range(2)]
+
+    def next_image(i):
+        assert captures[i].grab()
+        return pools[i].retrieve(captures[i])
+
+    for i in range(2):
+        next_image(i)  # says the shape
+    addresses = {next_image(i % 2).ctypes.data for i in range(6)}
+    assert len(addresses) == 1
+    shape = next_image(0).shape
+    assert shape in _free_frames
+    for capture in captures:
+        capture.release()
+    pools.clear()
+    gc.collect()
+    assert shape not in _free_frames
 
 
 def test_frames_that_are_kept_are_not_changed_by_later_ones(video):

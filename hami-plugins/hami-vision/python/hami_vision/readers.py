@@ -6,6 +6,7 @@ import glob
 import os
 import re
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ Image = NDArray[np.uint8]
 PICTURES = (".avif", ".bmp", ".gif", ".jpeg", ".jpg", ".jp2", ".png", ".tif", ".tiff", ".webp")
 _TIMEOUT = 5000  # milliseconds for which OpenCV waits for a stream to open, and for each packet
 _REFUSED_IN_A_ROW = 16  # packets; a file or stream that has ended refuses every read
-_FREE_FRAMES = 8  # of each video whose memory is kept, at most
+_FREE_FRAMES = 32  # of each size whose memory is kept, at most, while a video of that size is read
 _QUICK = 0.5  # seconds; a stream that refuses a read later than that sends nothing any more
 # Otherwise OpenCV opens and closes the videos of all threads one after the other, and an address that hangs holds up
 # every other source. Its FFmpeg needs no lock. OpenCV reads this at each opening; users may have set it.
@@ -125,16 +126,22 @@ class VideoReader(Reader):
             video.release()
 
 
+_free_frames: weakref.WeakValueDictionary[tuple[int, ...], deque[Image]] = weakref.WeakValueDictionary()  # by shape
+
+
 class _Pool:
-    """Memory for the frames of one video: new memory for each costs a fault of the kernel for each of its pages."""
+    """Memory for the frames of one video: new memory for each costs a fault of the kernel for each of its pages.
+
+    Videos of one size share it, so that fewer frames have memory at a time.
+    """
 
     def __init__(self) -> None:
-        self._free: deque[Image] = deque(maxlen=_FREE_FRAMES)  # other threads append
+        self._free: deque[Image] = deque()  # other threads append and pop
         self._shape: tuple[int, ...] = (0,)  # of the frame before
 
     def retrieve(self, video: cv2.VideoCapture) -> Any:
         """Convert the frame that was grabbed; its memory is used again when no array over it is left."""
-        memory = self._free.pop() if self._free else np.empty(self._shape, np.uint8)
+        memory = self._next()
         converted, image = video.retrieve(memory if memory.size else None)
         if not converted:  # OpenCV returns the memory as it was: a frame before, or nothing
             if memory.size:
@@ -142,8 +149,15 @@ class _Pool:
             return None
         if image is None or image is not memory:  # the first one, or one of another shape
             self._shape = (0,) if image is None else image.shape
+            self._free = _free_frames.setdefault(self._shape, deque(maxlen=_FREE_FRAMES))
             return image
         return np.asarray(_Borrowed(memory, self._free))
+
+    def _next(self) -> Image:
+        try:
+            return self._free.pop()
+        except IndexError:
+            return np.empty(self._shape, np.uint8)
 
 
 class _Borrowed:
