@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <utility>
 
 #include "inputs.hpp"
@@ -72,11 +73,33 @@ hami::Value tensor_of_json(simdjson::ondemand::array given, const Input& input) 
 
 // ---- the members of a request
 
-std::string_view only_text_of(simdjson::ondemand::array given) {
+// The strings of a request without their escapes. Memory of the parser for them is not used: simdjson 3.12 does not notice if it
+// got none, and would write there. A key with escapes is unusual.
+class Texts {
+ public:
+  Texts(const simdjson::ondemand::parser& parser, std::size_t json) : parser_(parser), size_(json + Body::kPadding) {}
+
+  std::string_view of(simdjson::ondemand::value given) {
+    const simdjson::ondemand::raw_json_string raw = given.get_raw_json_string();
+    if (!memory_) {
+      memory_.reset(new std::uint8_t[size_]);
+      next_ = memory_.get();
+    }
+    return parser_.unescape(raw, next_);
+  }
+
+ private:
+  const simdjson::ondemand::parser& parser_;
+  const std::size_t size_;  // bytes
+  std::unique_ptr<std::uint8_t[]> memory_;
+  std::uint8_t* next_ = nullptr;
+};
+
+std::string_view only_text_of(simdjson::ondemand::array given, Texts& texts) {
   std::optional<std::string_view> text;
   for (simdjson::ondemand::value each : given) {
     require(!text);
-    text = each.get_string().value();
+    text = texts.of(each);
   }
   require(text.has_value());
   return *text;
@@ -86,19 +109,19 @@ void read_shape(simdjson::ondemand::array given, Input& input) {
   for (simdjson::ondemand::value each : given) input.add_axis(each.get_int64());
 }
 
-Input read_input(object given) {
+Input read_input(object given, Texts& texts) {
   Input input;
   bool has_shape = false;
   bool has_data = false;
   bool has_parameters = false;
   for (auto field : given) {
-    const std::string_view key = field.unescaped_key();
+    const std::string_view key = field.escaped_key();
     if (key == "name") {
       require(input.name.empty());
-      input.name = std::string(field.value().get_string().value());
+      input.name = std::string(texts.of(field.value()));
     } else if (key == "datatype") {
       require(!input.type);
-      input.type = datatype_of(field.value().get_string().value());
+      input.type = datatype_of(texts.of(field.value()));
       require(input.type);
     } else if (key == "shape") {
       require(!std::exchange(has_shape, true));
@@ -106,13 +129,13 @@ Input read_input(object given) {
     } else if (key == "data") {
       require(input.type && has_shape && !std::exchange(has_data, true));
       if (input.type->is_bytes())
-        input.text = only_text_of(field.value());
+        input.text = only_text_of(field.value(), texts);
       else
         input.value = tensor_of_json(field.value(), input);
     } else if (key == "parameters") {
       require(!std::exchange(has_parameters, true));
       for (auto parameter : field.value().get_object()) {
-        require(parameter.unescaped_key().value() == "binary_data_size" && !input.size);
+        require(parameter.escaped_key().value() == "binary_data_size" && !input.size);
         input.size = parameter.value().get_uint64();
       }
     } else {
@@ -123,18 +146,18 @@ Input read_input(object given) {
   return input;
 }
 
-WantedOutput read_output(object given) {
+WantedOutput read_output(object given, Texts& texts) {
   WantedOutput output;
   bool has_parameters = false;
   for (auto field : given) {
-    const std::string_view key = field.unescaped_key();
+    const std::string_view key = field.escaped_key();
     if (key == "name") {
       require(output.name.empty());
-      output.name = std::string(field.value().get_string().value());
+      output.name = std::string(texts.of(field.value()));
     } else if (key == "parameters") {
       require(!std::exchange(has_parameters, true));
       for (auto parameter : field.value().get_object()) {
-        require(parameter.unescaped_key().value() == "binary_data" && !output.binary);
+        require(parameter.escaped_key().value() == "binary_data" && !output.binary);
         output.binary = parameter.value().get_bool();
       }
     } else {
@@ -145,8 +168,9 @@ WantedOutput read_output(object given) {
   return output;
 }
 
-// Texts of the inputs are in the memory of `parser`.
-std::vector<Input> read_members(simdjson::ondemand::parser& parser, std::string_view json, Inference& inference) {
+// Texts of the inputs are in the memory of `texts`.
+std::vector<Input> read_members(simdjson::ondemand::parser& parser, std::string_view json, Texts& texts,
+                                Inference& inference) {
   std::vector<Input> inputs;
   bool has_id = false;
   bool has_inputs = false;
@@ -154,28 +178,28 @@ std::vector<Input> read_members(simdjson::ondemand::parser& parser, std::string_
   bool has_parameters = false;
   simdjson::ondemand::document document = parser.iterate(json.data(), json.size(), json.size() + Body::kPadding);
   for (auto field : document.get_object()) {
-    const std::string_view key = field.unescaped_key();
+    const std::string_view key = field.escaped_key();
     if (key == "id") {
       require(!std::exchange(has_id, true));
-      inference.id = std::string(field.value().get_string().value());
+      inference.id = std::string(texts.of(field.value()));
     } else if (key == "inputs") {
       require(!std::exchange(has_inputs, true));
       for (auto each : field.value().get_array()) {
-        Input input = read_input(each.get_object());
+        Input input = read_input(each.get_object(), texts);
         require_new(inputs, input.name);
         inputs.push_back(std::move(input));
       }
     } else if (key == "outputs") {
       require(!std::exchange(has_outputs, true));
       for (auto each : field.value().get_array()) {
-        WantedOutput output = read_output(each.get_object());
+        WantedOutput output = read_output(each.get_object(), texts);
         require_new(inference.outputs, output.name);
         inference.outputs.push_back(std::move(output));
       }
     } else if (key == "parameters") {
       require(!std::exchange(has_parameters, true));
       for (auto parameter : field.value().get_object()) {
-        require(parameter.unescaped_key().value() == "binary_data_output");
+        require(parameter.escaped_key().value() == "binary_data_output");
         inference.all_binary = parameter.value().get_bool();
       }
     } else {
@@ -211,7 +235,8 @@ std::optional<Inference> read_inference(const Head& head, const std::shared_ptr<
     simdjson::ondemand::parser for_long;
     Inference inference;
     simdjson::ondemand::parser& parser = is_long_to_read(head) ? for_long : kept;
-    std::vector<Input> inputs = read_members(parser, body->text(0, before), inference);
+    Texts texts(parser, before);
+    std::vector<Input> inputs = read_members(parser, body->text(0, before), texts, inference);
     std::size_t position = before;
     for (Input& input : inputs) {
       if (!input.size) continue;
