@@ -239,9 +239,9 @@ Answer render_timeout(std::string_view text) {
   return answer;
 }
 
-void mark_last(Answer& answer) {
+void add_header_lines(Answer& answer, std::string_view lines) {
   const std::size_t end = answer.head.find("\r\n\r\n");
-  if (end != std::string::npos) answer.head.insert(end, "\r\nconnection: close");
+  if (end != std::string::npos) answer.head.insert(end, lines);
 }
 
 Answer render_probe(std::string_view json) {

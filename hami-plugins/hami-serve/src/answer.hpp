@@ -47,7 +47,7 @@ Answer render_probe(std::string_view json);
 // The answer to a client that sends too slowly, with the text of an error.
 Answer render_timeout(std::string_view text);
 
-// Tells the client that the connection ends after this answer.
-void mark_last(Answer& answer);
+// Adds lines to the head, each with "\r\n" before it.
+void add_header_lines(Answer& answer, std::string_view lines);
 
 }  // namespace hami_serve

@@ -31,8 +31,30 @@ bool is_loopback(std::string_view host) noexcept {
   return name == "127.0.0.1" || name == "localhost" || name == "[::1]";
 }
 
+bool is_any(const std::vector<std::string>& origins) noexcept { return origins.size() == 1 && origins[0] == "*"; }
+
+// Whether a page that a browser names may use the server; Python says why not.
+bool may_use(const Head& head, const Limits& limits) noexcept {
+  if (head.origin.empty()) return false;
+  return is_any(limits.origins) ||
+         std::find(limits.origins.begin(), limits.origins.end(), head.origin) != limits.origins.end();
+}
+
+// What lets a page read the answer, as the middleware of CORS in Python writes it.
+std::string lines_for_pages(const Head& head, const Limits& limits) {
+  constexpr std::string_view kAllow = "\r\naccess-control-allow-origin: ";
+  std::string lines;
+  if (limits.origins.empty()) return lines;
+  const std::string exposed = "\r\naccess-control-expose-headers: " + limits.exposed;
+  if (!head.origin.empty() && is_any(limits.origins))
+    ((lines += kAllow) += '*') += exposed;
+  else if (!head.origin.empty())
+    ((lines += exposed) += kAllow) += head.origin;
+  return lines += "\r\nvary: Origin";
+}
+
 bool may_answer(const Head& head, const Limits& limits) noexcept {
-  if (head.from_page) return false;
+  if (head.from_page && !may_use(head, limits)) return false;
   if (!limits.authorization.empty()) return same(head.authorization, limits.authorization);
   return !limits.only_loopback || is_loopback(head.host);
 }
@@ -106,13 +128,14 @@ void Connection::read_request(std::string_view data) {
   if (!head || !may_answer(*head, loop_.door().limits())) return hand_over(data);
   const std::string_view rest = data.substr(head->size);
   is_last_ = head->is_last;
+  for_pages_ = lines_for_pages(*head, loop_.door().limits());
   std::shared_ptr<const Table> table = loop_.door().table();
   if (!head->is_post) {
     const bool is_live = head->path == kLive;
     if ((!is_live && (head->path != kReady || !table->ready)) || head->length > 0) return hand_over(data);
     held_.assign(rest);
     loop_.door().count_answer();
-    return write(render_probe(is_live ? "{\"live\": true}" : "{\"ready\": true}"));
+    return write_for_pages(render_probe(is_live ? "{\"live\": true}" : "{\"ready\": true}"));
   }
   const auto found = table->by_path.find(std::string(head->path));
   const auto most = static_cast<std::size_t>(loop_.door().limits().max_body);
@@ -128,7 +151,7 @@ void Connection::read_request(std::string_view data) {
 void Connection::begin_body(const Head& head, std::string_view rest, std::shared_ptr<const Table> table,
                             ModelPtr model) {
   head_ = head;
-  head_.path = head_.authorization = head_.host = {};
+  head_.path = head_.authorization = head_.host = head_.origin = {};
   table_ = std::move(table);
   model_ = std::move(model);
   const std::string_view first = rest.substr(0, head.length);
@@ -228,7 +251,7 @@ void Connection::rendered(std::shared_ptr<Request> request, std::optional<Answer
   }
   request_ = nullptr;
   loop_.door().count_answer();
-  write(std::move(*answer));
+  write_for_pages(std::move(*answer));
 }
 
 void Connection::answer(std::string bytes) {
@@ -236,6 +259,11 @@ void Connection::answer(std::string bytes) {
   request_ = nullptr;
   Answer answer;
   answer.head = std::move(bytes);
+  write_for_pages(std::move(answer));
+}
+
+void Connection::write_for_pages(Answer answer) {
+  if (!for_pages_.empty()) add_header_lines(answer, for_pages_);
   write(std::move(answer));
 }
 
@@ -244,7 +272,7 @@ void Connection::write(Answer answer) {
   answer_ = std::move(answer);
   recharge(static_cast<std::int64_t>(answer_.size()));
   if (loop_.door().draining() && !has_more()) is_last_ = true;
-  if (is_last_) mark_last(answer_);
+  if (is_last_) add_header_lines(answer_, "\r\nconnection: close");
   piece_ = offset_ = taken_ = 0;
   deadline_ = now_ns() + loop_.door().limits().times.write;
   write_some();

@@ -53,6 +53,7 @@ class Connection final : public Peer, private Asker {
   void run(std::shared_ptr<Request> request);
   void render_aside(std::shared_ptr<Request> request, std::int64_t cost);
   void rendered(std::shared_ptr<Request> request, std::optional<Answer> answer);
+  void write_for_pages(Answer answer);
   void write(Answer answer);
   void write_some();
   void answered();
@@ -86,6 +87,7 @@ class Connection final : public Peer, private Asker {
   Request* request_ = nullptr;
   bool has_left_ = false;  // the client sends no more
   bool is_last_ = false;   // the connection ends after the present answer
+  std::string for_pages_;  // lines of the head of the answer
 
   Answer answer_;
   std::size_t piece_ = 0;   // of the answer, from which the rest is still to be written

@@ -65,6 +65,8 @@ Limits read_limits(std::string_view json) {
   limits.max_open = given["max_open"];
   limits.only_loopback = given["only_loopback"];
   limits.authorization = std::string(std::string_view(given["authorization"]));
+  for (const std::string_view origin : given["origins"].get_array()) limits.origins.emplace_back(origin);
+  limits.exposed = std::string(std::string_view(given["exposed"]));
   const simdjson::dom::element times = given["times"];
   const auto time = [&](const char* name) { return static_cast<std::int64_t>(1e9 * double(times[name])); };
   limits.times = {time("idle"),        time("body"),         time("rate_after"), time("write"),

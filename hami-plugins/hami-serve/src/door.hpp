@@ -93,7 +93,9 @@ struct Limits {
   std::int64_t max_body = 0;  // bytes of one request
   std::int64_t max_open = 0;  // bytes of all open requests
   bool only_loopback = false;
-  std::string authorization;  // the value of the header; "": none is needed
+  std::string authorization;         // the value of the header; "": none is needed
+  std::vector<std::string> origins;  // of pages that may use the server; "*": all
+  std::string exposed;               // the names of headers that pages may read
   Times times;
 };
 

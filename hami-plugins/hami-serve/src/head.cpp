@@ -52,7 +52,11 @@ struct Reader {
     } else if (equals(name, "authorization")) {
       is_plain = is_plain && head.authorization.empty();
       head.authorization = value;
-    } else if (equals(name, "origin") || starts_with(name, "sec-fetch-")) {
+    } else if (equals(name, "origin")) {
+      is_plain = is_plain && head.origin.empty();
+      head.from_page = true;
+      head.origin = value;
+    } else if (starts_with(name, "sec-fetch-")) {
       head.from_page = true;
     } else if (equals(name, "connection")) {
       head.is_last = equals(value, "close");

@@ -18,6 +18,7 @@ struct Head {
   std::optional<std::size_t> json_length;
   std::string_view authorization;
   std::string_view host;
+  std::string_view origin;  // of the page, "" if the browser does not say it
   bool is_image = false;
   bool is_text = false;
   bool from_page = false;  // a browser may have sent it for a page

@@ -9,12 +9,14 @@ import json
 import os
 import queue
 import threading
+from collections.abc import Collection
 from pathlib import Path
 
 import hami
 import numpy as np
 import pytest
 
+from hami_serve.cors import Cors
 from hami_serve.http_app import MAX_BODY, Direct, application
 from hami_serve.http_server import HttpServer
 from hami_serve.http_times import Times
@@ -146,6 +148,7 @@ class Running:
         max_open: int | None = None,
         door: str = os.environ.get("HAMI_SERVE_TEST_DOOR", "native"),
         times: Times | None = None,
+        cors: Collection[str] = (),
         **options: object,
     ) -> None:
         self.serving = Serving(source, allow_control=allow_control, shared_memory=shared_memory, max_open=max_open)
@@ -153,10 +156,11 @@ class Running:
         self.port = self._listening.getsockname()[1]
         self.url = f"127.0.0.1:{self.port}"
         made = Direct(application(self.serving, **options))
+        made = Cors(made, cors) if cors else made
         native = None
         if door == "native":
             max_body = options.get("max_body", MAX_BODY)
-            native = NativeDoor(self.serving, max_body, None, loopback=False, times=times)
+            native = NativeDoor(self.serving, max_body, None, loopback=False, times=times, origins=cors)
         self._server = ServerInThread(made, self.serving, 30, native, times)
         self._thread = threading.Thread(target=self._run)
         self._thread.start()

@@ -8,9 +8,12 @@ from contextlib import closing
 
 import hami
 import pytest
+from conftest import Running
 from test_command import serving
+from test_native_door import BINARY, FLOATS, REQUESTS, SIZE, exchange, of_bytes, request, tensor
 
 from hami_serve.cors import checked_origins
+from hami_serve.native_door import NativeDoor
 
 PAGE = "https://app.example.org"
 BODY = b'{"a": [1]}'
@@ -97,3 +100,35 @@ def test_a_program_without_an_origin_needs_nothing(port):
 def test_an_origin_that_is_none_is_an_error_that_shows_one(origin):
     with pytest.raises(hami.ConfigError, match=r'such as "https://app\.example\.org", without a path'):
         checked_origins([origin])
+
+
+OTHER = "https://evil.example"
+
+
+@pytest.mark.parametrize("cors", [[PAGE], ["*"], ["https://a.example", PAGE]], ids=["one", "any", "two"])
+def test_both_doors_write_the_same_headers_for_pages(cors):
+    both = [Running({"any": "Identity"}, door=door, cors=cors) for door in ("python", "native")]
+    try:
+        plain = of_bytes(FLOATS, tensor("FP32", [4], **SIZE), **BINARY)
+        for sent in (plain, REQUESTS["floats"], REQUESTS["half precision"], REQUESTS["too few"], REQUESTS["probe"]):
+            for headers in ([], [f"Origin: {PAGE}"], [f"Origin: {OTHER}"], [f"Origin: {PAGE}", f"Origin: {OTHER}"]):
+                given = sent.replace(b"Host: ", "".join(f"{each}\r\n" for each in headers).encode() + b"Host: ", 1)
+                python, native = (exchange(door.port, given) for door in both)
+                assert native == python
+    finally:
+        for each in both:
+            each.close()
+
+
+@pytest.mark.parametrize("cors", [[PAGE], ["*"]], ids=["one", "any"])
+def test_native_threads_answer_requests_of_pages_alone(start, monkeypatch, cors):
+    server = start({"any": "Identity"}, door="native", cors=cors)
+    left: list[object] = []
+    monkeypatch.setattr(NativeDoor, "_start", lambda _, running: left.append(running))
+    numbers = b'{"inputs":[{"name":"x","datatype":"INT8","shape":[1],"data":[1]}]}'
+    answer = exchange(
+        server.port, request(numbers, "/v2/models/any/infer", f"Origin: {PAGE}", "Sec-Fetch-Site: cross-site")
+    )
+    allowed = PAGE if cors == [PAGE] else "*"
+    assert f"\r\naccess-control-allow-origin: {allowed}\r\n".encode() in answer
+    assert not left

@@ -17,7 +17,7 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import CancelledError
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from hami_serve import access_log, tracing
 from hami_serve.access_log import REQUEST_ID
 from hami_serve.budget import Lease
 from hami_serve.building import RESERVED
+from hami_serve.cors import ANY, READABLE
 from hami_serve.datatypes import DATATYPES
 from hami_serve.errors import STOPPING
 from hami_serve.failures import of_model, report
@@ -89,8 +90,16 @@ class NativeDoor:
     """The native door of one server. Its methods are called on the thread of the loop, if nothing else is said."""
 
     def __init__(
-        self, serving: Serving, max_body: int, token: str | None, *, loopback: bool, times: Times | None = None
+        self,
+        serving: Serving,
+        max_body: int,
+        token: str | None,
+        *,
+        loopback: bool,
+        times: Times | None = None,
+        origins: Collection[str] = (),
     ) -> None:
+        """Make a door. `origins`: those of `cors.checked_origins`, whose pages may use it."""
         self._serving = serving
         self._native = _functions()
         self._models: dict[int, tuple[Model, object]] = {}  # by generation; with the capsule of the caller
@@ -106,6 +115,8 @@ class NativeDoor:
             "max_open": serving.budget.limit,
             "only_loopback": loopback,
             "authorization": "" if token is None else f"Bearer {token}",
+            "origins": [ANY] if ANY in origins else sorted(origins),
+            "exposed": ", ".join(READABLE),
             "times": asdict(times or Times()),
         }
         given = json.dumps(limits).encode()

@@ -173,7 +173,7 @@ def _run_logging(
     if arguments.door == "native" or (arguments.door == "auto" and not arguments.tls_cert):
         from hami_serve.native_door import NativeDoor
 
-        native = NativeDoor(serving, max_body, token, loopback=is_loopback(arguments.host))
+        native = NativeDoor(serving, max_body, token, loopback=is_loopback(arguments.host), origins=arguments.cors)
     http = HttpServer(
         AccessLog(Tracing(Cors(gate, arguments.cors) if arguments.cors else gate)),
         serving,
