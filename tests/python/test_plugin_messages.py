@@ -203,10 +203,15 @@ class Moduleless(Exception):
 MADE = eval('type("Made", (Exception,), {})', {"__builtins__": {"type": type, "Exception": Exception}})
 
 
+ADVICE = ImportError("\n\nIMPORTANT: PLEASE READ THIS\nand this")
+ADVICE.__cause__ = ImportError("libx.so: cannot open\nsecond line")
+
+
 @pytest.mark.parametrize(
     ("error", "text"),
     [
         (ImportError("No module named 'x'"), "No module named 'x'"),
+        (ADVICE, "libx.so: cannot open"),
         (OSError("libx.so: cannot open\nsecond line"), "OSError: libx.so: cannot open"),
         (ValueError(), "ValueError"),
         (SystemExit(3), "it called sys.exit(3)"),

@@ -16,6 +16,8 @@ IMPORT_FIRST = "to use a class of your own, import its module first; on the comm
 def describe_exception(error: BaseException) -> str:
     """Return an exception that code of a plugin raised as one line of at most 300 characters."""
     lines = (text_of(error) or "").strip().splitlines()
+    if isinstance(error, ImportError) and len(lines) > 1 and isinstance(error.__cause__, ImportError):
+        lines = (text_of(error.__cause__) or "").strip().splitlines()  # NumPy begins with advice
     text = printable(lines[0][:MAX_LINE]) if lines else ""
     if isinstance(error, SystemExit):
         return f"it called sys.exit({text})"
