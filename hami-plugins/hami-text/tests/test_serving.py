@@ -155,6 +155,7 @@ LONG = "cat " * 20
     [
         ("openai", {"input": [1, 2]}, 400, "check_embedding_ctx_length=False"),
         ("openai", {"input": [[1, 2], [3]]}, 400, "check_embedding_ctx_length=False"),
+        ("openai", {"input": ["a", [1, 2]]}, 400, "input[1] must be a text, got a value of the type list"),
         ("openai", {"input": []}, 400, "`input` must have from 1 to 2048 texts, got 0"),
         ("openai", {"input": ["a"] * 2049}, 400, "got 2049"),
         ("openai", {}, 400, "`input` must be a text or a list of texts, got nothing"),
@@ -182,7 +183,8 @@ LONG = "cat " * 20
         ("/embed", {"inputs": "a", "truncation_direction": "left"}, 422, "texts are cut at their end"),
         ("/rerank", {"query": "a", "texts": []}, 422, "`texts` must have from 1 to"),
         ("/rerank", {"texts": ["a"]}, 422, "`query` must be a text, got nothing"),
-        ("/rerank", {"query": "a", "texts": ["b", 5]}, 422, "`texts` has token ids"),
+        ("/rerank", {"query": "a", "texts": [4, 5]}, 422, "`texts` has token ids"),
+        ("/rerank", {"query": "a", "texts": ["b", 5]}, 422, "texts[1] must be a text, got a value of the type int"),
         ("/rerank", {"query": "a", "texts": ["b", {}]}, 422, "texts[1] must be a text"),
         (
             "/rerank",

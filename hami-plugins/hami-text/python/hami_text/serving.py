@@ -158,12 +158,18 @@ def _texts(body: dict[str, Any], key: str) -> list[str]:
         raise Refused(f"`{key}` must be a text or a list of texts, got {_named(given)}", key)
     if not 1 <= len(texts) <= MAX_TEXTS:
         raise Refused(f"`{key}` must have from 1 to {MAX_TEXTS} texts, got {len(texts)}", key)
+    if all(_has_token_ids(text) for text in texts):
+        raise Refused(TOKEN_IDS.replace("`input`", f"`{key}`"), key)
     for i, text in enumerate(texts):
-        if _is_token_id(text) or (isinstance(text, list) and text and all(map(_is_token_id, text))):
-            raise Refused(TOKEN_IDS.replace("`input`", f"`{key}`"), key)
         if not isinstance(text, str):
             raise Refused(f"{key}[{i}] must be a text, got {_named(text)}", key)
     return texts
+
+
+def _has_token_ids(value: Any) -> bool:
+    if isinstance(value, list):
+        return bool(value) and all(map(_is_token_id, value))
+    return _is_token_id(value)
 
 
 def _is_token_id(value: Any) -> bool:
