@@ -7,9 +7,11 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <hami/elements.hpp>
 #include <limits>
 #include <new>
 
+#include "half.hpp"
 #include "json.hpp"
 #include "outputs.hpp"
 
@@ -49,12 +51,17 @@ bool add_elements(std::string& json, const hami::Tensor& tensor) {
     if (i > 0) json += ',';
     if constexpr (std::is_same_v<T, bool>) {
       json += elements[i] ? "true" : "false";
-    } else if constexpr (std::is_floating_point_v<T>) {
-      if (std::isinf(elements[i])) return false;
-      if (std::isnan(elements[i]))
+    } else if constexpr (std::is_floating_point_v<T> || std::is_same_v<T, Half>) {
+      double number = 0;
+      if constexpr (std::is_same_v<T, Half>)
+        number = static_cast<double>(hami::half_to_float(elements[i].bits));
+      else
+        number = static_cast<double>(elements[i]);
+      if (std::isinf(number)) return false;
+      if (std::isnan(number))
         json += "null";
       else
-        add_float(json, static_cast<double>(elements[i]));
+        add_float(json, number);
     } else {
       add_integer(json, elements[i]);
     }
@@ -62,14 +69,14 @@ bool add_elements(std::string& json, const hami::Tensor& tensor) {
   return true;
 }
 
-// False: it has an element that JSON does not have, or of half precision.
+// False: it has an element that JSON does not have.
 bool add_data(std::string& json, const hami::Tensor& tensor) {
   const DLDataType type = tensor.dtype();
   switch (type.code) {
     case kDLBool: return add_elements<bool>(json, tensor);
     case kDLFloat:
-      if (type.bits == 32) return add_elements<float>(json, tensor);
-      return type.bits == 64 && add_elements<double>(json, tensor);
+      if (type.bits == 16) return add_elements<Half>(json, tensor);
+      return type.bits == 32 ? add_elements<float>(json, tensor) : add_elements<double>(json, tensor);
     case kDLInt:
       if (type.bits == 8) return add_elements<std::int8_t>(json, tensor);
       if (type.bits == 16) return add_elements<std::int16_t>(json, tensor);

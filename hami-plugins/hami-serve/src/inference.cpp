@@ -9,6 +9,7 @@
 #include <memory>
 #include <utility>
 
+#include "half.hpp"
 #include "inputs.hpp"
 
 namespace hami_serve {
@@ -25,6 +26,10 @@ template <class T>
 T element_of(simdjson::ondemand::value given) {
   if constexpr (std::is_same_v<T, bool>) {
     return given.get_bool();
+  } else if constexpr (std::is_same_v<T, Half>) {
+    const Half half = half_of(given.get_double());
+    require((half.bits & 0x7FFF) < kHalfMax);
+    return half;
   } else if constexpr (std::is_floating_point_v<T>) {
     const double wide = given.get_double();
     const T number = static_cast<T>(wide);
@@ -58,7 +63,7 @@ hami::Value tensor_of_json(simdjson::ondemand::array given, const Input& input) 
   switch (type.code) {
     case kDLBool: return numbers_of<bool>(given, input);
     case kDLFloat:
-      require(type.bits >= 32);
+      if (type.bits == 16) return numbers_of<Half>(given, input);
       return type.bits == 32 ? numbers_of<float>(given, input) : numbers_of<double>(given, input);
     case kDLInt:
       if (type.bits == 8) return numbers_of<std::int8_t>(given, input);

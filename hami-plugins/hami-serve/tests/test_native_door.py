@@ -98,6 +98,13 @@ def exchange(port: int, *sent: bytes, answers: int = 0) -> bytes:
 FLOATS = struct.pack("<4f", 1.5, -0.0, 3.4e38, 1e-7)
 BINARY = {"parameters": {"binary_data_output": True}}
 SIZE = {"parameters": {"binary_data_size": 16}}
+EVERY_97TH = np.arange(0, 0x7BFF, 97, dtype=np.uint16)
+HALVES = [  # numbers of half precision, those in the middle between two, and the next ones after those
+    float(number)
+    for low, high in zip(EVERY_97TH.view(np.float16), (EVERY_97TH + np.uint16(1)).view(np.float16), strict=True)
+    for middle in [(np.float64(low) + np.float64(high)) / 2]
+    for number in (low, -middle, np.nextafter(middle, 0), np.nextafter(middle, 1e9))
+]
 REQUESTS = {
     "probe": b"GET /v2/health/live HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
     "ready": b"GET /v2/health/ready HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
@@ -135,6 +142,15 @@ REQUESTS = {
     ),
     "infinity": of_bytes(struct.pack("<4f", 1, 2, float("inf"), 4), tensor("FP32", [4], **SIZE)),
     "half precision": of_bytes(np.arange(8, dtype=np.float16).tobytes(), tensor("FP16", [8], **SIZE)),
+    "every number of half precision": of_bytes(
+        np.delete(np.arange(1 << 16, dtype=np.uint16), [0x7C00, 0xFC00]).tobytes(),
+        tensor("FP16", [(1 << 16) - 2], parameters={"binary_data_size": 2 * ((1 << 16) - 2)}),
+    ),
+    "numbers between those of half precision": request(
+        of_json(tensor("FP16", [len(HALVES)], data=HALVES), parameters={"binary_data_output": True})
+    ),
+    "too large for half precision": request(of_json(tensor("FP16", [1], data=[65520]))),
+    "a long text": request(of_json(tensor("BYTES", [1], data=["a" * (1 << 17)]))),
     "brain floats as bytes": of_bytes(
         struct.pack("<8H", 0x3F80, 0xC000, 0x7F80, 0x7FC1, 0, 0x8000, 1, 0x7F7F),
         tensor("BF16", [2, 4], **SIZE),
@@ -333,13 +349,13 @@ def test_a_model_that_is_removed_while_python_renders_its_answer_is_still_known(
         return await rendered(door, *given)
 
     monkeypatch.setattr(NativeDoor, "_rendered", late)
-    assert exchange(server.port, REQUESTS["half precision"]).startswith(b"HTTP/1.1 200")
+    assert exchange(server.port, REQUESTS["a long text"]).startswith(b"HTTP/1.1 200")
 
 
 def test_an_answer_that_cannot_be_made_is_a_fault_and_keeps_no_client_waiting(start, monkeypatch):
     server = start({"any": "Identity"}, door="native")
     monkeypatch.setattr(NativeDoor, "_bytes_of", lambda *_: 1 / 0)
-    assert exchange(server.port, REQUESTS["half precision"]).startswith(b"HTTP/1.1 500")
+    assert exchange(server.port, REQUESTS["a long text"]).startswith(b"HTTP/1.1 500")
 
 
 def test_an_idle_connection_ends_when_the_server_stops(start):
