@@ -34,6 +34,10 @@ LONGEST_S = 120  # of one command, also on a loaded machine
 LEAST = 8  # pairs, in the short form
 UNKNOWN_USER = 54321  # without a name and a home
 SMALL = 1 << 16  # bytes of a full disk
+# HAMI_TRACE names a file that is written.
+OUR_VARIABLES = [f"HAMI_{name}" for name in ("PLUGINS", "PLUGIN_PATH", "WATCHDOG", "LOG", "TOP", "CATALOG", "CACHE")]
+OUR_VARIABLES += [f"HAMI_ALLOWED_{name}" for name in ("VARIABLES", "MODULES", "LIBRARIES", "FACTORIES")]
+OUR_VARIABLES += [f"HAMI_{name}" for name in ("ACCEL_CACHE", "SEARCH_TIMEOUT", "IMAGE_PASSES", "PROCESS_MEMFD")]
 SESSION = ".ses"  # an empty file that ONNX Runtime leaves in the folder for temporary files
 OLD = b"the file of an earlier run\n"
 UNTIDY = (
@@ -129,6 +133,17 @@ SURROUNDINGS = {
     "locale C": Surroundings(variables={"LC_ALL": "C", "LANG": None, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}),
     "ASCII output": Surroundings(variables={"PYTHONIOENCODING": "ascii"}),
     "an absent locale": Surroundings(variables={"LC_ALL": "xx_YY.UTF-8"}),
+    **{
+        f"rubbish in variables of HAMI, {text!r}": Surroundings(dict.fromkeys(OUR_VARIABLES, text))
+        for text in ("", "rubbish", "/nowhere/\udcff:é \x1b[31m", "-1", "9" * 400)
+    },
+    "a certificate that is absent": Surroundings(
+        dict.fromkeys(("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"), "/nowhere/certificate.pem")
+    ),
+    "a closed standard error": Surroundings(prefix=("sh", "-c", 'exec "$@" 2>&-', "sh")),
+    "a closed standard input, standard output and standard error": Surroundings(
+        prefix=("sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh")
+    ),
     "umask 077": Surroundings(before=lambda: os.umask(0o077)),
     "umask 777": Surroundings(before=lambda: os.umask(0o777)),
     "umask 000": Surroundings(before=lambda: os.umask(0)),
@@ -326,7 +341,7 @@ def wrong(status: int, text: str, command: Command, left: Path, where: str) -> s
         return f"status {status}: {said}"
     if found := next((each for each in UNTIDY if each in text), ""):
         return f"it printed {found!r}: {said}"
-    if status and not text.strip():
+    if status and not text.strip() and "standard error" not in where:
         return f"status {status} without a reason: {said!r}"
     if command.output:
         file = left / command.output
