@@ -51,8 +51,7 @@ NEEDS = {  # the environment of each contender; the others run in that of this p
 }
 IN_PROCESS = ["hami", "hami by core", "by hand", *(name for name in NEEDS if name != "mosec")]
 SERVERS = ["hami", "infinity", "mosec"]
-OURS = ["hami", "hami by core"]
-BY_HAND = [*OURS, "by hand"]  # for works whose goal is a comparison with a program by hand
+BY_HAND = ["hami", "hami by core", "by hand"]  # for works whose goal is a comparison with a program by hand
 SAME = 64  # texts whose vectors are compared with those of texts that run alone
 TOKENIZED = 8192  # texts; a round of fewer would be over in some milliseconds
 WORKS = {"callers": 4, "http": 5, "tokenizing": 1, "among": 3, "offline": 7}  # and their parts of the time
@@ -343,7 +342,7 @@ def compare(
         goal("growth of p99", (round_["p99"] for round_ in found.get("hami", ())), most=1.1)
         goal("growth of memory, MB", (round_["memory"] for round_ in found.get("hami", ())), most=50)
     if "offline" in works:
-        found = each("offline", asked.offline, BY_HAND, warm_up=asked.offline // 10)
+        found = each("offline", asked.offline, ["hami", "by hand"], warm_up=asked.offline // 10)
         table(f"{asked.offline} texts in one call", found, {"rate": "texts/s", **cpu})
         goal("texts/s to sorted by hand", to_best(found, "rate", ["by hand"]), least=1.15)
 
