@@ -5,6 +5,7 @@ HAMI_BENCH_LIMIT is the limit in seconds for each part. The result says how much
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 import threading
@@ -24,6 +25,9 @@ LIMIT = float(os.environ.get("HAMI_BENCH_LIMIT", "60"))
 CALLERS = 8
 BATCH = 64  # images that a caller sends at once
 MEGABYTE = 1e6
+STEP = 32 * 2**20 / MEGABYTE  # by which the pool of the driver grows
+RESERVED, MOST_USED = 5, 8  # CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT and _USED_MEM_HIGH
+driver = ctypes.CDLL("libcuda.so.1")
 
 
 def on_device() -> float:
@@ -31,6 +35,14 @@ def on_device() -> float:
     torch.cuda.synchronize()
     free, total = torch.cuda.mem_get_info()
     return (total - free) / MEGABYTE
+
+
+def of_pool(attribute: int) -> float:
+    """Return an attribute of the driver's pool, from which hami-cuda has its memory, in MB."""
+    pool, size = ctypes.c_void_p(), ctypes.c_uint64()
+    assert driver.cuDeviceGetDefaultMemPool(ctypes.byref(pool), 0) == 0
+    assert driver.cuMemPoolGetAttribute(pool, attribute, ctypes.byref(size)) == 0
+    return size.value / MEGABYTE
 
 
 def on_host() -> float:
@@ -60,15 +72,20 @@ def measure_images(files: list[bytes]) -> None:
     end = time.monotonic() + LIMIT
     with hami.pipe(chain("hami-cuda", max=BATCH)) as pipe:
         done = run_images(pipe, files, IMAGES // 20, end)  # memory of pools, which is kept
-        before, host_before = on_device(), on_host()
-        history = []
+        before, host_before, pool_before = on_device(), on_host(), of_pool(RESERVED)
+        history, reserved, used = [], [round(pool_before, 1)], [round(of_pool(MOST_USED), 1)]
         while done < IMAGES and time.monotonic() < end:
             done += run_images(pipe, files, min(IMAGES // 10, IMAGES - done), end)
             history.append(round(on_device(), 1))
+            reserved.append(round(of_pool(RESERVED), 1))
+            used.append(round(of_pool(MOST_USED), 1))
             log(f"after {done} images: {history[-1]} MB on the device, {on_host():.1f} MB on the host")
-        details: dict[str, Any] = {"MB_in_use": [round(before, 1), *history]}
-        metric = f"Device memory in MB by which {done} images grow the use"
-        result(metric, on_device() - before, at_most=16, **details)
+        details: dict[str, Any] = {"MB_in_use": [round(before, 1), *history], "MB_reserved_by_the_pool": reserved}
+        grown = of_pool(RESERVED) - pool_before
+        metric = f"Device memory in MB by which {done} images grow the use, without the pool of the driver"
+        result(metric, on_device() - before - grown, at_most=8, **details)
+        metric = f"Device memory in MB by which {done} images grow the pool, whose steps are {STEP:.1f} MB"
+        result(metric, grown, at_most=round(STEP + 0.1, 1), MB_most_in_use_at_a_time=used)
         result(f"Host memory in MB by which {done} images grow the use", on_host() - host_before, at_most=64)
 
 

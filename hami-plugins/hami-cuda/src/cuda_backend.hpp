@@ -32,8 +32,12 @@ class CudaBackend : public hami::Backend {
   hami::Tensor any_tensor(const hami::Value& value);
   // A tensor on the device. Error(HAMI_DATA_TYPE) with the backend that moves it, if it is elsewhere.
   hami::Tensor tensor(const hami::Value& value);
-  // Copies a tensor in CPU memory to the device, in row-major order.
-  void upload(const hami::Tensor& tensor, CUdeviceptr to);
+  struct Upload {
+    hami::Tensor tensor;  // in CPU memory
+    CUdeviceptr to;
+  };
+  // Copies tensors to the device, in row-major order. Small ones that are neighbors there are copied at once.
+  void upload(const std::vector<Upload>& uploads);
   // Copies those that are not contiguous, with one launch.
   void make_contiguous(std::vector<hami::Tensor>& tensors) const;
   // Keeps an object until the work of this batch is done.
@@ -72,6 +76,7 @@ class CudaBackend : public hami::Backend {
   void init_(const hami::Params& params) final;
   void forward_(hami::Batch batch) final;
   void hold_kept();
+  void upload_from(const void* from, std::size_t size, CUdeviceptr to);
   void translate_errors(const std::function<void()>& body);
 
   const std::string name_;

@@ -1,4 +1,5 @@
 // DecodeTensor: decodes the JPEG files of a batch together with nvJPEG.
+#include <cstring>
 #include <map>
 
 #include "image_batch.hpp"
@@ -9,6 +10,8 @@ namespace hami_cuda {
 namespace {
 
 constexpr std::string_view kJpegStart = "\xff\xd8";
+// Files of a batch with more bytes stay where they are: the pool keeps pinned memory.
+constexpr std::size_t kMostPinned = 32U << 20;
 
 // How an image of each EXIF orientation becomes upright: rows and columns are swapped, then axes are reversed.
 struct Turn {
@@ -145,7 +148,7 @@ class DecodeTensor final : public CudaBackend {
     Layout layout;
     for (Request& request : requests) {
       JpegFile& file = request.file;
-      if (!takes(file.encoded) || !decoder->read_header(file.encoded, file.header)) {
+      if (!takes(file.encoded) || !decoder->read_header(header_of(file.encoded), file.header)) {
         others.push_back(request.item);
         continue;
       }
@@ -166,6 +169,7 @@ class DecodeTensor final : public CudaBackend {
     for (std::size_t i = 0; i < files.size(); ++i) files[i].planes = memory->start() + offsets[i];
     stream()->wait();  // the engines write before earlier work of the stream, which may still read this memory
     for (Request* request : readable) keep(request->data);  // until the engines have read it
+    pin(files);
     decoder->decode(files, color_, *stream());
     std::vector<std::size_t> to_turn;
     for (std::size_t i = 0; i < files.size(); ++i) {
@@ -177,6 +181,25 @@ class DecodeTensor final : public CudaBackend {
         give(readable[i]->item, memory, offsets[i], files[i].header.height, files[i].header.width);
     }
     if (!to_turn.empty()) turn(to_turn, files, readable);
+  }
+
+  // Copies the files that are decoded together to pinned memory. From other memory, nvJPEG's uploads wait for buffers of the driver
+  // while the device works, and keep a core busy meanwhile (tests/gpu/measured-once.md).
+  void pin(std::vector<JpegFile>& files) {
+    Layout layout;
+    std::vector<std::size_t> offsets;
+    for (const JpegFile& file : files)
+      offsets.push_back(file.header.is_batchable ? layout.add(file.encoded.size()) : 0);
+    if (layout.size() == 0 || layout.size() > kMostPinned) return;
+    const std::shared_ptr<void> memory = device().pinned().get(layout.size());
+    for (std::size_t i = 0; i < files.size(); ++i) {
+      std::string_view& encoded = files[i].encoded;
+      if (!files[i].header.is_batchable) continue;
+      char* const start = static_cast<char*>(memory.get()) + offsets[i];
+      std::memcpy(start, encoded.data(), encoded.size());
+      encoded = {start, encoded.size()};
+    }
+    keep(memory);
   }
 
   void turn(const std::vector<std::size_t>& indexes, const std::vector<JpegFile>& files,
@@ -274,10 +297,11 @@ class DecodeTensor final : public CudaBackend {
     }
     const std::shared_ptr<Memory> memory = allocate(given.size());
     const std::shared_ptr<Memory> result = allocate(planes.size());
+    std::vector<Upload> uploads;
     std::vector<hami_cuda_image> images;
     for (std::size_t i = 0; i < pictures.size(); ++i) {
       const Picture& picture = pictures[i];
-      upload(picture.image, memory->start() + from[i]);
+      uploads.push_back({picture.image, memory->start() + from[i]});
       hami_cuda_image image{};
       image.data = reinterpret_cast<const void*>(memory->start() + from[i]);
       image.result = reinterpret_cast<void*>(result->start() + to[i]);
@@ -288,6 +312,7 @@ class DecodeTensor final : public CudaBackend {
       image.height = image.out_height = image.fitted_height = static_cast<int>(picture.height());
       images.push_back(image);
     }
+    upload(uploads);
     hami_cuda_job job{};
     job.channels = channels();
     job.color = color;

@@ -8,8 +8,6 @@
 namespace hami_cuda {
 namespace {
 
-constexpr std::size_t kAlignment = 256;  // bytes, as cuMemAlloc
-
 // Owns the memory of a tensor. Shape and strides are in it, because DLPack points to them.
 template <class Memory>
 struct Holder {

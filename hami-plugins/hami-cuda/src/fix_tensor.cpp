@@ -147,15 +147,17 @@ class FixTensor final : public CudaBackend {
       requests.push_back(std::move(request));
     });
     const std::shared_ptr<Memory> memory = layout.size() > 0 ? allocate(layout.size()) : nullptr;
+    std::vector<Upload> uploads;
     std::vector<hami_cuda_cast> casts;
     for (Request& request : requests)
       for (Fitted& part : request.parts) {
         if (!part.is_here()) {
-          upload(part.given, memory->start() + part.in);
+          uploads.push_back({part.given, memory->start() + part.in});
           part.given = device_tensor(memory, part.in, part.given.dtype(), part.given.shape());
         }
         if (part.is_cast() && count_of(part.shape) > 0) casts.push_back(cast_of(part, memory->start() + part.out));
       }
+    upload(uploads);
     if (!casts.empty()) device().kernels().cast(*stream(), casts);
     for (const Request& request : requests) {
       std::size_t next = 0;

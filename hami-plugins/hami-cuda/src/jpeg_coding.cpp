@@ -89,6 +89,14 @@ bool ends_early(std::string_view file, std::size_t scan) {
 
 }  // namespace
 
+std::string_view header_of(std::string_view encoded) {
+  const Coding coding = coding_of(encoded);
+  if (!coding.scan || *coding.scan + 3 > encoded.size() || coding.frame_data.size() < kFixedBytes) return encoded;
+  const std::size_t end = *coding.scan + word_of(encoded, *coding.scan);
+  const bool has_all = byte_of(encoded, *coding.scan + 2) == byte_of(coding.frame_data, kFixedBytes - 1);
+  return has_all ? encoded.substr(0, end) : encoded;
+}
+
 bool is_too_narrow_to_interpolate(std::string_view encoded) {
   constexpr std::size_t kNarrow = 4;  // libjpeg interpolates chroma of more than two columns
   const Coding coding = coding_of(encoded);

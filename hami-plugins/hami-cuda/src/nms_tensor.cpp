@@ -134,7 +134,7 @@ class NmsTensor final : public CudaBackend {
     const std::shared_ptr<void> copied = device().pinned().get(size);
     stream()->driver().check(stream()->api().to_host(copied.get(), counts, size, stream()->raw()),
                              "cannot copy from the device");
-    stream()->wait();
+    stream()->wait(waiter_);
     const int* kept = static_cast<const int*>(copied.get());
     for (const Request& request : requests) {
       const std::int64_t rows = *kept++;
@@ -149,6 +149,7 @@ class NmsTensor final : public CudaBackend {
   }
 
   hami_cuda_nms job_{};
+  Waiter waiter_;
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Streams and memory in their order.
 #include "stream.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -9,18 +10,30 @@ namespace {
 
 // A blocking wait costs tens of microseconds, mostly for the interrupt. Short work is done before.
 constexpr std::chrono::microseconds kSpin{50};
+// A wait that took so long in all would have gained nothing by spinning. After kLongInARow of them the next one sleeps at once.
+constexpr std::chrono::microseconds kLong{250};
+constexpr int kLongInARow = 4;
 
-void wait_for(const Event& event, Wait how) {
+// Whether the event happened while this thread spun; without a limit it does.
+bool spin(const Event& event, bool is_limited) {
   const auto end = std::chrono::steady_clock::now() + kSpin;
-  while (how != Wait::kSleep) {
-    if (event.is_done()) return;
-    if (how == Wait::kAuto && std::chrono::steady_clock::now() >= end) break;
+  while (!event.is_done()) {
+    if (is_limited && std::chrono::steady_clock::now() >= end) return false;
     std::this_thread::yield();
   }
-  event.wait();
+  return true;
 }
 
 }  // namespace
+
+void Waiter::wait(const Event& event) {
+  if (how_ == Wait::kSpin) return void(spin(event, false));
+  if (how_ == Wait::kSleep) return event.wait();
+  const auto start = std::chrono::steady_clock::now();
+  if (long_waits_ >= kLongInARow || !spin(event, true)) event.wait();
+  const bool was_long = std::chrono::steady_clock::now() - start > kLong;
+  long_waits_ = was_long ? std::min(kLongInARow, long_waits_ + 1) : 0;
+}
 
 Stream::Stream(const Device& device) : device_(device) {
   driver().check(api().stream_create(&stream_, kNonBlockingStream), "cannot create a stream");
@@ -47,7 +60,7 @@ std::unique_ptr<Event> Stream::take_event() {
   return std::make_unique<Event>(device_);
 }
 
-void Stream::wait(Wait how) {
+void Stream::wait(Waiter& waiter) {
   std::vector<Held> held;
   std::unique_ptr<Event> event = take_event();
   {
@@ -56,7 +69,7 @@ void Stream::wait(Wait how) {
   }
   const std::uint64_t own = ++begun_;
   event->record(stream_);
-  wait_for(*event, how);
+  waiter.wait(*event);
   for (std::uint64_t last = ended_; last < own && !ended_.compare_exchange_weak(last, own);) continue;
   device_.return_surplus();
   const std::lock_guard<std::mutex> lock(mutex_);

@@ -45,8 +45,24 @@ class Event {
   CUevent event_ = nullptr;
 };
 
-// How the CPU waits for a stream.
+// How the CPU waits for a stream. kAuto spins for a moment and then sleeps.
 enum class Wait { kSpin, kSleep, kAuto };
+
+// The waits of one place in the program. With kAuto it sleeps at once while its last waits were much longer than the moment:
+// spinning would delay other threads that call the driver, and save nothing.
+class Waiter {
+ public:
+  explicit Waiter(Wait how = Wait::kAuto) : how_(how) {}
+  Waiter(const Waiter&) = delete;
+  Waiter& operator=(const Waiter&) = delete;
+
+  // Blocks until the event has happened.
+  void wait(const Event& event);
+
+ private:
+  const Wait how_;
+  std::atomic<int> long_waits_{0};  // in a row
+};
 
 // A stream of its own, which exists as long as the process, or one of another library. Its methods need the device as the
 // current one; see CurrentDevice.
@@ -67,7 +83,11 @@ class Stream {
   std::int64_t handle() const noexcept { return reinterpret_cast<std::int64_t>(stream_); }
 
   // Blocks until the work that the stream has now is done, and drops what was held for it.
-  void wait(Wait how = Wait::kAuto);
+  void wait(Waiter& waiter);
+  void wait() {
+    Waiter once;
+    wait(once);
+  }
   // Makes later work on another stream, named as in DLPack, wait for the work that this stream has now.
   void hold_back(std::int64_t other);
   // The number of waits that have begun, and whether one that began later has ended: then the work that the stream had is done.

@@ -50,11 +50,11 @@ class SyncTensor final : public StreamEnd {
  private:
   void setup(const hami::Params& params) override {
     const std::string wait = params.get<std::string>("wait");
-    wait_ = wait == "spin" ? Wait::kSpin : wait == "sleep" ? Wait::kSleep : Wait::kAuto;
+    waiter_ = std::make_unique<Waiter>(wait == "spin" ? Wait::kSpin : wait == "sleep" ? Wait::kSleep : Wait::kAuto);
   }
-  void finish() override { stream()->wait(wait_); }
+  void finish() override { stream()->wait(*waiter_); }
 
-  Wait wait_ = Wait::kAuto;
+  std::unique_ptr<Waiter> waiter_;
 };
 
 class StreamGuard final : public StreamEnd {

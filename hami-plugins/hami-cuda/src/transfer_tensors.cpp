@@ -1,4 +1,6 @@
 // GpuTensor and CpuTensor: copies between the CPU and the device.
+#include <numeric>
+
 #include "cuda_backend.hpp"
 
 namespace hami_cuda {
@@ -43,6 +45,11 @@ class GpuTensor final : public CudaBackend {
       return;
     }
     const std::shared_ptr<Memory> memory = allocate(layout.size());
+    std::vector<Upload> uploads;
+    for (const Request& request : requests)
+      for (const std::optional<Placed>& placed : request.parts)
+        if (placed) uploads.push_back({placed->tensor, memory->start() + placed->offset});
+    upload(uploads);
     for (const Request& request : requests) give(request.item, request.data, request.parts, memory);
   }
 
@@ -64,7 +71,6 @@ class GpuTensor final : public CudaBackend {
     item["result"] = map_parts(data, [&](const hami::Value& part) -> hami::Value {
       const std::optional<Placed>& placed = parts[next++];
       if (!placed) return part;
-      upload(placed->tensor, memory->start() + placed->offset);
       return device_tensor(memory, placed->offset, placed->tensor.dtype(), placed->tensor.shape());
     });
   }
@@ -143,6 +149,7 @@ class CpuTensor final : public CudaBackend {
       std::vector<std::size_t> sizes;
       for (const hami_cuda_copy& copy : copies) sizes.push_back(static_cast<std::size_t>(copy.count * copy.size));
       memory = allocate(layout.size());
+      if (std::accumulate(sizes.begin(), sizes.end(), std::size_t{0}) < layout.size()) clear(*memory, layout.size());
       move_to(copies, memory->start());
       device().kernels().copy(*stream(), copies);
       for (std::size_t first = 0, next; first < copies.size(); first = next) {  // a copy for parts that stay neighbours
@@ -156,12 +163,19 @@ class CpuTensor final : public CudaBackend {
         copy_back(to + offsets[first], from, size);
       }
     }
-    stream()->wait();
+    stream()->wait(waiter_);
+  }
+
+  // Zeros the gaps between the tensors, which are copied to the CPU too.
+  void clear(const Memory& memory, std::size_t size) {
+    stream()->driver().check(stream()->api().clear(memory.start(), 0, size, stream()->raw()), "cannot clear memory");
   }
 
   void copy_back(char* to, CUdeviceptr from, std::size_t size) {
     stream()->driver().check(stream()->api().to_host(to, from, size, stream()->raw()), "cannot copy from the device");
   }
+
+  Waiter waiter_;
 };
 
 }  // namespace

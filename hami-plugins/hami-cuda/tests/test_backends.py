@@ -54,6 +54,24 @@ def test_tensors_that_are_not_contiguous_come_back_in_row_major_order():
             assert (hami.to_numpy(back({"data": tensor[index]})["result"]) == array[index]).all()
 
 
+def test_small_tensors_of_a_batch_are_uploaded_at_once(fake):
+    random = np.random.default_rng(3)
+    small = [random.integers(0, 256, (size, 3), np.uint8) for size in (1, 40, 85, 86, 0, 1000, 7)]
+    large = [random.integers(0, 256, 300_000, np.uint8) for _ in range(2)]
+    transposed = [np.arange(6.0).reshape(2, 3).T, random.integers(0, 256, (600, 700), np.uint8).T]
+    for data, uploads in (
+        (small, 2),
+        ([*small[:4], *large], 3),
+        (transposed, 1),
+        ([*large, *transposed], 3),
+        (small[:1], 1),
+    ):
+        before = fake.fake_uploads()
+        for array, result in zip(data, on_cpu("Identity", *data), strict=True):
+            assert (result == array).all()
+        assert fake.fake_uploads() == before + uploads
+
+
 def test_lists_and_dicts_keep_their_structure():
     one, other = np.zeros(2), np.ones((3, 1))
     (result,) = run("S[GpuTensor,hami-cuda::CpuTensor]", {"a": one, "b": other})

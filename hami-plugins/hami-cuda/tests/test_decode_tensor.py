@@ -51,6 +51,12 @@ def test_files_of_different_sizes_are_decoded_in_one_call(nvjpeg):
     assert (nvjpeg.fake_batches(), nvjpeg.fake_singles()) == (before[0] + 1, before[1])
 
 
+def test_files_of_a_batch_are_uploaded_from_pinned_memory(nvjpeg, fake):
+    nvjpeg.fake_file.restype, fake.fake_is_pinned.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+    decode(nvjpeg, jpeg(3, 2), jpeg(8, 5))
+    assert fake.fake_is_pinned(nvjpeg.fake_file())
+
+
 def test_a_file_that_only_decodes_alone_does_so(nvjpeg):
     before = nvjpeg.fake_singles()
     first, second = decode(nvjpeg, jpeg(3, 2, kind="s"), jpeg(8, 5))

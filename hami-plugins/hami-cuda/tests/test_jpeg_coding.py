@@ -102,6 +102,16 @@ def test_nvjpeg_decodes_files_of_luma_and_chroma(nvjpeg, asked, name):
     assert asked == []
 
 
+def test_a_header_is_read_without_the_data_of_a_scan_that_has_all_components(nvjpeg, asked):
+    start = b"\xff\xd8" + jfif() + frame()
+    scan = segment(0xDA, b"\3\1\0\2\0\3\0\0\x3f\0")
+    for file, expected in ((start + scan + b"pixels" + END, len(start + scan)), (NVJPEG["JFIF"], len(NVJPEG["JFIF"]))):
+        with hami.pipe(f"DecodeTensor(library='{nvjpeg._name}')[DecodesTheOthers]") as pipe:
+            pipe({"data": file})
+        assert nvjpeg.fake_header_bytes() == expected
+    assert asked == []
+
+
 @pytest.mark.parametrize("name", OTHERS)
 def test_files_that_nvjpeg_takes_for_others_go_to_the_cpu(nvjpeg, asked, name):
     before = nvjpeg.fake_batches(), nvjpeg.fake_singles()

@@ -71,6 +71,20 @@ def test_a_guard_makes_the_default_stream_wait_and_not_the_cpu(fake, monkeypatch
         assert fake.fake_stream_waits() == stream_waits + 1
 
 
+def test_sync_tensor_sleeps_at_once_where_its_last_waits_were_long(fake, monkeypatch):
+    monkeypatch.setenv("FAKE_CUDA_BUSY", "1")  # work is never done until someone waits without asking
+    monkeypatch.setenv("FAKE_CUDA_TAKES", "1000")  # and then takes so many microseconds
+    with hami.pipe("S[GpuTensor,SyncTensor]") as pipe:
+        before = fake.fake_queries()
+        pipe({"data": image(1)})
+        assert fake.fake_queries() > before
+        for _ in range(3):
+            pipe({"data": image(1)})
+        before = fake.fake_queries()
+        pipe({"data": image(1)})
+        assert fake.fake_queries() == before
+
+
 def test_the_results_of_a_pool_are_ordered_with_other_streams(fake):
     with hami.pipe("With[StreamPool(2),GpuTensor]") as pipe:
         result = pipe({"data": image(1)})["result"]

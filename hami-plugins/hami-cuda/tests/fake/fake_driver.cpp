@@ -1,14 +1,17 @@
 // A CUDA driver without a GPU: "device" memory is host memory and kernels run on the CPU. FAKE_CUDA_VERSION,
 // FAKE_CUDA_DEVICES, FAKE_CUDA_MEMORY (bytes), FAKE_CUDA_POOLS (0: none), FAKE_CUDA_LAUNCH (the result of launches),
-// FAKE_CUDA_CAPTURE (that of captures), FAKE_CUDA_BUSY (1: work is never done until someone waits) and FAKE_CUDA_LATE (1:
-// work runs when someone waits) in the environment describe the machine.
+// FAKE_CUDA_CAPTURE (that of captures), FAKE_CUDA_BUSY (1: work is never done until someone waits), FAKE_CUDA_TAKES (microseconds that this wait takes) and FAKE_CUDA_LATE
+// (1: work runs when someone waits) in the environment describe the machine.
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <mutex>
+#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -32,6 +35,10 @@ std::map<CUdeviceptr, std::size_t>& allocations() {
   static std::map<CUdeviceptr, std::size_t>& sizes = *new std::map<CUdeviceptr, std::size_t>;
   return sizes;
 }
+std::map<char*, std::size_t>& pinned() {
+  static std::map<char*, std::size_t>& sizes = *new std::map<char*, std::size_t>;
+  return sizes;
+}
 std::size_t kept = 0;  // freed bytes that the pool has not returned to the device
 // Memory that was freed in the order of a late stream, which later work of that stream can have again. It is overwritten
 // in that order, so that work that reads it too late is wrong.
@@ -41,7 +48,9 @@ std::map<CUstream, std::vector<std::pair<CUdeviceptr, std::size_t>>>& freed_late
 }
 constexpr int kOverwritten = 0xdd;
 int launches = 0;
-int waits = 0;         // of the CPU
+int waits = 0;    // of the CPU
+int queries = 0;  // whether an event has happened
+int uploads = 0;
 int stream_waits = 0;  // of a stream for another
 std::size_t streams = 0;
 int graphs = 0;  // that were not destroyed
@@ -202,15 +211,25 @@ FAKE cuEventRecord(CUevent event, CUstream stream) {
   return LateStreams::get().record(*reinterpret_cast<LateEvent*>(event), stream), 0;
 }
 FAKE cuEventQuery(CUevent event) {
+  ++queries;
   if (number("FAKE_CUDA_BUSY", 0)) return kNotReady;
   if (!LateStreams::get().is_done(*reinterpret_cast<LateEvent*>(event))) return kNotReady;
   return ++waits, 0;
 }
 FAKE cuEventSynchronize(CUevent event) {
+  std::this_thread::sleep_for(std::chrono::microseconds(number("FAKE_CUDA_TAKES", 0)));
   return LateStreams::get().wait(*reinterpret_cast<LateEvent*>(event)), ++waits, 0;
 }
-FAKE cuMemAllocHost_v2(void** memory, std::size_t size) { return *memory = std::malloc(size), 0; }
-FAKE cuMemFreeHost(void* memory) { return std::free(memory), 0; }
+FAKE cuMemAllocHost_v2(void** memory, std::size_t size) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  *memory = std::malloc(size);
+  return pinned()[static_cast<char*>(*memory)] = size, 0;
+}
+FAKE cuMemFreeHost(void* memory) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  pinned().erase(static_cast<char*>(memory));
+  return std::free(memory), 0;
+}
 FAKE cuMemAllocAsync(CUdeviceptr* memory, std::size_t size, CUstream stream) {
   const std::lock_guard<std::mutex> lock(mutex);
   std::size_t used = size;
@@ -263,6 +282,7 @@ FAKE cuMemsetD8Async(CUdeviceptr memory, unsigned char byte, std::size_t size, C
   return submit(stream, [=] { std::memset(host(memory), byte, size); });
 }
 FAKE cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, std::size_t size, CUstream stream) {
+  ++uploads;
   return submit(stream, [=] { std::memcpy(host(to), from, size); });
 }
 FAKE cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, std::size_t size, CUstream stream) {
@@ -277,6 +297,8 @@ FAKE cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, std::size_t size, CUstream
 ASKED int fake_launches() { return launches; }
 ASKED int fake_waits() { return waits; }
 ASKED int fake_stream_waits() { return stream_waits; }
+ASKED int fake_queries() { return queries; }
+ASKED int fake_uploads() { return uploads; }
 ASKED int fake_streams() { return static_cast<int>(streams); }
 ASKED int fake_graphs() { return graphs; }
 ASKED int fake_graph_launches() { return graph_launches; }
@@ -288,6 +310,11 @@ ASKED int fake_record(std::size_t stream, void (*work)()) {
   return found->second->work.push_back(work), 1;
 }
 ASKED int fake_pushed() { return pushed; }
+ASKED int fake_is_pinned(char* memory) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto after = pinned().upper_bound(memory);
+  return after != pinned().begin() && memory < std::prev(after)->first + std::prev(after)->second;
+}
 ASKED std::size_t fake_allocations() {
   const std::lock_guard<std::mutex> lock(mutex);
   return allocations().size();

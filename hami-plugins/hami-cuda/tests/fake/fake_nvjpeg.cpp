@@ -19,6 +19,8 @@ constexpr int kBgr = 4;
 int batches = 0;
 int singles = 0;
 int last_flags = 0;
+std::size_t last_header = 0;               // bytes from which it was read
+const unsigned char* last_file = nullptr;  // of a batch
 
 struct Image {
   unsigned char* plane[4];
@@ -79,6 +81,7 @@ FAKE nvjpegJpegStateCreate(void*, void** state) { return *state = new State, 0; 
 FAKE nvjpegJpegStreamCreate(void*, void** parser) { return *parser = new Parser, 0; }
 FAKE nvjpegJpegStreamParseHeader(void*, const unsigned char* data, std::size_t size, void* parser) {
   static_cast<Parser*>(parser)->parsed = data;
+  last_header = size;
   return size < 6 || data[5] == 'u' ? kBadJpeg : 0;
 }
 FAKE nvjpegJpegStreamGetFrameDimensions(void* parser, unsigned* width, unsigned* height) {
@@ -100,6 +103,7 @@ FAKE nvjpegDecodeBatchedInitialize(void*, void* state, int count, int, int forma
 FAKE nvjpegDecodeBatched(void*, void* given, const unsigned char* const* data, const std::size_t*, Image* images,
                          void* stream) {
   ++batches;
+  last_file = data[0];
   State* const state = static_cast<State*>(given);
   state->jobs.clear();
   for (int i = 0; i < state->count; ++i) {
@@ -121,3 +125,5 @@ FAKE nvjpegDecode(void*, void* given, const unsigned char* data, std::size_t, in
 FAKE fake_batches() { return batches; }
 FAKE fake_singles() { return singles; }
 FAKE fake_flags() { return last_flags; }
+FAKE fake_header_bytes() { return static_cast<int>(last_header); }
+extern "C" __attribute__((visibility("default"))) const void* fake_file() { return last_file; }
