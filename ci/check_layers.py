@@ -37,7 +37,7 @@ FACADE = "api.hpp"
 # The floors of the package `hami`, lowest first: a module imports from its own floor and from lower ones. The longest
 # name that a module begins with decides. Public modules and commands, which have no line, are above all others.
 FLOORS = (
-    ("hami._errors", "hami._no_core", "hami._suggestions", "hami._text"),
+    ("hami._errors", "hami._no_core", "hami._text"),
     ("hami._backends", "hami.types"),
     ("hami._plugins",),
     ("hami._config",),
@@ -45,9 +45,8 @@ FLOORS = (
     ("hami._runtime",),
 )
 FACADES = {"hami.observe"}  # its public names come from several floors
-# What files of the core may need. `hami._runtime.tensordicts` is imported only where the program has imported both, and
-# the hook of PyInstaller only by PyInstaller.
-CORE_NEEDS = {*sys.stdlib_module_names, "PyInstaller", "hami", "pluggy", "tensordict", "torch"}
+# What files of the core may need. `hami._runtime.tensordicts` is imported only where the program has imported both.
+CORE_NEEDS = {*sys.stdlib_module_names, "hami", "pluggy", "tensordict", "torch"}
 # Plugins in which files still import each other in a cycle.
 WITH_CYCLES = {"hami_serve", "hami_trt"}
 # Streams of the C++ library, which a wheel of the core contains, would add 0.2 MB to it.

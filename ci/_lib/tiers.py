@@ -86,7 +86,7 @@ def test_environment(interpreter: interpreters.Interpreter) -> Path:
     # gevent and others have no wheels for free-threaded CPython.
     files = ["tests.txt"] if interpreter.free_threaded else ["tests.txt", "event-loops.txt", "trust.txt", "web.txt"]
     others = [part for file in files for part in ("-r", str(REQUIREMENTS / file))]
-    return wheel_env.ensure("test", interpreter, ["hami-core[rich]", *plugins], others)
+    return wheel_env.ensure("test", interpreter, ["hami-core", *plugins], others)
 
 
 def plugin_environment(plugin: Path, interpreter: interpreters.Interpreter) -> Path:

@@ -83,7 +83,7 @@ def main() -> int:
         }
         if made := library(Path(work)):
             contenders["load a native plugin"] = (
-                ("import hami; from hami._plugins import native_loading", "hami.native.register_plugin(sys.argv[1])"),
+                ("import hami; from hami import native", "hami.native.register_plugin(sys.argv[1])"),
                 None,
                 (str(made),),
             )

@@ -19,6 +19,6 @@ void settle(py::handle awaitable);
 // waits for one pass of the loop: a task that awaits request after request must not keep the loop from other tasks.
 void settle_inline(py::handle awaitable);
 
-void register_awaitable(py::module_& module);
+[[gnu::cold]] void register_awaitable(py::module_& module);
 
 }  // namespace hami::bind

@@ -11,6 +11,6 @@ struct ClassHandle {
   ClassPtr cls;
 };
 
-void register_backend_classes(py::module_& module);
+[[gnu::cold]] void register_backend_classes(py::module_& module);
 
 }  // namespace hami::bind

@@ -56,6 +56,6 @@ class BackendServices {
   Remarks& remarks_;    // of context_
 };
 
-void register_backend_services(py::module_& module);
+[[gnu::cold]] void register_backend_services(py::module_& module);
 
 }  // namespace hami::bind

@@ -12,6 +12,6 @@ namespace py = pybind11;
 // Converts a hami._config.reader.LoadedConfig.
 PipeConfig config_of(const py::object& loaded);
 
-void register_config(py::module_& module);
+[[gnu::cold]] void register_config(py::module_& module);
 
 }  // namespace hami::bind

@@ -13,10 +13,10 @@ Object* core_object(py::handle object);
 // The Python object for a core object, created if there is none yet. Null if the kind has no Python class.
 py::object from_core_object(Object& object);
 
-void register_core_objects(py::module_& module);
-void register_event(py::module_& module);
-void register_queue(py::module_& module);
-void register_opaque(py::module_& module);
-void register_backend_handle(py::module_& module);
+[[gnu::cold]] void register_core_objects(py::module_& module);
+[[gnu::cold]] void register_event(py::module_& module);
+[[gnu::cold]] void register_queue(py::module_& module);
+[[gnu::cold]] void register_opaque(py::module_& module);
+[[gnu::cold]] void register_backend_handle(py::module_& module);
 
 }  // namespace hami::bind

@@ -38,6 +38,6 @@ py::object to_exception(const Error& error);
 [[noreturn]] void raise(const Error& error);
 
 // Registers the conversion of C++ errors that leave a bound function.
-void register_translators();
+[[gnu::cold]] void register_translators();
 
 }  // namespace hami::bind

@@ -5,6 +5,6 @@
 
 namespace hami::bind {
 
-void register_expressions(pybind11::module_& module);
+[[gnu::cold]] void register_expressions(pybind11::module_& module);
 
 }  // namespace hami::bind

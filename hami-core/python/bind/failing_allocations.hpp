@@ -6,6 +6,6 @@
 namespace hami::bind {
 
 // Registers `_fail_allocations` in development builds. Does nothing in a release.
-void register_failing_allocations(pybind11::module_& module);
+[[gnu::cold]] void register_failing_allocations(pybind11::module_& module);
 
 }  // namespace hami::bind

@@ -6,6 +6,6 @@
 namespace hami::bind {
 
 // Adds `set_log_level` to the module, and makes the core log through hami._runtime.logs.
-void register_logging(pybind11::module_& module);
+[[gnu::cold]] void register_logging(pybind11::module_& module);
 
 }  // namespace hami::bind

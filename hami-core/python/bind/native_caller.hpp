@@ -31,6 +31,6 @@ class NativeCaller final : public hami_caller, public Counted {
 // A capsule that owns a reference.
 py::capsule to_capsule(Ref<NativeCaller> caller);
 
-void register_native_values(py::module_& module);
+[[gnu::cold]] void register_native_values(py::module_& module);
 
 }  // namespace hami::bind

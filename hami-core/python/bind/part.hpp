@@ -32,6 +32,6 @@ class Part final : public MadeOnRead {
   std::size_t index_;
 };
 
-void register_parts(py::module_& module);
+[[gnu::cold]] void register_parts(py::module_& module);
 
 }  // namespace hami::bind

@@ -5,6 +5,6 @@
 
 namespace hami::bind {
 
-void register_pipe(py::module_& module);
+[[gnu::cold]] void register_pipe(py::module_& module);
 
 }  // namespace hami::bind

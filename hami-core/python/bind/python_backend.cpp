@@ -278,7 +278,7 @@ class PythonBackend final : public Backend {
   py::object call(py::handle method, const Arguments&... arguments) const {
     const auto is_forked_child = [this] { return fork_generation() != fork_generation_ && Worker::on_some_worker(); };
     const auto exit_child = [](const py::object& error) {
-      py::module_::import("hami._runtime.forked").attr("end")(error);
+      py::module_::import("hami._runtime.at_exit").attr("end_child")(error);
     };
     try {
       py::object returned = call_python(method, arguments...);

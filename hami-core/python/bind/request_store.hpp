@@ -5,6 +5,6 @@
 
 namespace hami::bind {
 
-void register_request_store(py::module_& module);
+[[gnu::cold]] void register_request_store(py::module_& module);
 
 }  // namespace hami::bind

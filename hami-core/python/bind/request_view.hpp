@@ -103,6 +103,6 @@ class BatchViews {
   std::vector<std::pair<RequestView*, py::object>> views_;  // the object owns the view
 };
 
-void register_views(py::module_& module);
+[[gnu::cold]] void register_views(py::module_& module);
 
 }  // namespace hami::bind

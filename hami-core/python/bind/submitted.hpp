@@ -10,6 +10,6 @@ namespace hami::bind {
 py::object make_handle();
 void put_in(const py::object& handle, Ref<Call> call) noexcept;
 
-void register_submitted(py::module_& module);
+[[gnu::cold]] void register_submitted(py::module_& module);
 
 }  // namespace hami::bind

@@ -29,6 +29,6 @@ void check_capsule(py::handle object, const py::object& capsule);
 // The type of an object as messages show it: "torch.Tensor", "set".
 std::string python_type_name(py::handle object);
 
-void register_tensor(py::module_& module);
+[[gnu::cold]] void register_tensor(py::module_& module);
 
 }  // namespace hami::bind

@@ -1,8 +1,14 @@
-"""Text of other people: what UTF-8 cannot represent, and what a terminal obeys instead of showing it."""
+"""Text of other people: what UTF-8 cannot represent, what a terminal obeys instead of showing it, and near names."""
 
 from __future__ import annotations
 
 import os
+
+from hami import _core
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 def is_text(text: str) -> bool:
@@ -41,3 +47,12 @@ def visible_lines(text: str) -> str:
 
 def _escape(char: str) -> str:
     return char.encode("unicode_escape").decode()
+
+
+def did_you_mean(name: str, candidates: Iterable[str], *, quoted: bool = False, folder: str = "") -> str:
+    """Return "; did you mean …?" with the candidates that are spelled like `name`; empty if there are none.
+
+    `folder` is shown before each candidate.
+    """
+    near = _core.near_names(printable(name), list(filter(is_text, candidates)))
+    return _core.did_you_mean([os.path.join(folder, candidate) for candidate in near], quoted=quoted)

@@ -16,11 +16,10 @@ from hami._cli.inputs import Input, inputs_of
 from hami._cli.main import all_commands, main, report
 from hami._cli.show import aligned, json_of, short
 from hami._cli.show_file import describe_file, lines_of_file
+from hami._cli.source import traced
 from hami._cli.terminal import print_lines, print_table
-from hami._cli.trace import traced
 from hami._plugins.messages import describe_exception
-from hami._suggestions import did_you_mean
-from hami._text import printable, visible, visible_lines
+from hami._text import did_you_mean, printable, visible, visible_lines
 
 __all__ = [
     "Input",

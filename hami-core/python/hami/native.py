@@ -6,10 +6,19 @@ import os
 
 from hami import _core
 from hami._errors import PluginError
-from hami._plugins.native_loading import Incompatible, load
+from hami._plugins.plugin import Incompatible, load_library
 from hami._text import printable
 
-__all__ = ["allow_library", "caller", "check_library", "get_include", "register_plugin", "uses_python", "value_of"]
+__all__ = [
+    "allow_library",
+    "caller",
+    "check_library",
+    "get_include",
+    "load_pipe",
+    "register_plugin",
+    "uses_python",
+    "value_of",
+]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -73,7 +82,7 @@ def register_plugin(path: os.PathLike[str] | str, /) -> list[str]:
         PluginError: The file is not a plugin, or needs another version of hami-core.
     """
     try:
-        library = load(path, "")
+        library = load_library(path, "")
     except Incompatible as error:
         raise PluginError(f'the plugin "{printable(path)}" {error}') from None
     for handle in library.classes:
@@ -99,6 +108,15 @@ def caller(pipe: Pipe, /) -> object:
         A `PyCapsule` named "hami.caller.v1".
     """
     return pipe._core.native_caller()
+
+
+def load_pipe(pipe: Pipe, requests: list[dict[str, Any]], **options: Any) -> dict[str, Any]:
+    """Call a pipe from several threads of the core, which need no GIL, and return what was measured.
+
+    A closed loop has `clients`, `warmup` and `calls` or `seconds`; an open loop has `arrivals`. `seed` makes the choice
+    of requests repeatable.
+    """
+    return pipe._core.load(requests, **options)
 
 
 def get_include() -> str:

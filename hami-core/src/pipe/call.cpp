@@ -23,7 +23,7 @@ struct Caller {
 };
 
 // Leaked intentionally: threads may use it until the process ends.
-const Error& no_result = *new Error(ErrorCode::kNoResult, "the pipeline left no `result`");
+const Error& left_no_result = *new Error(ErrorCode::kNoResult, "the pipeline left no `result`");
 
 }  // namespace
 
@@ -101,7 +101,7 @@ Parker* Call::complete(Request* const* requests, std::size_t count) noexcept {
       Slot& slot = slots_[requests[i]->index];
       requests[i]->sink = {};      // breaks the reference cycle
       if (slot.settled) continue;  // given up or expired before
-      if (requests[i]->alive() && !requests[i]->dict.contains(kResult)) requests[i]->fail(no_result);
+      if (requests[i]->alive() && !requests[i]->dict.contains(kResult)) requests[i]->fail(left_no_result);
       settle(slot, requests[i]->error);
       last = remaining_ == 0;
     }

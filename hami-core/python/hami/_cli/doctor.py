@@ -17,8 +17,7 @@ from hami._plugins.manager import installed
 from hami._plugins.messages import describe_exception
 from hami._plugins.plugin import CORE
 from hami._plugins.requirements import requirements_of
-from hami._suggestions import did_you_mean
-from hami._text import printable, visible_lines
+from hami._text import did_you_mean, printable, visible_lines
 
 
 def doctor(arguments: argparse.Namespace) -> int:

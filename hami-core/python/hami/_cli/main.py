@@ -93,7 +93,7 @@ def _unknown(command: str, known: Sequence[str]) -> str:
     """Return what is wrong with a command that does not exist, and what to do."""
     from hami._plugins import catalog
     from hami._plugins.manager import installed
-    from hami._suggestions import did_you_mean
+    from hami._text import did_you_mean
 
     for owner in catalog.load_local().owners("commands").get(command, ()):
         if reason := installed.why_unused(owner):

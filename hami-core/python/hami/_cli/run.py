@@ -20,12 +20,11 @@ from hami._cli.arrays import ArrayWriter
 from hami._cli.inputs import Input, inputs_of
 from hami._cli.main import report
 from hami._cli.show import SMALL, json_of, lines_of
-from hami._cli.source import read_source
+from hami._cli.source import read_source, traced
 from hami._cli.terminal import print_table
-from hami._cli.trace import traced
 from hami._errors import ConfigError, RequestError
 from hami._plugins.messages import describe_exception
-from hami._runtime.ordered_map import started_in_order
+from hami._runtime.iterators import started_in_order
 from hami._runtime.pipe import Pipe
 from hami.observe.node_stats import rounded
 from hami.progress import Progress

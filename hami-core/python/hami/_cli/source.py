@@ -1,11 +1,13 @@
-"""Reads the arguments SOURCE, --set and --import of the command line."""
+"""Obeys the arguments SOURCE, --set, --import and --trace of the command line."""
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from hami import _core
@@ -14,6 +16,7 @@ from hami._config.document import RESERVED, Document, Entry, Section
 from hami._config.reader import LoadedConfig
 from hami._errors import ConfigError
 from hami._plugins.messages import describe_exception
+from hami._runtime.pipe import Pipe
 from hami._text import printable
 
 
@@ -78,3 +81,19 @@ def _import(name: str) -> None:
 def check_all(config: LoadedConfig) -> list[Exception]:
     """Return every problem that the core finds. No backend is initialised."""
     return _core.check(config) if config.nodes else []
+
+
+@contextmanager
+def traced(pipe: Pipe, arguments: argparse.Namespace) -> Iterator[None]:
+    """Record the trace that --trace names, if it is given, and say where it is."""
+    if arguments.trace is None:
+        if arguments.trace_last is not None or arguments.trace_slow is not None:
+            raise ConfigError("--trace-last and --trace-slow need --trace FILE")
+        yield
+        return
+    with pipe.trace(arguments.trace, last=arguments.trace_last, slow=arguments.trace_slow) as trace:
+        yield
+    if trace.lost:
+        print(f"trace: {trace.lost} events were lost, {trace.events} are recorded", file=sys.stderr)
+    if arguments.trace_last is not None and not trace.written:
+        print("trace: no request was slow, and the file is empty", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Tables for terminals, with rich (hami-core[rich]) if it is installed."""
+"""Tables and lines for terminals, and the same as plain text for other programs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from hami._cli.show import aligned
 from hami._text import visible
@@ -15,44 +14,31 @@ MIN_COLUMN = 8  # characters; columns below are hard to read
 
 
 def print_table(rows: Sequence[Sequence[str]], header: Sequence[str] | None = None) -> None:
-    """Print rows in columns, or one cell in each line on a narrow terminal.
-
-    The output is plain, for other programs, if it is not a terminal or rich is missing.
-    """
+    """Print rows in columns. On a terminal, the last column is wrapped, and a narrow one shows each cell in a line."""
     rows = [[visible(cell) for cell in row] for row in rows]
-    if header and sys.stdout.isatty() and len(header) * MIN_COLUMN > shutil.get_terminal_size().columns:
+    width = _width()
+    if header and width and len(header) * MIN_COLUMN > width:
         for number, row in enumerate(rows):
             print_lines([*([""] if number else []), *_record(row, header)])
         return
-    rich_table = _rich("rich.table") if sys.stdout.isatty() else None
-    if rich_table is None:
-        print("\n".join(aligned([header, *rows] if header else rows)))
-        return
-    table = rich_table.Table(box=None, show_header=header is not None, pad_edge=False)
-    for name in header or rows[0] if rows else ():
-        table.add_column(name)
-    for row in rows:
-        table.add_row(*(_rich("rich.text").Text(cell) for cell in row))
-    _rich("rich.console").Console().print(table)
+    table = [header, *rows] if header else rows
+    last = sum(max(map(len, column)) + 2 for column in [*zip(*table, strict=True)][:-1])
+    print_lines(aligned(table), last if width - last >= MIN_COLUMN else 2)
 
 
-def print_lines(lines: Iterable[str]) -> None:
+def print_lines(lines: Iterable[str], indent: int = 2) -> None:
     """Print lines; on a terminal, those that are too long are wrapped between words."""
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    width = _width()
     for line in lines:
-        print("\n".join(textwrap.wrap(line, width, subsequent_indent="  ")) if width and len(line) > width else line)
+        wraps = width and len(line) > width
+        print("\n".join(textwrap.wrap(line, width, subsequent_indent=" " * indent)) if wraps else line)
+
+
+def _width() -> int:
+    """Return the columns of the terminal; 0 if the output is not one."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 
 def _record(row: Sequence[str], header: Sequence[str]) -> list[str]:
     """Return a row of a table that is wider than the terminal, with one line for each cell."""
     return [f"{name}: {cell}" for name, cell in zip(header, row, strict=True)]
-
-
-def _rich(module: str) -> Any:
-    """Import a module of rich, or return None."""
-    import importlib
-
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        return None

@@ -21,8 +21,7 @@ from hami._errors import ConfigError, PluginError
 from hami._plugins import messages
 from hami._plugins.files import open_file
 from hami._plugins.plugin import Pipeline
-from hami._suggestions import did_you_mean
-from hami._text import printable
+from hami._text import did_you_mean, printable
 
 _POSITION = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 

@@ -9,7 +9,7 @@ from hami._config.model_files import not_an_expression
 from hami._errors import BackendNotFound, ConfigError, PluginError
 from hami._plugins import catalog, manager, messages
 from hami._plugins.plugin import Pipeline, normalised
-from hami._suggestions import did_you_mean
+from hami._text import did_you_mean
 
 
 def find_pipeline(name: str, distribution: str) -> Pipeline | None:

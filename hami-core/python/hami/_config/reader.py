@@ -11,7 +11,7 @@ from hami._config.document import RESERVED, Document, Entry
 from hami._config.problems import Problems, got, quoted, show
 from hami._config.values import Values
 from hami._errors import ConfigError
-from hami._suggestions import did_you_mean
+from hami._text import did_you_mean
 
 MAX_LISTED = 20  # wrong keys; the others are counted
 MAX_COMPARED = 1000  # keys that are compared with the names that HAMi knows

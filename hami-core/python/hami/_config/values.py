@@ -10,8 +10,7 @@ from typing import Any
 
 from hami._config.document import Entry
 from hami._config.problems import Problems, got, name_of, of, quoted, show
-from hami._suggestions import did_you_mean
-from hami._text import is_text
+from hami._text import did_you_mean, is_text
 
 MAX_CHAIN = 100  # references that lead to each other
 MAX_LISTS = 32  # nested lists

@@ -56,13 +56,6 @@ class Catalog(NamedTuple):
                 found.setdefault(each, []).append(name)
         return found
 
-    def devices(self) -> dict[str, list[str]]:
-        """Return the plugins with tensor backends for each kind of memory, that with the most backends first."""
-        found = self.owners("devices")
-        return {
-            kind: sorted(names, key=lambda name: -len(self.plugins[name].backends)) for kind, names in found.items()
-        }
-
     def files(self, plugin: str) -> Iterator[dict[str, Any]]:
         """Yield the files of every release of a plugin."""
         for release in self.plugins[plugin].releases if plugin in self.plugins else ():

@@ -19,8 +19,7 @@ from hami._backends.base import Backend
 from hami._backends.description import check_name
 from hami._backends.registration import make_class, make_generated
 from hami._errors import PluginError
-from hami._plugins import native_loading
-from hami._plugins.plugin import Plugin
+from hami._plugins.plugin import Library, Plugin, load_library
 from hami._plugins.recorded_files import check_library, require_whole
 from hami._text import printable
 
@@ -130,7 +129,7 @@ class Registry:
         self._distribution = distribution
         self.classes: dict[str, _core.BackendClass | str] = {}
         self.for_devices: dict[tuple[str, str], _core.BackendClass | str] = {}  # by name and kind of device
-        self.libraries: list[native_loading.Library] = []
+        self.libraries: list[Library] = []
 
     def add(self, backend: Any, target: str | None = None, *, device: str = "") -> None:
         """Register a backend class.
@@ -191,7 +190,7 @@ class Registry:
                 declares have the backend's type and default. None of the backends may take brackets.
         """
         check_library(path, self._distribution)
-        library = native_loading.load(path, self._distribution)
+        library = load_library(path, self._distribution)
         defaults = defaults or {}
         declared = {param["name"] for handle in library.classes for param in handle.params}
         if unknown := [name for name in defaults if name not in declared]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hami._errors import BackendNotFound, PluginError, module_of, name_of, text_of
-from hami._suggestions import did_you_mean
-from hami._text import printable
+from hami._text import did_you_mean, printable
 
 MAX_LINE = 300  # characters of an exception
 LIST_ALL = "  (list all: hami backends)"

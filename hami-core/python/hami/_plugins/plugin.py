@@ -1,17 +1,15 @@
-"""One installed plugin or packaged pipeline, and the names that users give for them."""
+"""One installed plugin, packaged pipeline or native library, and the names that users give for them."""
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any, NamedTuple
 
+from hami import _core
+from hami._errors import PluginError
 from hami._plugins.messages import describe_exception
-from hami._plugins.native_loading import Incompatible
 from hami._text import printable
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from hami._core import BackendClass
 
 CORE = "hami-core"  # the distribution of the core
 
@@ -19,6 +17,10 @@ CORE = "hami-core"  # the distribution of the core
 def normalised(distribution: str) -> str:
     """Return the canonical spelling of a distribution's name: Hami_Image and hami.image are hami-image."""
     return re.sub(r"[-_.]+", "-", distribution).lower()
+
+
+class Incompatible(PluginError):
+    """This hami-core does not serve the ABI version that a plugin needs; messages show the text after "…, which"."""
 
 
 class Plugin:
@@ -42,8 +44,8 @@ class Plugin:
         self.since: str | None = None  # the first release of hami-core that a native plugin runs with, once loaded
         self.seconds: float | None = None  # that loading took
         self.object: Any = None  # the imported module or object
-        self.classes: dict[str, BackendClass | str] = {}  # the core's handle; until the first use "module:Class"
-        self.for_devices: dict[tuple[str, str], BackendClass | str] = {}  # the same by name and kind of device
+        self.classes: dict[str, _core.BackendClass | str] = {}  # the core's handle; until the first use "module:Class"
+        self.for_devices: dict[tuple[str, str], _core.BackendClass | str] = {}  # the same by name and kind of device
         self.on_demand: set[str] = set()  # names of classes that are imported when they are first used
         self.failures: dict[str, BaseException] = {}  # of classes that cannot be imported; the others still work
         self.exception: BaseException | None = None  # why the plugin as a whole cannot be used
@@ -90,6 +92,30 @@ class Plugin:
         if len(names_by_reason) == 1 and self.on_demand <= self.failures.keys():
             return next(iter(names_by_reason))
         return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in names_by_reason.items()) or None
+
+
+class Library(NamedTuple):
+    """A loaded library: its own description, and the core's handles of its classes."""
+
+    name: str
+    version: str
+    abi: str  # the ABI version that it was built with
+    since: str  # the first release of hami-core that it runs with
+    classes: list[_core.BackendClass]
+
+
+def load_library(path: os.PathLike[str] | str, owner: str) -> Library:
+    """Load a plugin's library, which stays loaded. Raises Incompatible or another PluginError."""
+    try:
+        name = os.fsencode(os.path.abspath(path))
+    except UnicodeEncodeError as error:
+        raise PluginError(
+            f"the path of a library must be text that can name a file, got {os.fspath(path)!r}: {error.reason}"
+        ) from None
+    try:
+        return Library(*_core.load_library(name, owner))
+    except _core.AbiMismatch as error:
+        raise Incompatible(str(error)) from None
 
 
 class Pipeline(NamedTuple):

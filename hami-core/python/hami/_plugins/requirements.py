@@ -10,7 +10,7 @@ import math
 import operator as operators
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from hami import _core
 from hami._plugins.plugin import CORE, normalised
@@ -25,6 +25,7 @@ _VERSION = re.compile(
 )
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*(.*?)\s*", re.S)
 _BOUND = re.compile(r"\s*(~=|==|!=|<=|>=|<|>)\s*([^\s,]+)\s*")
+_FIRST = (0,)  # in place of a pre-release: before all of them
 _PRE = {"alpha": "a", "beta": "b", "c": "rc", "pre": "rc", "preview": "rc"}
 
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
@@ -102,11 +103,9 @@ def parse_requirement(text: str) -> tuple[str, Bounds]:
         exact = operator in ("==", "!=")
         wildcard = exact and version.endswith(".*")
         limit = _parse(version[:-2] if wildcard else version)
-        if wildcard and (_is_pre_release(limit) or limit["post"] >= 0 or limit["local"]):
+        if wildcard and (limit.is_pre_release or limit.post >= 0 or limit.local):
             raise ValueError(text)
-        if limit["local"] and not exact:
-            raise ValueError(text)
-        if operator == "~=" and len(limit["release"]) < 2:
+        if (limit.local and not exact) or (operator == "~=" and len(_series(version)[1]) < 2):
             raise ValueError(text)
         bounds.append((operator, version))
     return name, bounds
@@ -114,75 +113,68 @@ def parse_requirement(text: str) -> tuple[str, Bounds]:
 
 def satisfies(version: str, bounds: Bounds) -> bool:
     """Return whether an installed version is within all bounds. Pre-releases are not excluded."""
-    return all(_within(version, operator, bound) for operator, bound in bounds)
+    return all(_within(_parse(version), operator, bound) for operator, bound in bounds)
 
 
-def _within(version: str, operator: str, bound: str) -> bool:
+class _Version(NamedTuple):
+    """A version in the order of PEP 440: 1.0.dev1 < 1.0a1 < 1.0rc1 < 1.0 < 1.0.post1; 1.0 and 1.0.0 are equal."""
+
+    epoch: int
+    release: tuple[int, ...]  # without zeros at its end
+    pre: tuple[Any, ...]  # (1, letter, number) of a pre-release
+    post: int
+    dev: float
+    local: str
+
+    @property
+    def is_pre_release(self) -> bool:
+        return self.pre[0] == 1 or self.dev != math.inf
+
+    def starts_with(self, epoch: int, release: list[int]) -> bool:
+        """Return whether the release begins with some numbers; 1 is 1.0."""
+        return self.epoch == epoch and [*self.release, *([0] * len(release))][: len(release)] == release
+
+
+def _within(have: _Version, operator: str, bound: str) -> bool:
     if bound.endswith(".*"):
-        return _starts_with(version, _parse(bound[:-2])) == (operator == "==")
-    have, limit = _parse(version), _parse(bound)
-    if not limit["local"]:
-        have = {**have, "local": ""}
+        return have.starts_with(*_series(bound[:-2])) == (operator == "==")
+    limit = _parse(bound)
+    if not limit.local:
+        have = have._replace(local="")
     if operator == "~=":
-        series = {**limit, "release": limit["release"][:-1], "pre": None}
-        return _key(have) >= _key(limit) and _starts_with(version, series)
-    if operator == "<" and not _is_pre_release(limit):
-        limit = {**limit, "dev": 0}  # <2.0 does not accept 2.0rc1, a pre-release of 2.0
-    if operator == ">" and _is_post_release_of(have, limit):
+        epoch, release = _series(bound)
+        return have >= limit and have.starts_with(epoch, release[:-1])
+    if operator == "<" and not limit.is_pre_release:
+        limit = limit._replace(pre=limit.pre if limit.post >= 0 else _FIRST, dev=0)  # <2.0 does not accept 2.0rc1
+    is_post_release = have.post >= 0 > limit.post and limit.dev == math.inf
+    if operator == ">" and is_post_release and have._replace(post=-1, dev=math.inf) == limit:
         return False  # >2.0 does not accept 2.0.post1
-    return _COMPARE[operator](_key(have), _key(limit))
+    return _COMPARE[operator](have, limit)
 
 
-def _parse(text: str) -> dict[str, Any]:
+def _parts(text: str) -> dict[str, str | None]:
     found = _VERSION.fullmatch(text.strip())
     if not found:
         raise ValueError(text)
-    part = found.groupdict()
-    letter = (part["pre"] or "").lower()
+    return found.groupdict()
+
+
+def _series(text: str) -> tuple[int, list[int]]:
+    """Return the epoch and every number of the release."""
+    part = _parts(text)
+    return int(part["epoch"] or 0), [int(number) for number in (part["release"] or "").split(".")]
+
+
+def _parse(text: str) -> _Version:
+    part = _parts(text)
+    epoch, release = _series(text)
+    while len(release) > 1 and release[-1] == 0:
+        release.pop()
     post = part["post_only"] or (part["post"] and (part["post_n"] or "0"))
-    return {
-        "epoch": int(part["epoch"] or 0),
-        "release": [int(number) for number in part["release"].split(".")],
-        "pre": (_PRE.get(letter, letter), int(part["pre_n"] or 0)) if letter else None,
-        "post": int(post) if post else -1,
-        "dev": int(part["dev_n"] or 0) if part["dev"] else math.inf,
-        "local": _normalized_local(part["local"] or ""),
-    }
-
-
-def _key(parsed: dict[str, Any]) -> tuple[Any, ...]:
-    """Return a sort key: 1.0.dev1 < 1.0a1 < 1.0rc1 < 1.0 < 1.0.post1; 1.0 and 1.0.0 are equal."""
-    if parsed["pre"] is not None:
-        pre = (1, *parsed["pre"])
-    else:
-        pre = (0,) if parsed["dev"] != math.inf and parsed["post"] < 0 else (2,)
-    return parsed["epoch"], _trimmed(parsed["release"]), pre, parsed["post"], parsed["dev"], parsed["local"]
-
-
-def _normalized_local(text: str) -> str:
-    parts = re.split("[-_.]", text.lower())
-    return ".".join(str(int(part)) if part.isdigit() else part for part in parts)
-
-
-def _trimmed(release: list[int]) -> list[int]:
-    length = len(release)
-    while length > 1 and release[length - 1] == 0:
-        length -= 1
-    return release[:length]
-
-
-def _is_pre_release(parsed: dict[str, Any]) -> bool:
-    return parsed["pre"] is not None or parsed["dev"] != math.inf
-
-
-def _is_post_release_of(parsed: dict[str, Any], base: dict[str, Any]) -> bool:
-    if parsed["post"] < 0 or base["post"] >= 0 or base["dev"] != math.inf:
-        return False
-    return _key({**parsed, "post": -1, "dev": math.inf}) == _key(base)
-
-
-def _starts_with(version: str, series: dict[str, Any]) -> bool:
-    have = _parse(version)
-    length = len(series["release"])
-    release = (have["release"] + [0] * length)[:length]
-    return bool(have["epoch"] == series["epoch"] and release == series["release"])
+    dev = int(part["dev_n"] or 0) if part["dev"] else math.inf
+    pre: tuple[Any, ...] = _FIRST if dev != math.inf and not post else (2,)
+    if part["pre"]:
+        letter = part["pre"].lower()
+        pre = (1, _PRE.get(letter, letter), int(part["pre_n"] or 0))
+    local = [str(int(each)) if each.isdigit() else each for each in re.split("[-_.]", (part["local"] or "").lower())]
+    return _Version(epoch, tuple(release), pre, int(post) if post else -1, dev, ".".join(local))

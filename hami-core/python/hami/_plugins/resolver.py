@@ -40,8 +40,9 @@ class Resolver:
                 continue
             if found := self._class_for_device(plugin, name, device):
                 return found
-        known = [each for each in catalog.load_local().devices().get(device, ()) if each not in installed]
-        raise messages.no_device(name, device, *known[:1])
+        plugins = catalog.load_local().plugins
+        known = [each for each, entry in plugins.items() if device in entry.devices and each not in installed]
+        raise messages.no_device(name, device, max(known, key=lambda each: len(plugins[each].backends), default=""))
 
     def _class_for_device(self, plugin: Plugin, name: str, device: str) -> _core.BackendClass | None:
         self._loader.load(plugin)

@@ -71,7 +71,7 @@ class Pipe(Observed):
         close_at_exit(self)
         try:
             if os.environ.get("HAMI_WATCHDOG"):
-                from hami._runtime.watchdog import start_from_environment as start_watchdog
+                from hami._runtime.logs import start_watchdog
 
                 start_watchdog()
             if config.accept:
@@ -294,7 +294,7 @@ class Pipe(Observed):
         """
         if not isinstance(concurrency, int) or concurrency < 1:
             raise ValueError(f"concurrency must be an int of at least 1, got {concurrency!r}")
-        from hami._runtime.ordered_map import ordered_map
+        from hami._runtime.iterators import ordered_map
 
         return ordered_map(lambda each: self.submit(each, timeout, priority=priority), requests, concurrency)
 
@@ -327,7 +327,7 @@ class Pipe(Observed):
             DataTypeError: `request` is not a dict.
             Exception: As for a call, after the parts that arrived before the request failed.
         """
-        from hami._runtime.parts import stream
+        from hami._runtime.iterators import stream
 
         return stream(self._core, request, timeout, priority, buffer)
 
@@ -350,7 +350,7 @@ class Pipe(Observed):
         Arguments and errors are those of `stream`. Cancelling the task, or leaving the loop and closing the iterator,
         cancels the request.
         """
-        from hami._runtime.parts import astream
+        from hami._runtime.iterators import astream
 
         return astream(self._core, request, timeout, priority, buffer)
 

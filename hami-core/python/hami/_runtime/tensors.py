@@ -5,6 +5,7 @@ numpy is imported on first use.
 
 from __future__ import annotations
 
+import math
 import sys
 
 from hami._core import Tensor, bfloat16_of_bits, bits_of_bfloat16, check_dlpack
@@ -193,16 +194,10 @@ _EDGE = 3  # elements at each end of the last axis
 def show(tensor: Tensor) -> str:
     """Implement Tensor.__repr__."""
     try:
-        return f"{_show(tensor)[:-1]}: {_elements(tensor, whole=tensor.nbytes == 0 or _count(tensor) <= _SHOWN_WHOLE)}>"
+        whole = tensor.nbytes == 0 or math.prod(tensor.shape) <= _SHOWN_WHOLE
+        return f"{_show(tensor)[:-1]}: {_elements(tensor, whole=whole)}>"
     except DataTypeError:  # Python has no numbers for the elements
         return _show(tensor)
-
-
-def _count(tensor: Tensor) -> int:
-    count = 1
-    for size in tensor.shape:
-        count *= size
-    return count
 
 
 def _elements(tensor: Tensor, *, whole: bool) -> str:

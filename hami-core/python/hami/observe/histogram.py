@@ -8,14 +8,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 Bucket = tuple[float, float, int]  # smallest and largest value, count
-PARTS = 16  # buckets for each power of two, as in the histograms of the core
-
-
-def bucket_of(nanoseconds: int) -> tuple[float, float]:
-    """Return the smallest and the largest value of the bucket of a time, in ms."""
-    shift = max(0, nanoseconds.bit_length() - PARTS.bit_length())
-    part = nanoseconds >> shift
-    return (part << shift) / 1e6, (((part + 1) << shift) - 1) / 1e6
 
 
 class Snapshot:

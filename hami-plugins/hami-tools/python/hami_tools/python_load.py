@@ -10,9 +10,16 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from hami.observe.histogram import bucket_of
-
 Function = Callable[[dict[str, Any]], object]
+
+PARTS = 16  # buckets for each power of two, as in the histograms of the core
+
+
+def bucket_of(nanoseconds: int) -> tuple[float, float]:
+    """Return the smallest and the largest value of the bucket of a time, in ms."""
+    shift = max(0, nanoseconds.bit_length() - PARTS.bit_length())
+    part = nanoseconds >> shift
+    return (part << shift) / 1e6, (((part + 1) << shift) - 1) / 1e6
 
 
 def load_callable(function: Function) -> Callable[..., dict[str, Any]]:

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from hami import DataTypeError, Pipe
+from hami.native import load_pipe
 from hami.observe.histogram import Histogram
-from hami.observe.load import load_pipe
 
 from hami_tools.python_load import load_callable
 

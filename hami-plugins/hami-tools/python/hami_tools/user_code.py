@@ -14,7 +14,9 @@ from typing import Any, TypeVar
 
 from hami import ConfigError, DataTypeError
 from hami.observe import trace_slice
-from hami.observe.histogram import Histogram, bucket_of
+from hami.observe.histogram import Histogram
+
+from hami_tools.python_load import bucket_of
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

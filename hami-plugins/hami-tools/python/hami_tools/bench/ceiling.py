@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from hami import Pipe
-from hami.observe.load import load_pipe
+from hami.native import load_pipe
 
 from hami_tools.bench.point import Stats
 from hami_tools.instances import instances_of

@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any
 
 from hami import Pipe
+from hami.native import load_pipe
 from hami.observe.histogram import Histogram
-from hami.observe.load import load_pipe
 from hami.observe.node_stats import NodeStats
 
 from hami_tools.bench.load import Load, poisson

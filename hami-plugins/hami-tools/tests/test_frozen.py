@@ -15,7 +15,8 @@ from typing import Any
 
 import hami
 import pytest
-from hami._pyinstaller import hook_folders
+
+from hami_tools.frozen import hook_folders
 
 
 def collected(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
@@ -57,4 +58,4 @@ def test_plugins_that_are_disabled_are_not_packed(monkeypatch: pytest.MonkeyPatc
 
 def test_the_wheel_names_the_hook() -> None:
     declared = metadata.entry_points(group="pyinstaller40")
-    assert "hami._pyinstaller:hook_folders" in [each.value for each in declared]
+    assert "hami_tools.frozen:hook_folders" in [each.value for each in declared]

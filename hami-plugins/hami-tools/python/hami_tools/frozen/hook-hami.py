@@ -5,8 +5,10 @@ HAMI_PLUGINS restricts the plugins, as it does when a program runs.
 
 from __future__ import annotations
 
-import os
+import importlib.metadata as metadata
 
+import hami
+from hami.packages import GROUPS
 from PyInstaller.utils.hooks import (  # type: ignore[import-not-found,import-untyped,unused-ignore]
     collect_data_files,
     collect_dynamic_libs,
@@ -14,17 +16,16 @@ from PyInstaller.utils.hooks import (  # type: ignore[import-not-found,import-un
     copy_metadata,
 )
 
-from hami._plugins.index import Index
-
 packages = {"hami": "hami-core"}
-for plugin in Index(os.environ.get("HAMI_PLUGINS")).plugins:
-    if plugin.distribution and plugin.module and not plugin.disabled_by:
-        packages[plugin.module.partition(".")[0]] = plugin.distribution
+for plugin in hami.plugins():
+    if plugin.version and plugin.state != "disabled":  # a bare library of HAMI_PLUGIN_PATH has no version
+        declared = metadata.distribution(plugin.distribution).entry_points
+        packages |= {each.module.partition(".")[0]: plugin.distribution for each in declared if each.group in GROUPS}
 
 hiddenimports: list[str] = []
 datas: list[tuple[str, str]] = []  # codespell:ignore datas
 binaries: list[tuple[str, str]] = []
 for package, distribution in packages.items():
-    hiddenimports += collect_submodules(package, filter=lambda name: "._pyinstaller" not in name)
+    hiddenimports += collect_submodules(package, filter=lambda name: ".frozen." not in name)
     datas += [*copy_metadata(distribution), *collect_data_files(package)]  # codespell:ignore datas
     binaries += collect_dynamic_libs(package, search_patterns=["*.so"])
