@@ -35,7 +35,7 @@ def test_every_first_party_plugin_is_in_the_snapshot() -> None:
         "segment": ["hami-vision"],
         "track": ["hami-vision"],
     }
-    assert ours.devices() == {"cuda": ["hami-cuda"]}
+    assert ours.owners("devices") == {"cuda": ["hami-cuda"]}
 
 
 def test_a_damaged_snapshot_leaves_everything_else_working(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
