@@ -52,7 +52,8 @@ def test_the_hook_packs_the_core_and_every_plugin(monkeypatch: pytest.MonkeyPatc
 
 
 def test_plugins_that_are_disabled_are_not_packed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HAMI_PLUGINS", "")
+    records = [record._replace(state="disabled") for record in hami.plugins()]
+    monkeypatch.setattr(hami, "plugins", lambda: records)
     assert collected(monkeypatch)["hiddenimports"] == ["hami"]
 
 
