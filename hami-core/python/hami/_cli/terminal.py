@@ -19,7 +19,8 @@ def print_table(rows: Sequence[Sequence[str]], header: Sequence[str] | None = No
     width = _width()
     if header and width and len(header) * MIN_COLUMN > width:
         for number, row in enumerate(rows):
-            print_lines([*([""] if number else []), *_record(row, header)])
+            lines = [f"{name}: {cell}" for name, cell in zip(header, row, strict=True)]
+            print_lines(["", *lines] if number else lines)
         return
     table = [header, *rows] if header else rows
     last = sum(max(map(len, column)) + 2 for column in [*zip(*table, strict=True)][:-1])
@@ -37,8 +38,3 @@ def print_lines(lines: Iterable[str], indent: int = 2) -> None:
 def _width() -> int:
     """Return the columns of the terminal; 0 if the output is not one."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
-
-
-def _record(row: Sequence[str], header: Sequence[str]) -> list[str]:
-    """Return a row of a table that is wider than the terminal, with one line for each cell."""
-    return [f"{name}: {cell}" for name, cell in zip(header, row, strict=True)]

@@ -1,4 +1,4 @@
-"""Implements `Pipe.map`, `stream` and `astream`: results of several requests, or parts of one, in order."""
+"""Implements the calls of `Pipe` for several requests, or the parts of one: `map`, `stream`, `astream`, `warmup`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Itera
 from concurrent.futures import Future
 from contextlib import closing
 from os import getpid
+from time import perf_counter
 from typing import Any, TypeVar
 
 from hami import _core
-from hami._errors import DataTypeError, Error
+from hami._errors import BatchError, ConfigError, DataTypeError, Error
 from hami._runtime.calls import not_a_dict
 from hami._runtime.future import RequestFuture, submit
+from hami.observe.description import PipeDescription
 
 Item = TypeVar("Item")
 Started = Future[dict[str, Any]]
@@ -124,3 +126,36 @@ def _finish(future: RequestFuture, own: dict[str, Any], request: dict[str, Any])
     future.result()
     del own["parts"]
     request.update(own)
+
+
+def warm_up(
+    pipe: Callable[[list[dict[str, Any]]], object],
+    description: PipeDescription,
+    request: dict[str, Any],
+    n: int,
+    sizes: Iterable[int] | None,
+) -> dict[int, float]:
+    """Run `n` batches of copies of the request for each size; return the seconds of the last one, by size."""
+    if n < 1:
+        raise ConfigError(f"n must be at least 1, got {n}")
+    took: dict[int, float] = {}
+    for size in sorted({1, _largest_batch(description)} if sizes is None else set(sizes)):
+        if size < 1:
+            raise ConfigError(f"a size must be at least 1, got {size}")
+        for _ in range(n):
+            started = perf_counter()
+            failed: BaseException | None = None
+            try:
+                pipe([dict(request) for _ in range(size)])
+            except BatchError as error:
+                failed = error.errors[0][1]
+            if failed is not None:
+                raise failed  # here, where it keeps its cause and gets no context
+            took[size] = perf_counter() - started
+    return took
+
+
+def _largest_batch(description: PipeDescription) -> int:
+    """Return the largest `max` of the nodes; nodes without a number do not count."""
+    limits = (node["batching"].get("max") for node in description["nodes"].values())
+    return max([1, *(limit for limit in limits if isinstance(limit, int))])

@@ -394,7 +394,7 @@ class Pipe(Observed):
             ConfigError: `n` or a size is below 1.
             Exception: As for a call, of the first request that failed.
         """
-        from hami._runtime.warm import warm_up
+        from hami._runtime.iterators import warm_up
 
         return warm_up(self, self.describe(), request, n, sizes)
 
