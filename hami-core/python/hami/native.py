@@ -9,16 +9,7 @@ from hami._errors import PluginError
 from hami._plugins.plugin import Incompatible, load_library
 from hami._text import printable
 
-__all__ = [
-    "allow_library",
-    "caller",
-    "check_library",
-    "get_include",
-    "load_pipe",
-    "register_plugin",
-    "uses_python",
-    "value_of",
-]
+__all__ = ["allow_library", "caller", "check_library", "get_include", "register_plugin", "uses_python", "value_of"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

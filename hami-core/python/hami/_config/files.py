@@ -182,6 +182,8 @@ def _require_short_numbers(text: str, tables: dict[str, Any]) -> None:
 
 def _from_disk(path: str) -> bytes:
     """Return the content of a regular file, and not much more than may be read of it."""
+    if os.path.isdir(path):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     with open_file(Path(path)) as file:
         return file.read(MAX_BYTES + 1)
 
