@@ -382,10 +382,10 @@ class Pad final : public TensorBackend {
 
   bool is_safe() const noexcept { return !learned_->differs; }
 
-  // What the instances of the node share.
+  // What this shares with the Pad in the same place of the other instances.
   std::shared_ptr<Learned> shared(RunCost cost) const {
     static std::mutex mutex;
-    static std::map<std::int64_t, std::weak_ptr<Learned>> of_nodes;  // by the number in the store of the pipe
+    static std::map<std::int64_t, std::weak_ptr<Learned>> of_nodes;  // by the numbers in the stores of pipes
     const std::lock_guard lock(mutex);
     std::weak_ptr<Learned>& of_node = of_nodes[number_of_node()];
     std::shared_ptr<Learned> found = of_node.lock();
@@ -398,7 +398,7 @@ class Pad final : public TensorBackend {
 
   std::int64_t number_of_node() const {
     static std::int64_t last = 0;
-    const std::string id = "Pad of " + std::string(node());
+    const std::string id = "Pad " + std::to_string(number_in_instance()) + " of " + std::string(node());
     try {
       return store().get(id, "number").as_int();
     } catch (const hami::Error& error) {
@@ -407,6 +407,15 @@ class Pad final : public TensorBackend {
     store().create(id);
     store().insert(id, "number", ++last);
     return last;
+  }
+
+  // Which Pad of its instance this is: they have engines of their own, and the instances of a node are made alike.
+  std::int64_t number_in_instance() const {
+    hami::Dict of_instance = options();
+    const std::optional<hami::Value> before = of_instance.find("pads");
+    const std::int64_t number = before ? before->as_int() : 0;
+    of_instance["pads"] = number + 1;
+    return number;
   }
 
   // Results are tensors, whether they were padded or not.

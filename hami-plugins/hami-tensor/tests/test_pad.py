@@ -267,6 +267,24 @@ def test_pipes_have_evidence_of_their_own():
             assert pipe.stats()["default"].counters["padding_compared"] == 8
 
 
+def test_two_of_one_node_have_evidence_of_their_own():
+    @hami.register("TestRoutes")
+    class Routes(hami.Backend):
+        child_count = (2, 2)
+        max = 64
+
+        def forward(self, batch: list[Any]) -> None:
+            first = hami.to_numpy(batch[0]["data"]["input_ids"])[0, 0]
+            self.children[first - 1].forward(batch)
+
+    engines = ",".join(f"Pad(run_cost={MANY})[{engine}]" for engine in ("TestMasked", "TestUnmasked"))
+    with padding(f"TestRoutes[{engines}]") as pipe:
+        for _ in range(6):
+            pipe([request(length) for length in (17, 20, 24, 30)])
+        given = [request(length, first=2) for length in (17, 18, 20, 30)]
+        check(Unmasked, given, pipe(given))
+
+
 def test_without_a_gain_only_equal_lengths_run_together():
     with padding("Pad(run_cost=0)[TestMasked]") as pipe:
         given = [request(length) for length in (3, 9, 3, 5)]
