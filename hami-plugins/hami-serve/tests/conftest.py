@@ -8,6 +8,9 @@ import http.client
 import json
 import os
 import queue
+import shutil
+import ssl
+import subprocess
 import threading
 from collections.abc import Collection
 from pathlib import Path
@@ -149,6 +152,7 @@ class Running:
         door: str = os.environ.get("HAMI_SERVE_TEST_DOOR", "native"),
         times: Times | None = None,
         cors: Collection[str] = (),
+        tls: ssl.SSLContext | None = None,
         **options: object,
     ) -> None:
         self.serving = Serving(source, allow_control=allow_control, shared_memory=shared_memory, max_open=max_open)
@@ -161,7 +165,7 @@ class Running:
         if door == "native":
             max_body = options.get("max_body", MAX_BODY)
             native = NativeDoor(self.serving, max_body, None, loopback=False, times=times, origins=cors)
-        self._server = ServerInThread(made, self.serving, 30, native, times)
+        self._server = ServerInThread(made, self.serving, 30, native, times, tls)
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
@@ -307,6 +311,16 @@ def server():
     running = Running(models())
     yield running
     running.close()
+
+
+@pytest.fixture
+def certificate(tmp_path):
+    """The files of a certificate for 127.0.0.1 and of its private key."""
+    if not shutil.which("openssl"):
+        pytest.skip("needs openssl")
+    make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout key -out cert -days 2"
+    subprocess.run([*make.split(), "-subj", "/CN=127.0.0.1"], cwd=tmp_path, check=True, capture_output=True)
+    return str(tmp_path / "cert"), str(tmp_path / "key")
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import shutil
 import signal
 import socket
 import ssl
@@ -164,12 +163,8 @@ def test_a_token_is_needed_over_grpc(tmp_path):
         assert method(b"", timeout=60, metadata=[("authorization", "Bearer s3cret")]).ready
 
 
-def test_https_with_a_certificate(tmp_path):
-    if not shutil.which("openssl"):
-        pytest.skip("needs openssl")
-    make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout key -out cert -days 2"
-    subprocess.run([*make.split(), "-subj", "/CN=127.0.0.1"], cwd=tmp_path, check=True, capture_output=True)
-    context = ssl.create_default_context(cafile=str(tmp_path / "cert"))
+def test_https_with_a_certificate(tmp_path, certificate):
+    context = ssl.create_default_context(cafile=certificate[0])
     context.check_hostname = False
     with (
         serving(tmp_path, "Identity", "--tls-cert", "cert", "--tls-key", "key") as (_, port),
@@ -177,6 +172,16 @@ def test_https_with_a_certificate(tmp_path):
     ):
         connection.request("GET", "/v2/health/live")
         assert connection.getresponse().status == 200
+
+
+def test_an_encrypted_private_key_is_said_to_be_one(tmp_path, certificate):
+    encrypt = ["openssl", "pkey", "-aes128", "-passout", "pass:secret", "-in", certificate[1], "-out", "encrypted"]
+    subprocess.run(encrypt, cwd=tmp_path, check=True, capture_output=True)
+    command = [sys.executable, "-m", "hami", "serve", "Identity", "--http", "0"]
+    command += ["--tls-cert", "cert", "--tls-key", "encrypted"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, start_new_session=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: --tls-key encrypted is encrypted, and a server has no passphrase; write it")
 
 
 @pytest.mark.parametrize(

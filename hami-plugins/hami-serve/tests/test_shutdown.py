@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import random
@@ -9,14 +10,17 @@ import re
 import resource
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, closing, suppress
 
 import pytest
 
+from hami_serve.http_protocol import Protocol, Shared
 from hami_serve.http_times import Times
 
 NOT_EPHEMERAL = 10_000, 30_000
@@ -101,6 +105,52 @@ def test_a_request_that_ends_in_the_middle_ends_its_connection(start):
             client.sendall(data)
             client.shutdown(socket.SHUT_WR)
             assert stream.read().count(b"HTTP/1.1 200 OK\r\n") == 1
+
+
+def test_a_client_that_takes_no_more_after_its_end_loses_its_connection():
+    async def app(scope: object, receive: object, send: Callable[[dict[str, object]], Awaitable[None]]) -> None:
+        await send({"type": "http.response.start", "status": 200})
+        await send({"type": "http.response.body", "body": bytes(1 << 15)})
+
+    async def main() -> None:
+        loop, shared = asyncio.get_running_loop(), Shared(app)
+        client, served = socket.socketpair()
+        with client:
+            client.sendall(LIVE)
+            client.shutdown(socket.SHUT_WR)
+            served.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)  # the kernel takes less than the answer
+            served.setblocking(False)
+            _, protocol = await loop.connect_accepted_socket(lambda: Protocol(shared), served)
+            while not protocol.transport.is_closing():
+                await asyncio.sleep(0)
+            assert protocol.transport.get_write_buffer_size() > 0
+            protocol.close_if_overdue(loop.time() + 1e6)
+            for _ in range(3):  # passes of the loop, for the end of the transport
+                await asyncio.sleep(0)
+            assert not shared.connections
+
+    asyncio.run(main())
+
+
+def test_a_client_of_tls_that_does_not_answer_the_end_loses_its_connection(start, certificate, monkeypatch):
+    monkeypatch.setattr(asyncio.constants, "SSL_SHUTDOWN_TIMEOUT", 1e6, raising=False)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+    server = start({"any": "Identity"}, times=Times(linger=0, last_request=0), door="python", tls=context)
+    trusting = ssl.create_default_context(cafile=certificate[0])
+    trusting.check_hostname = False
+    for data in (LIVE.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), LIVE):
+        with trusting.wrap_socket(connected(server)) as client:
+            client.sendall(data)
+            assert client.recv(12) == b"HTTP/1.1 200"
+            if data is LIVE:
+                server.stop()
+            while client.recv(1 << 16):
+                pass
+            with socket.socket(fileno=client.detach()) as without_tls, suppress(ConnectionResetError):
+                without_tls.settimeout(60)
+                while without_tls.recv(1 << 16):
+                    pass
 
 
 class Load:

@@ -212,6 +212,7 @@ class Protocol(asyncio.BufferedProtocol):
         self._ended = True
         self.transport.flush()  # an answer that waits to be joined: without this connection it would be lost
         if self._scheme == "https" or self._stage is Stage.CLOSING or not (self._held or self._stage is Stage.ANSWER):
+            self._close()
             return False
         self._expect_answer()
         return True
@@ -223,7 +224,7 @@ class Protocol(asyncio.BufferedProtocol):
 
     def _end_unless_begun(self, exchange: Exchange) -> None:
         if exchange is self._exchange and not exchange.started:
-            self.transport.close()
+            self._close()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return _received.memory if self._rest is None else self._rest
@@ -281,14 +282,14 @@ class Protocol(asyncio.BufferedProtocol):
         self._body = self._rest = None
         if self._exchange is not None and not self._exchange.complete:
             self._exchange.disconnect()
-        if self._ended or not self.transport.can_write_eof():  # TLS
+        if self._ended or not self.transport.can_write_eof():  # TLS, where the client answers the end
             self.transport.close()
-            return
-        try:
-            self.transport.write_eof()
-        except OSError:  # the client has reset the connection
-            self.transport.abort()
-            return
+        else:
+            try:
+                self.transport.write_eof()
+            except OSError:  # the client has reset the connection
+                self.transport.abort()
+                return
         limit = self._times.last_request if self.stopping else self._times.linger
         self._deadline = self.loop.time() + (self._times.write if self.transport.get_write_buffer_size() else limit)
         self._resume()
@@ -306,7 +307,7 @@ class Protocol(asyncio.BufferedProtocol):
                 self.transport.abort()
                 return
             self._taken, self._take_until = taken, now + self._times.write
-        if self._paused or self.transport.is_closing():
+        if self._stage is not Stage.CLOSING and (self._paused or self.transport.is_closing()):
             return
         if self._stage is Stage.BODY and self._is_slow(now):
             self._reject(408, f"the body came with less than {MIN_RATE} bytes per second")

@@ -189,9 +189,16 @@ def _tls(arguments: argparse.Namespace) -> ssl.SSLContext | None:
     if not arguments.tls_cert:
         return None
     made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+
+    def passphrase() -> str:
+        raise hami.ConfigError(
+            f"--tls-key {arguments.tls_key} is encrypted, and a server has no passphrase; write it decrypted to a file "
+            f"that only the server reads: openssl pkey -in {arguments.tls_key} -out FILE"
+        )
+
     try:
-        made.load_cert_chain(arguments.tls_cert, arguments.tls_key)
-    except ssl.SSLError as error:
+        made.load_cert_chain(arguments.tls_cert, arguments.tls_key, passphrase)
+    except OSError as error:
         raise hami.ConfigError(
             f"--tls-cert {arguments.tls_cert} and --tls-key {arguments.tls_key} are not a certificate in PEM and its "
             f"private key: {error}"
