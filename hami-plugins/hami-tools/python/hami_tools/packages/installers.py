@@ -37,6 +37,7 @@ _PLACES |= {f"PIP_{name}" for name in ("EDITABLE", "GROUP", "PLATFORM", "PYTHON_
 _OFF = {f"PIP_{name}": "0" for name in ("NO_DEPS", "DRY_RUN", "USER", "IGNORE_INSTALLED", "VERBOSE", "QUIET")}
 # Lines with which pip says why an index gave no answer. Its errors do not repeat it.
 _CONNECTION = re.compile(r"^WARNING: .*(?:after connection broken by|Could not fetch URL|There was an error).*", re.M)
+_LEFT_OUT = "# The following packages were excluded from the output:"  # in annotations of uv; their names follow
 _CONFLICT = re.compile(r"The user requested \(constraint\) (\S+)")  # pip's errors do not name it
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s]*@")
 
@@ -276,7 +277,7 @@ class Uv:
 
     def resolve(self, requirements: Sequence[str], constraints: Sequence[str], sources: Sources) -> list[Locked]:
         with _lines(requirements) as wanted, _lines(constraints) as limits:
-            done, text = self._compile(["--deps", wanted, "--constraint", limits], sources)
+            done, text = self._compile(["--deps", "--annotate", wanted, "--constraint", limits], sources)
         if done.returncode:
 
             def is_listed(one: str) -> bool:
@@ -285,14 +286,12 @@ class Uv:
 
             _require_listed([*requirements, *constraints], done.stderr, sources, is_listed)
         _check("uv", "lock", requirements, done)
-        locked = of_pylock(text)
-        names = {each.name for each in locked}
-        if absent := [name for name in map(_name_of_line, requirements) if normalised(name) not in names]:
+        if absent := re.findall(r"^# (\S+)$", text.partition(_LEFT_OUT)[2], re.M):
             raise PluginError(
                 f"uv left {', '.join(absent)} out of the lock; nothing was written; remove no-emit-package from its "
                 "settings, which are in uv.toml or pyproject.toml"
             )
-        return locked
+        return of_pylock(text)
 
     def _compile(self, arguments: Sequence[str], sources: Sources) -> tuple[subprocess.CompletedProcess[str], str]:
         """Run a resolution; return also its pylock.toml. The user's settings may name another file for it."""
