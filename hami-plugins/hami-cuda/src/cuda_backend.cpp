@@ -110,7 +110,9 @@ void CudaBackend::upload(const std::vector<Upload>& uploads) {
   const auto end_of = [](const Upload& upload) { return upload.to + upload.tensor.nbytes(); };
   for (auto first = uploads.begin(), next = first; first != uploads.end(); first = next) {
     for (++next; next != uploads.end() && is_gathered(*first) && is_gathered(*next); ++next)
-      if (next->to < end_of(*(next - 1)) || next->to - end_of(*(next - 1)) >= kAlignment) break;
+      if (next->to < end_of(*(next - 1)) || next->to - end_of(*(next - 1)) >= kAlignment ||
+          end_of(*next) - first->to > kMostStaged)
+        break;
     if (next - first == 1 && first->tensor.is_contiguous()) {
       upload_from(first->tensor.view().data, first->tensor.nbytes(), first->to);
       continue;

@@ -10,8 +10,6 @@ namespace hami_cuda {
 namespace {
 
 constexpr std::string_view kJpegStart = "\xff\xd8";
-// Files of a batch with more bytes stay where they are: the pool keeps pinned memory.
-constexpr std::size_t kMostPinned = 32U << 20;
 
 // How an image of each EXIF orientation becomes upright: rows and columns are swapped, then axes are reversed.
 struct Turn {
@@ -190,7 +188,7 @@ class DecodeTensor final : public CudaBackend {
     std::vector<std::size_t> offsets;
     for (const JpegFile& file : files)
       offsets.push_back(file.header.is_batchable ? layout.add(file.encoded.size()) : 0);
-    if (layout.size() == 0 || layout.size() > kMostPinned) return;
+    if (layout.size() == 0 || layout.size() > kMostStaged) return;  // more files stay where they are
     const std::shared_ptr<void> memory = device().pinned().get(layout.size());
     for (std::size_t i = 0; i < files.size(); ++i) {
       std::string_view& encoded = files[i].encoded;

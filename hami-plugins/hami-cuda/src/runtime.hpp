@@ -12,6 +12,9 @@
 
 namespace hami_cuda {
 
+// Most bytes that are copied to one block of pinned memory to be uploaded together: the pool keeps several blocks of each size.
+constexpr std::size_t kMostStaged = 32U << 20;
+
 // Pinned host memory, which the device copies to without the CPU. Freed blocks are kept: pinning takes long.
 class PinnedPool {
  public:

@@ -72,6 +72,14 @@ def test_small_tensors_of_a_batch_are_uploaded_at_once(fake):
         assert fake.fake_uploads() == before + uploads
 
 
+def test_tensors_of_a_batch_are_copied_to_blocks_of_at_most_32_MiB(fake):
+    data = [np.full((1024, 1536), value, np.float64).T for value in range(4)]  # 12 MiB each
+    before = fake.fake_uploads()
+    for array, result in zip(data, on_cpu("Identity", *data), strict=True):
+        assert (result == array).all()
+    assert fake.fake_uploads() == before + 2
+
+
 def test_lists_and_dicts_keep_their_structure():
     one, other = np.zeros(2), np.ones((3, 1))
     (result,) = run("S[GpuTensor,hami-cuda::CpuTensor]", {"a": one, "b": other})
