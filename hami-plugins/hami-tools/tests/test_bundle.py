@@ -577,6 +577,16 @@ def test_packages_are_unpacked_once_and_again_if_a_file_differs(tmp_path: Path) 
     assert [path.name for path in (tmp_path / "unpacked").iterdir()] == [site.name]
 
 
+@pytest.mark.parametrize("piece", [30, 100])
+def test_a_wheel_is_unpacked_wherever_its_pieces_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int
+) -> None:
+    monkeypatch.setattr(layout, "PIECE", piece)
+    content = {f"acme_{number}.py": b"A = %d\n" % number * 99 for number in range(9)}
+    site = Path(folders.packages(of_wheels(tmp_path / "app.hami", [wheel_of(tmp_path, content)])))
+    assert {name: (site / name).read_bytes() for name in content} == content
+
+
 @pytest.mark.parametrize("piece", [layout.PIECE, 100])
 @pytest.mark.parametrize("in_place", [True, False])
 def test_a_bundle_that_changes_after_it_was_verified_is_not_unpacked(

@@ -113,7 +113,7 @@ class _Wheel:
             raise self._broken(error) from error
 
     def _open(self) -> zipfile.ZipFile:
-        return zipfile.ZipFile(_Section(self._bundle, self._member))
+        return zipfile.ZipFile(io.BufferedReader(_Section(self._bundle, self._member)))  # it reads on after a piece
 
     def _broken(self, error: object) -> BundleError:
         return BundleError(f"{self.name} in {self._bundle.path} cannot be unpacked: {error}; do not use this file")
