@@ -143,8 +143,7 @@ struct Outcome {
 };
 
 void answer_for_python() {
-  for (std::string given = door().take_unanswered(); !given.empty(); given = door().take_unanswered())
-    door().answer(std::strtoll(given.c_str() + std::strlen("{\"number\":"), nullptr, 10), kByPython);
+  for (std::int64_t number = 0; door().take_unanswered(number);) door().answer(number, kByPython);
 }
 
 Outcome exchange(std::string_view input) {

@@ -141,20 +141,28 @@ void Door::hand_over(std::unique_ptr<Handed> handed) noexcept {
   notify();
 }
 
-std::string Door::take_unanswered() {
-  const std::lock_guard lock(mutex_);
-  const auto found = left_.upper_bound(last_taken_);
-  if (found == left_.end()) return {};
-  std::string json = described(found->first, *found->second.request);
-  last_taken_ = found->first;
-  return json;
+const char* Door::take_unanswered(std::int64_t& number) noexcept {
+  for (;;) {
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = left_.upper_bound(last_taken_);
+      if (found == left_.end()) return nullptr;
+      number = last_taken_ = found->first;
+      try {
+        found->second.description = described(number, *found->second.request);
+        return found->second.description.c_str();
+      } catch (const std::bad_alloc&) {  // if it waited for the next event, that might never come
+      }
+    }
+    answer(number, {});
+  }
 }
 
 void Door::leave_to_python(std::shared_ptr<Request> request) {
   auto task = std::make_unique<Answered>();
   {
     const std::lock_guard lock(mutex_);
-    left_.emplace(last_number_ + 1, Left{std::move(request), std::move(task)});
+    left_.emplace(last_number_ + 1, Left{std::move(request), std::move(task), {}});
     ++last_number_;
   }
   notify();

@@ -116,9 +116,9 @@ class Door {
   // Lets one of the loops serve what `make` makes of the descriptor there, which counts as one of `connections`.
   void add(int fd, std::atomic<std::int64_t>& connections, std::function<std::unique_ptr<Peer>(Loop&)> make);
   std::unique_ptr<Handed> take() noexcept;  // null: there is none
-  // A request that Python answers: its number and what it needs, in JSON with addresses; "" if there is none. The addresses are
-  // valid until `answer`.
-  std::string take_unanswered();
+  // A request that Python answers: its number, and what it needs, in JSON with addresses; null if there is none. All that is valid
+  // until `answer`.
+  const char* take_unanswered(std::int64_t& number) noexcept;
   void answer(std::int64_t number, std::string bytes) noexcept;  // "": there is none, and the connection ends
   void publish(std::string_view json);
   std::string statistics();  // since the last call, in JSON
@@ -146,6 +146,7 @@ class Door {
   struct Left {
     std::shared_ptr<Request> request;
     std::unique_ptr<Answered> task;
+    std::string description;  // after `take_unanswered`
   };
   void notify() noexcept;
 

@@ -46,7 +46,8 @@ struct Functions {
   // A descriptor, or -1; and what it comes with, until `release_handed`.
   std::int32_t (*take)(Door* door, std::int32_t* hops, const char** data, std::size_t* size, Handed** handed);
   void (*release_handed)(Handed* handed);
-  char* (*take_unanswered)(Door* door);  // NULL: there is none
+  // The number of a request and what it needs, until `answer`; NULL: there is none.
+  const char* (*take_unanswered)(Door* door, std::int64_t* number);
   void (*answer)(Door* door, std::int64_t number, const char* data, std::size_t size);
   std::int32_t (*publish)(Door* door, const char* json, std::size_t size, char* error, std::size_t error_size);
   char* (*statistics)(Door* door);
@@ -82,7 +83,7 @@ constexpr Functions kFunctions = {
   return (*handed)->fd;
 },
     [](Handed* handed) { delete handed; },
-    [](Door* door) { return text_or_null([&] { return door->take_unanswered(); }); },
+    [](Door* door, std::int64_t* number) { return door->take_unanswered(*number); },
     [](Door* door, std::int64_t number, const char* data, std::size_t size) {
   std::string bytes;
   char error[1];

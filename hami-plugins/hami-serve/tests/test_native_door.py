@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import errno
 import json
 import os
 import re
@@ -15,6 +16,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import hami
 import numpy as np
@@ -356,6 +358,49 @@ def test_an_answer_that_cannot_be_made_is_a_fault_and_keeps_no_client_waiting(st
     server = start({"any": "Identity"}, door="native")
     monkeypatch.setattr(NativeDoor, "_bytes_of", lambda *_: 1 / 0)
     assert exchange(server.port, REQUESTS["a long text"]).startswith(b"HTTP/1.1 500")
+
+
+def test_a_request_that_python_has_no_memory_for_ends_with_its_connection(start, monkeypatch):
+    server = start({"any": "Identity"}, door="native")
+    failures = [MemoryError]
+
+    def loads(text: bytes) -> object:
+        if b'"keys"' in text and failures:
+            raise failures.pop()
+        return json.loads(text)
+
+    monkeypatch.setattr(native_door, "json", SimpleNamespace(loads=loads, dumps=json.dumps))
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
+        client.sendall(REQUESTS["a long text"])
+        assert client.recv(1) == b""
+    assert exchange(server.port, REQUESTS["a long text"]).startswith(b"HTTP/1.1 200")
+
+
+def test_a_server_that_has_no_memory_for_its_statistics_goes_on(start, monkeypatch):
+    failed = threading.Event()
+
+    def count(door: NativeDoor) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise MemoryError
+
+    monkeypatch.setattr(NativeDoor, "count", count)
+    server = start({"any": "Identity"}, door="native")
+    assert failed.wait(60)
+    for name in ("floats", "metadata", "floats"):
+        assert exchange(server.port, REQUESTS[name]).startswith(b"HTTP/1.1 200")
+    assert server._thread.is_alive()
+
+
+def test_a_connection_for_which_there_is_no_descriptor_stays_in_python(start, monkeypatch):
+    server = start({"any": "Identity"}, door="native")
+
+    def dup(_: int) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "dup", dup)
+    answers = exchange(server.port, REQUESTS["metadata"], REQUESTS["floats"])
+    assert answers.count(b"HTTP/1.1 200") == 2
 
 
 def test_an_idle_connection_ends_when_the_server_stops(start):

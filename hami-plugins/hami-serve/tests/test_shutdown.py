@@ -87,6 +87,18 @@ def test_requests_that_wait_behind_another_one_are_answered_when_the_server_stop
         assert answers(client, 21) == [(200, None)] * 20 + [(200, "close")]
 
 
+def test_after_a_second_sigint_no_other_signal_lets_the_server_wait_again(start, gate):
+    slow = gate("forced")
+    server = start({"slow": {"backend": "TestGate", "gate": "forced"}})
+    server._server._drain = 1e6  # seconds
+    with connected(server) as client:
+        client.sendall(SLOW)
+        assert slow.begun.acquire(timeout=60)
+        for number in (signal.SIGINT, signal.SIGINT, signal.SIGTERM):
+            server._server._end_by_signal(number, None)
+        assert client.recv(12) == b"HTTP/1.1 503"
+
+
 def test_a_client_that_sends_no_more_gets_all_its_answers(start, gate):
     slow = gate("half")
     server = start({"slow": {"backend": "TestGate", "gate": "half"}})

@@ -368,8 +368,11 @@ class Protocol(asyncio.BufferedProtocol):
             return False
         if self.transport.get_write_buffer_size() or self.transport.is_held:
             return False
+        try:
+            connection = socket.socket(fileno=os.dup(self.transport.get_extra_info("socket").fileno()))
+        except OSError:  # the process has no descriptor left
+            return False
         data, self._held = self._held, b""
-        connection = socket.socket(fileno=os.dup(self.transport.get_extra_info("socket").fileno()))
         self.transport.abort()  # only of this descriptor
         native.add(connection, self._hops, data)
         return True

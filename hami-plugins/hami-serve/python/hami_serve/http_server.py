@@ -66,7 +66,8 @@ class HttpServer:
             await self._start(listening)
             count = 0
             while not self.should_exit:
-                self._look(connections_too=count % TICKS == 0)
+                with contextlib.suppress(MemoryError):  # the next look does the rest
+                    self._look(connections_too=count % TICKS == 0)
                 count += 1
                 await asyncio.sleep(TICK_S)
             await self._stop()
@@ -83,7 +84,7 @@ class HttpServer:
 
     def _end_by_signal(self, number: int, _: FrameType | None) -> None:
         self._serving.drain(self._drain)
-        self._is_forced = self.should_exit and number == signal.SIGINT
+        self._is_forced = self._is_forced or (self.should_exit and number == signal.SIGINT)
         self.should_exit = True
 
     async def _start(self, listening: Sequence[socket.socket]) -> None:

@@ -64,7 +64,7 @@ class _Functions(ctypes.Structure):
         ("add", ctypes.CFUNCTYPE(_I32, _P, _I32, _I32, _TEXT, _SIZE)),
         ("take", ctypes.CFUNCTYPE(_I32, _P, *map(ctypes.POINTER, (_I32, _P, _SIZE, _P)))),
         ("release_handed", ctypes.CFUNCTYPE(None, _P)),
-        ("take_unanswered", ctypes.CFUNCTYPE(_P, _P)),
+        ("take_unanswered", ctypes.CFUNCTYPE(_P, _P, _I64_P)),
         ("answer", ctypes.CFUNCTYPE(None, _P, _I64, _TEXT, _SIZE)),
         ("publish", ctypes.CFUNCTYPE(_I32, _P, _TEXT, _SIZE, _TEXT, _SIZE)),
         ("statistics", ctypes.CFUNCTYPE(_P, _P)),
@@ -278,8 +278,14 @@ class NativeDoor:
             finally:
                 self._native.release_handed(handed)
             self._start(self._adopt(connection, received, hops.value))
-        while described := self._text(self._native.take_unanswered(self._door)):
-            self._start(self._answer(json.loads(described)))
+        number = _I64()
+        while described := self._native.take_unanswered(self._door, ctypes.byref(number)):
+            try:
+                given = json.loads(ctypes.string_at(described))
+            except MemoryError:  # as above
+                self._native.answer(self._door, number, b"", 0)
+                continue
+            self._start(self._answer(given))
 
     def _text(self, address: int | None) -> bytes:
         """Return a text of the native door, and release it."""
