@@ -163,3 +163,14 @@ def test_next_steps_depend_on_the_files_in_dist() -> None:
     plugin = Path("dist/hami_onnx-0.1.0-py3-none-any.whl")
     assert "ci/wheels --python current" in dist.what_to_do([plugin, Path("dist/hami_core-0.1.0.tar.gz")])
     assert dist.what_to_do([plugin, Path("dist/hami_core-0.1.0-cp312-cp312-linux.whl")]).endswith(" hami-core")
+
+
+@pytest.mark.skipif(shutil.which("c++") is None, reason="no compiler of C++ is installed")
+def test_a_folder_named_as_one_of_the_sources_can_contain_the_checkout(tmp_path: Path) -> None:
+    (tmp_path / "lang").mkdir()
+    (tmp_path / "lang" / "hami").symlink_to(ROOT)
+    programs = Path(sys.executable).parent
+    command = [programs / "cmake", "-S", tmp_path / "lang" / "hami", "-B", tmp_path / "build", "-G", "Ninja"]
+    command += ["-DHAMI_PYTHON=OFF", "-DHAMI_TESTS=OFF", f"-DCMAKE_MAKE_PROGRAM={programs / 'ninja'}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
