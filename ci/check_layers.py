@@ -47,8 +47,6 @@ FLOORS = (
 FACADES = {"hami.observe"}  # its public names come from several floors
 # What files of the core may need. `hami._runtime.tensordicts` is imported only where the program has imported both.
 CORE_NEEDS = {*sys.stdlib_module_names, "hami", "pluggy", "tensordict", "torch"}
-# Plugins in which files still import each other in a cycle.
-WITH_CYCLES = {"hami_serve", "hami_trt"}
 # Streams of the C++ library, which a wheel of the core contains, would add 0.2 MB to it.
 STREAMS = {"fstream", "iomanip", "iostream", "istream", "locale", "ostream", "regex", "sstream"}
 QUOTED_INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
@@ -171,11 +169,10 @@ def cycle_violations(root: Path) -> Iterator[str]:
     packages = [root / "hami-core" / "python" / "hami"]
     packages += [path.parent for path in sorted((root / "hami-plugins").glob("*/python/*/__init__.py"))]
     for package in packages:
-        if package.name not in WITH_CYCLES:
-            files = modules_of(package)
-            imports = {module: {other for _, other in own_imports(path, files)} for module, path in files.items()}
-            if cycle := cycle_in(imports) or cycle_in(between_parts(imports, package.name)):
-                yield f"{package.relative_to(root)}: {' imports '.join(cycle)}"
+        files = modules_of(package)
+        imports = {module: {other for _, other in own_imports(path, files)} for module, path in files.items()}
+        if cycle := cycle_in(imports) or cycle_in(between_parts(imports, package.name)):
+            yield f"{package.relative_to(root)}: {' imports '.join(cycle)}"
 
 
 def cycle_in(imports: Mapping[str, set[str]]) -> list[str]:

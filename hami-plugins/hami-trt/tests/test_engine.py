@@ -10,6 +10,7 @@ from hami_tensor import Device
 from helpers import message
 
 from hami_trt._engine import open_engine
+from hami_trt._execution_context import ExecutionContext
 from hami_trt._tensorrt import Library
 
 DEVICE = Device("cuda:0")
@@ -62,7 +63,7 @@ def test_the_error_says_if_the_library_reports_no_reason(open_fake, fake, monkey
     engine = open_fake()
     monkeypatch.setattr(type(engine.handle), "create_execution_context", lambda self: None)
     with pytest.raises(hami.ConfigError, match="it reports no reason"):
-        engine.new_context(InstanceStream({}, DEVICE, "test"), 0, "TensorrtInferTensor")
+        ExecutionContext.of_instance(engine, InstanceStream({}, DEVICE, "test"), 0, "TensorrtInferTensor")
 
 
 def test_an_input_whose_values_are_a_shape_is_rejected(open_fake):
@@ -96,7 +97,7 @@ def test_rejected_input_shapes_are_an_error_when_the_pipe_is_built(open_fake, fa
     engine = open_fake()
     fake.failures["infer_shapes"] = "broadcast dimensions must be conformable"
     with pytest.raises(hami.ConfigError) as raised:
-        engine.new_context(InstanceStream({}, DEVICE, "test"), 0, "TensorrtInferTensor")
+        ExecutionContext.of_instance(engine, InstanceStream({}, DEVICE, "test"), 0, "TensorrtInferTensor")
     assert message(raised) == (
         "TensorrtInferTensor: tensorrt 10.9.0 rejects the input shapes [(2, 2)]: "
         "broadcast dimensions must be conformable"
@@ -115,7 +116,7 @@ def test_a_type_of_less_than_a_byte_is_rejected(open_fake):
 def test_an_output_whose_size_depends_on_values_is_rejected(open_fake):
     engine = open_fake(tensors={"x": tensor("INPUT"), "y": tensor("OUTPUT", "INT64", (-1, 2))}, program="nonzero")
     with pytest.raises(hami.ConfigError) as raised:
-        engine.new_context(InstanceStream({}, DEVICE, "test"), 0, "TensorrtInferTensor")
+        ExecutionContext.of_instance(engine, InstanceStream({}, DEVICE, "test"), 0, "TensorrtInferTensor")
     assert message(raised) == (
         'TensorrtInferTensor: the size of output "y" depends on the values of the input, which is not supported; '
         "export the model with a fixed number of output rows"
@@ -128,7 +129,7 @@ def test_inputs_without_a_common_number_of_rows_are_rejected(open_fake):
         profiles=[{"a": [(1, 2), (2, 2), (2, 2)], "b": [(3, 2), (4, 2), (4, 2)]}],
     )
     with pytest.raises(hami.ConfigError) as raised:
-        engine.new_context(InstanceStream({}, DEVICE, "test"), 0, "TensorrtInferTensor")
+        ExecutionContext.of_instance(engine, InstanceStream({}, DEVICE, "test"), 0, "TensorrtInferTensor")
     assert message(raised) == (
         "TensorrtInferTensor: the inputs have no number of rows in common in profile 0 of the engine: "
         '"a" takes 1..2, "b" takes 3..4; build the engine with equal rows for all inputs'
@@ -139,7 +140,7 @@ def test_the_error_for_a_failed_context_has_the_reason(open_fake, fake):
     engine = open_fake()
     fake.failures["create_execution_context"] = "Error Code 2: OutOfMemory (Requested size was 8589934592 bytes.)"
     with pytest.raises(hami.ConfigError) as raised:
-        engine.new_context(InstanceStream({}, DEVICE, "test"), 0, "TensorrtInferTensor")
+        ExecutionContext.of_instance(engine, InstanceStream({}, DEVICE, "test"), 0, "TensorrtInferTensor")
     assert message(raised) == (
         "TensorrtInferTensor: tensorrt 10.9.0 cannot create an execution context on cuda:0: Error Code 2: OutOfMemory "
         "(Requested size was 8589934592 bytes.); if memory is short, lower `instance_num` or `max`"

@@ -129,7 +129,7 @@ def add_serve(subparsers: Any) -> None:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    from hami_serve.server import serve
+    from hami_serve.start import serve
 
     return serve(arguments)
 

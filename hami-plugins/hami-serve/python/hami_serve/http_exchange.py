@@ -6,13 +6,10 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from hami_serve.failures import log, log_fault
 from hami_serve.http_body import EXTENSION, Scope
-
-if TYPE_CHECKING:
-    from hami_serve.http_protocol import Protocol
 
 PIECE = 1 << 20  # bytes of a body that are collected before the application sees them
 WRITTEN = 1 << 20  # bytes of an answer that are given to the connection at once
@@ -20,10 +17,28 @@ KEPT = 1 << 16  # bytes of an unwanted body that are read so that the connection
 STATUS_LINES = {status: b"HTTP/1.1 %d %s\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
 
 
+class Connection(Protocol):
+    """What an exchange needs of the connection that it came on."""
+
+    stopping: bool  # the server ends
+    body_left: int  # bytes of the body that have not come yet
+
+    @property
+    def transport(self) -> asyncio.WriteTransport: ...
+    @property
+    def default_headers(self) -> list[tuple[bytes, bytes]]: ...
+    @property
+    def is_read(self) -> bool: ...
+    def read_body(self) -> None: ...
+    async def drain(self) -> None: ...
+    def abort(self) -> None: ...
+    def end_exchange(self, exchange: Exchange) -> None: ...
+
+
 class Exchange:
     """A request and its answer. The connection reads the body only when the application asks for it."""
 
-    def __init__(self, connection: Protocol, scope: Scope, *, keep_alive: bool, expects_continue: bool) -> None:
+    def __init__(self, connection: Connection, scope: Scope, *, keep_alive: bool, expects_continue: bool) -> None:
         self._connection = connection
         self._scope = scope
         self._event = asyncio.Event()  # a body has come, the client has left, or the answer is complete

@@ -20,7 +20,7 @@ import threading
 from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import CancelledError
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import hami
 
@@ -41,9 +41,6 @@ from hami_serve.inference import outputs_of
 from hami_serve.metrics import answers
 from hami_serve.model import Model
 from hami_serve.serving import Serving
-
-if TYPE_CHECKING:
-    from hami_serve.native_grpc import NativeGrpc
 
 MAX_HOPS = 16  # of a connection to Python, after which it stays there
 ERROR_SIZE = 256  # bytes of a message
@@ -86,6 +83,18 @@ _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_pointer.restype, _capsule_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
 
 
+class Calls(Protocol):
+    """The calls of gRPC on the threads of a door."""
+
+    @property
+    def connections(self) -> int: ...
+    def count(self) -> None:
+        """Give what was counted to the metrics."""
+
+    def closed(self) -> None:
+        """Take note that the threads have ended."""
+
+
 class NativeDoor:
     """The native door of one server. Its methods are called on the thread of the loop, if nothing else is said."""
 
@@ -108,7 +117,7 @@ class NativeDoor:
         self._ready = False
         self._publishing = threading.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._grpc: NativeGrpc | None = None
+        self._grpc: Calls | None = None
         error = ctypes.create_string_buffer(ERROR_SIZE)
         limits = {
             "max_body": max_body,
@@ -153,7 +162,7 @@ class NativeDoor:
         """That of the native object, for gRPC."""
         return self._door
 
-    def attach(self, grpc: NativeGrpc) -> None:
+    def attach(self, grpc: Calls) -> None:
         """Let gRPC use the threads of this door."""
         self._grpc = grpc
 

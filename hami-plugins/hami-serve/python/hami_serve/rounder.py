@@ -466,7 +466,7 @@ class AllRounder:
         """Return a view of a component. It keeps no model alive."""
         if component not in self:
             raise unknown_component(component, self.registry.components())
-        return Component(self, component)
+        return Component(component, self.registry, self.submit_request, self.move)
 
     def __contains__(self, component: object) -> bool:
         try:

@@ -26,14 +26,13 @@ from hami_serve import access_log
 from hami_serve.access import Gate, is_loopback, read, read_token
 from hami_serve.access_log import AccessLog
 from hami_serve.budget import default_limit
-from hami_serve.cors import Cors, checked_origins
+from hami_serve.cors import Cors
 from hami_serve.failures import unraisable_in_log
 from hami_serve.http_app import Direct, application
 from hami_serve.http_server import HttpServer
 from hami_serve.log_lines import logging_to
 from hami_serve.peers import Peers
 from hami_serve.serving import Serving, with_settings
-from hami_serve.source import read_each
 from hami_serve.tracing import Tracing, exporting
 from hami_serve.watching import Watcher
 
@@ -48,64 +47,6 @@ MAX_FILES = 1 << 16
 FEWEST_FILES = 64  # below, gRPC has ended the process; an idle server has 16
 MAX_KEPT = 32 << 20  # bytes of an allocation that is kept when it is freed; the largest value that glibc takes
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
-
-
-def _check_has_models(arguments: argparse.Namespace) -> None:
-    """Raise ConfigError for a folder without models, if none can come later."""
-    folder = Path(arguments.source)
-    if arguments.watch or arguments.allow_control or not folder.is_dir():
-        return
-    found, errors = read_each(folder)
-    if not found and not errors:
-        raise hami.ConfigError(
-            f'"{folder}" has no models: neither a file NAME.toml, nor a folder NAME with 1.toml, nor a model file such '
-            "as NAME.onnx whose plugin is installed; add one, or start without models by --watch or --allow-control"
-        )
-
-
-def serve(arguments: argparse.Namespace) -> int:
-    """Serve until a signal ends it; return the exit status."""
-    if arguments.watch and not Path(arguments.source).is_dir():
-        raise hami.ConfigError(f"--watch needs a folder, got {arguments.source}")
-    if arguments.allow_control and arguments.workers > 1:
-        raise hami.ConfigError(
-            "--allow-control needs one worker: a client that loads a model reaches only one of them; use --watch, or "
-            "leave out --workers"
-        )
-    if arguments.shared_memory and arguments.workers > 1:
-        raise hami.ConfigError(
-            "--shared-memory needs one worker: a region that a client registers reaches only one; leave out --workers"
-        )
-    if arguments.uds and arguments.workers > 1:
-        raise hami.ConfigError("--uds needs one worker: processes cannot share a Unix socket; leave out --workers")
-    if arguments.max_open_mib is not None and arguments.max_open_mib < arguments.max_request_mib:
-        raise hami.ConfigError(
-            f"--max-open-mib is {arguments.max_open_mib}, and one request may have {arguments.max_request_mib} MiB; "
-            "raise it, or lower --max-request-mib"
-        )
-    if arguments.set and (arguments.watch or Path(arguments.source).is_dir()):
-        raise hami.ConfigError("--set sets keys of a single pipeline; write those of a folder into its files")
-    arguments.cors = sorted(checked_origins(arguments.cors))
-    _check_has_models(arguments)
-    read_token(arguments.token_file)
-    if arguments.door == "native" and arguments.tls_cert:
-        raise hami.ConfigError("--door native has no TLS; leave it out, or let a proxy in front of it end TLS")
-    if bool(arguments.tls_cert) != bool(arguments.tls_key):
-        raise hami.ConfigError("--tls-cert and --tls-key belong together; give both or none")
-    for option, file in (("--tls-cert", arguments.tls_cert), ("--tls-key", arguments.tls_key)):
-        if file:
-            read(file, option)
-    allow_many_connections()
-    if arguments.workers > 1:
-        from hami_serve.workers import supervise
-
-        return supervise(arguments)
-
-    def announce(models: list[str]) -> None:
-        print(announcement(models, arguments), flush=True)
-
-    run(arguments, announce)
-    return 0
 
 
 def run(

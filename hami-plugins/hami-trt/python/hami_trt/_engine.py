@@ -10,10 +10,8 @@ from typing import Any, NamedTuple
 
 import hami
 from hami_cuda.device import as_current
-from hami_cuda.memory import InstanceStream
 from hami_tensor import Device
 
-from hami_trt._execution_context import ExecutionContext
 from hami_trt._recipe import Recipe
 from hami_trt._shapes import ShapeRange
 from hami_trt._tensorrt import Library
@@ -83,11 +81,6 @@ class Engine:
         with self._mutex:
             before, self.captures = self.captures, False
         return before
-
-    def new_context(self, stream: InstanceStream, instance: int, owner: str) -> ExecutionContext:
-        """Create the execution context of an instance, with the profile of its number, or with the first one."""
-        profile = instance if instance < len(self.profiles) else 0
-        return ExecutionContext(self, stream, profile, instance, owner)
 
     def batch_rows(self, profile: int) -> tuple[int, int]:
         """Return the minimum and the maximum number of rows of a batch in a profile."""

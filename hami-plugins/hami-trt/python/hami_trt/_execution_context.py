@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import hami
 from hami_cuda.memory import Block, InstanceStream, Reading, out_of_memory
 
+from hami_trt._engine import Engine
 from hami_trt._shapes import Shape
 from hami_trt._tensorrt import first_error
-
-if TYPE_CHECKING:
-    from hami_trt._engine import Engine
 
 
 class ExecutionContext:
@@ -56,6 +54,12 @@ class ExecutionContext:
             if isinstance(error, hami.RequestError):
                 raise hami.ConfigError(str(error)) from error
             raise
+
+    @classmethod
+    def of_instance(cls, engine: Engine, stream: InstanceStream, instance: int, owner: str) -> ExecutionContext:
+        """Create the context of an instance, with the profile of its number, or with the first one."""
+        profile = instance if instance < len(engine.profiles) else 0
+        return cls(engine, stream, profile, instance, owner)
 
     def _check_rows(self) -> None:
         minimum, maximum = self.rows

@@ -89,10 +89,30 @@ def show_progress(title: str, library: Library, config: Any) -> Iterator[BuildPr
     """Show the progress of the build that uses this builder configuration."""
     with Progress(1.0, title) as bar:
         progress = BuildProgress(bar.update if bar.visible else _Log(title).draw)
-        monitor = library.progress_monitor(progress)
+        monitor = _monitor(library, progress)
         if monitor is not None:
             config.progress_monitor = monitor
         yield progress
+
+
+def _monitor(library: Library, progress: BuildProgress) -> Any:
+    """Return a monitor that reports a build to `progress`; None if the library does not support monitors."""
+    base: Any = getattr(library.module, "IProgressMonitor", None)
+    if base is None:
+        return None
+
+    class Monitor(base):  # type: ignore[misc]
+        def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int) -> None:
+            progress.start(phase_name, parent_phase, num_steps)
+
+        def step_complete(self, phase_name: str, step: int) -> bool:
+            progress.step(phase_name, step)
+            return not progress.cancelled.is_set()
+
+        def phase_finish(self, phase_name: str) -> None:
+            progress.finish(phase_name)
+
+    return Monitor()
 
 
 class _Log:

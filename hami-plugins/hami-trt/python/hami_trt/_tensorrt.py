@@ -13,13 +13,10 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import hami
 from hami_cuda.device import cuda_version
-
-if TYPE_CHECKING:
-    from hami_trt._progress import BuildProgress
 
 _log = logging.getLogger("hami.trt")
 
@@ -240,25 +237,6 @@ class Library:
                 raise hami.ConfigError(
                     f'{owner}: {self} cannot build for compute capability "{name}"; supported are {", ".join(known)}'
                 )
-
-    def progress_monitor(self, progress: BuildProgress) -> Any:
-        """Return a monitor that reports a build to `progress`; None if this library does not support monitors."""
-        base: Any = getattr(self.module, "IProgressMonitor", None)
-        if base is None:
-            return None
-
-        class Monitor(base):  # type: ignore[misc]
-            def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int) -> None:
-                progress.start(phase_name, parent_phase, num_steps)
-
-            def step_complete(self, phase_name: str, step: int) -> bool:
-                progress.step(phase_name, step)
-                return not progress.cancelled.is_set()
-
-            def phase_finish(self, phase_name: str) -> None:
-                progress.finish(phase_name)
-
-        return Monitor()
 
     def node_of_error(self, error: Any) -> tuple[str, str]:
         """Return operator and name of the node that an ONNX parser error is about; "" if the library has none."""

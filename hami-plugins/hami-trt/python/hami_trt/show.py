@@ -10,6 +10,7 @@ from hami_cuda.memory import InstanceStream
 from hami_model_check.joining import decide_joining
 
 from hami_trt._engine import open_engine
+from hami_trt._execution_context import ExecutionContext
 from hami_trt._gpu import find_device, gpu_of
 from hami_trt._joining import along_axis_0, decide, measure_rows
 from hami_trt._tensorrt import find_library
@@ -35,7 +36,7 @@ def show_engine(path: str) -> dict[str, Any]:
     source = source_of(Path(path), stored)
     stream = InstanceStream({}, device, _OWNER)
     try:
-        context = engine.new_context(stream, 0, _OWNER)
+        context = ExecutionContext.of_instance(engine, stream, 0, _OWNER)
         try:
             joining = decide(engine, source, batched=None, measure=lambda: measure_rows(context, source))
         finally:

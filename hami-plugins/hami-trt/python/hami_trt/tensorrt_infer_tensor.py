@@ -71,7 +71,9 @@ class TensorrtInferTensor(hami.Backend):
         self._keys = ModelKeys("TensorrtInferTensor", [port.name for port in engine.inputs])
         stream = InstanceStream(options, device, "TensorrtInferTensor")
         try:
-            self._open_context = engine.new_context(stream, options.get("instance", 0), "TensorrtInferTensor")
+            self._open_context = ExecutionContext.of_instance(
+                engine, stream, options.get("instance", 0), "TensorrtInferTensor"
+            )
         except BaseException:
             stream.close()
             raise
