@@ -8,6 +8,7 @@ import queue
 import subprocess
 import sys
 import threading
+from array import array
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +196,13 @@ def test_an_array_and_another_value_are_compared() -> None:
     assert not compare(2.0 + 1e-5, array[1], Tolerance()).differs
     assert compare([1.0, 2.0 + 1e-2], array, Tolerance()).differs
     assert not compare(numpy.str_("text"), "text", Tolerance()).differs
+
+
+def test_memory_without_the_type_of_its_elements_is_compared_as_a_whole() -> None:
+    one, same, other = memoryview(b"abc"), memoryview(b"abc"), memoryview(b"abd")
+    assert (compare(one, same).differs, compare(one, other).differs) == (False, True)
+    assert compare([1, 2], array("i", [1, 2])).differs
+    assert not compare(array("i", [1, 2]), array("i", [1, 2])).differs
 
 
 def test_values_that_cannot_be_compared_differ() -> None:

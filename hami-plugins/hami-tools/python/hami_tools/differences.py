@@ -60,9 +60,9 @@ def compare(one: Any, other: Any, tolerance: Tolerance = EXACT) -> Difference:
     if isinstance(one, BaseException) or isinstance(other, BaseException):
         shown = [type(value).__name__ if isinstance(value, BaseException) else "a result" for value in (one, other)]
         return Difference(reason="" if shown[0] == shown[1] else f"{shown[0]} and {shown[1]}")
-    if hasattr(one, "tolist") and hasattr(other, "tolist"):
+    if _is_array(one) and _is_array(other):
         return _compare_arrays(one, other, tolerance)
-    if hasattr(one, "tolist") or hasattr(other, "tolist"):
+    if _is_array(one) or _is_array(other):
         return _compare_with_array(one, other, tolerance)
     if isinstance(one, (int, float)) and isinstance(other, (int, float)):
         is_float = isinstance(one, float) or isinstance(other, float)
@@ -82,9 +82,14 @@ def compare(one: Any, other: Any, tolerance: Tolerance = EXACT) -> Difference:
     return Difference(reason="" if same else f"{str(one)[:MAX_TEXT]!r} and {str(other)[:MAX_TEXT]!r}")
 
 
+def _is_array(value: Any) -> bool:
+    """Return whether a value says the type of its elements, unlike a memoryview and one of the module `array`."""
+    return hasattr(value, "tolist") and hasattr(value, "dtype")
+
+
 def _compare_with_array(one: Any, other: Any, tolerance: Tolerance) -> Difference:
     """Compare an array with a value that is not one: with a list or a number as lists are compared."""
-    array, value = (one, other) if hasattr(one, "tolist") else (other, one)
+    array, value = (one, other) if _is_array(one) else (other, one)
     if not isinstance(value, _PLAIN):
         return Difference(reason=f"{type(one).__name__} and {type(other).__name__}")
     rtol, atol = tolerance.of(str(array.dtype).rpartition(".")[2])
