@@ -92,6 +92,17 @@ void Grpc::forget(std::int64_t number) noexcept {
   if (gone) push(std::move(gone));
 }
 
+void Grpc::end(std::int64_t number) noexcept {
+  std::unique_ptr<GrpcEvent> gone;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = left_.find(number);
+    if (found != left_.end()) gone = std::move(found->second.gone);
+  }
+  if (gone) push(std::move(gone));
+  finish(number, kResourceExhausted, {});
+}
+
 template <class Step>
 void Grpc::post(std::int64_t number, Step step) {
   auto task = task_of([this, number, step = std::move(step)]() mutable {

@@ -35,7 +35,7 @@ void or_end(Grpc* grpc, std::int64_t number, Step&& step) {
   try {
     step();
   } catch (const std::exception&) {
-    grpc->finish(number, kResourceExhausted, {});
+    grpc->end(number);
   }
 }
 

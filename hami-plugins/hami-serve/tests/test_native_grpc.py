@@ -239,6 +239,27 @@ def test_long_typed_contents_are_read_and_written_by_native_code(monkeypatch, sm
         door.close()
 
 
+def test_a_stream_with_an_answer_for_which_there_is_no_memory_ends_in_python_too(monkeypatch):
+    door = RunningGrpc({"any": "Identity"}, door="native")
+    try:
+        server = door._server
+
+        def write(number: int, data: bytes) -> None:
+            server._native.write(server._grpc, number, data, 2**64 - 1)  # bytes, which no string can have
+
+        monkeypatch.setattr(server, "write", write)
+        sent = given("FP32", [1], {"fp32_contents": [1]}).SerializeToString()
+        with grpc.insecure_channel(door.url) as channel:
+            stream = channel.stream_stream(f"/{SERVICE}/ModelStreamInfer")(iter([sent]), timeout=60)
+            with pytest.raises(grpc.RpcError) as error:
+                next(stream)
+            assert error.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+            while server._calls:
+                pass
+    finally:
+        door.close()
+
+
 def test_a_deadline_ends_a_call_in_python(doors):
     with grpc.insecure_channel(doors[1].url) as channel:
         infer = channel.unary_unary(INFER)
