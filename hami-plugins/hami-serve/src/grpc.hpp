@@ -84,7 +84,7 @@ class Grpc {
   void ask(std::int64_t number);                                                     // for the next message
   void write(std::int64_t number, std::string message);                              // an answer
   void finish(std::int64_t number, std::int32_t status, std::string text) noexcept;  // Python forgets the call
-  void end(std::int64_t number) noexcept;  // there is no memory for a step of the call: its client and Python learn that it ends
+  void end(std::int64_t number) noexcept;  // without memory for its next step: its client and Python learn it
   void wait_for_memory(std::int64_t nanoseconds) noexcept { wait_ = nanoseconds; }
   std::uint64_t take_answers() noexcept { return answers_.exchange(0); }
   std::int64_t connections() const noexcept { return connections_; }
