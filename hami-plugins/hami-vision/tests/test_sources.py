@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import weakref
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -176,6 +177,19 @@ def test_the_memory_of_a_frame_is_used_again_when_no_array_over_it_is_left(video
     del part
     assert next_image().ctypes.data == address
     capture.release()
+
+
+def test_a_frame_that_is_kept_after_its_video_keeps_no_memory_of_others(video):
+    capture, pool = cv2.VideoCapture(str(video)), _Pool()
+    frames = []
+    for _ in range(4):
+        capture.grab()
+        frames.append(pool.retrieve(capture))
+    kept = frames[-1]
+    content, memory = kept.copy(), weakref.ref(pool._free)
+    del frames, pool
+    assert memory() is None
+    assert (kept == content).all()
 
 
 def test_videos_of_one_size_share_the_memory_of_their_frames_and_the_last_one_frees_it(video):

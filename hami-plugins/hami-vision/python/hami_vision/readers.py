@@ -165,10 +165,11 @@ class _Borrowed:
 
     def __init__(self, memory: Image, free: deque[Image]) -> None:
         self.__array_interface__ = memory.__array_interface__
-        self._memory, self._free = memory, free
+        self._memory, self._free = memory, weakref.ref(free)  # a frame that is kept for long keeps no others
 
     def __del__(self) -> None:
-        self._free.append(self._memory)
+        if (free := self._free()) is not None:
+            free.append(self._memory)
 
 
 class PictureReader(Reader):
