@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hami_serve.budget import Budget
 from hami_serve.http_times import Times
 
 TOKEN = "secret"
@@ -220,6 +221,24 @@ def test_the_memory_of_a_request_that_has_ended_is_for_others(busy):
     held.opened.set()
     while server.post("/v2/models/any/infer", body, headers)[0] != 200:
         pass
+
+
+def test_a_thread_that_converts_while_a_lease_is_closed_leaves_nothing_charged():
+    budget = Budget(1 << 20)
+    lease = budget.lease()
+    lease.add(100)
+
+    class Lock:
+        def __enter__(self) -> None:
+            pass
+
+        def __exit__(self, *_: object) -> None:
+            budget.lock = threading.Lock()
+            lease.add(50)  # by another thread, which has waited for the lock
+
+    budget.lock = Lock()
+    lease.close()
+    assert budget.used == budget.shared.value == 0
 
 
 def test_a_request_that_is_alone_has_what_it_needs(start):

@@ -104,8 +104,11 @@ class Lease:
         self.add(size)
 
     def close(self) -> None:
-        self.resize(0)
-        self._closed = True
+        budget = self._budget
+        with budget.lock:  # at once: what a thread adds in between would stay charged
+            self._closed = True
+            budget.used, self._size = budget.used - self._size, 0
+            budget.shared.value = budget.used
 
     async def wait(self, size: int, seconds: float) -> None:
         """Have `size` bytes as soon as others leave them, or raise Overloaded after some seconds."""
