@@ -99,6 +99,9 @@ def test_run_starts_at_the_node_that_is_asked_for(call: Any, tmp_path: Path) -> 
     status, out, err = call("run", str(pipe), "--text", "a")
     assert (status, out) == (1, "")
     assert "several entry nodes; choose one by the key `node_name`" in err
+    for source, nodes in ((str(pipe), "loud, same"), ("Identity", "default")):
+        problem = f'error: --node takes a node of the pipeline, which has {nodes}; got "lou"\n'
+        assert call("run", source, "--text", "a", "--node", "lou") == (1, "", problem)
 
 
 def test_run_on_text(call: Any) -> None:

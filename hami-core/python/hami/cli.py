@@ -16,7 +16,7 @@ from hami._cli.inputs import Input, inputs_of
 from hami._cli.main import all_commands, main, report
 from hami._cli.show import aligned, json_of, short
 from hami._cli.show_file import describe_file, lines_of_file
-from hami._cli.source import traced
+from hami._cli.source import require_node, traced
 from hami._cli.terminal import print_lines, print_table
 from hami._plugins.messages import describe_exception
 from hami._text import did_you_mean, printable, visible, visible_lines
@@ -43,6 +43,7 @@ __all__ = [
     "printable",
     "real",
     "report",
+    "require_node",
     "seconds",
     "short",
     "traced",

@@ -176,6 +176,11 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(
     assert "a folder that exists and can be written" in err
 
 
+def test_a_node_that_does_not_exist_is_an_error(call: Any) -> None:
+    status, _, err = call("Identity", "--text", "a", "--node", "other")
+    assert (status, err) == (1, 'error: --node takes a node of the pipeline, which has default; got "other"\n')
+
+
 def test_without_inputs_nothing_is_measured(call: Any) -> None:
     status, _, err = call("Identity")
     assert status == 1

@@ -259,6 +259,11 @@ def test_options_of_sinks_without_videos_say_what_they_are_for(given, named, tmp
     assert not (tmp_path / "out").exists()
 
 
+def test_a_video_starts_at_no_chosen_node(capsys):
+    assert main(["run", "track", *MODEL, "walk.webm", "--node", "other"]) == 1
+    assert capsys.readouterr().err.startswith("error: --node is not for videos, cameras, folders and pictures")
+
+
 def full(*_, **__):
     raise OSError(28, "No space left on device")
 

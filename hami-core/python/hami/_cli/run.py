@@ -20,7 +20,7 @@ from hami._cli.arrays import ArrayWriter
 from hami._cli.inputs import Input, inputs_of
 from hami._cli.main import report
 from hami._cli.show import SMALL, json_of, lines_of
-from hami._cli.source import read_source, traced
+from hami._cli.source import read_source, require_node, traced
 from hami._cli.terminal import print_table
 from hami._errors import ConfigError, RequestError
 from hami._plugins.messages import describe_exception
@@ -67,6 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     config, problems = read_source(arguments.source, arguments.set, arguments.imports)
     if problems:
         raise ConfigError.of(problems)
+    require_node(config, arguments)
     max_values = arguments.max_values
     if max_values is None:
         max_values = SMALL_IN_JSON if arguments.json else SMALL

@@ -39,6 +39,13 @@ def read_source(
     return read(source, change=apply_settings)
 
 
+def require_node(config: LoadedConfig, arguments: argparse.Namespace) -> None:
+    """Raise ConfigError if --node names no node: a pipeline of one node would not read it."""
+    if arguments.node and arguments.node not in config.nodes:
+        nodes = ", ".join(map(printable, config.nodes))
+        raise ConfigError(f'--node takes a node of the pipeline, which has {nodes}; got "{printable(arguments.node)}"')
+
+
 def _apply(document: Document, setting: str) -> None:
     key, equals, value = setting.partition("=")
     if not equals or not key:

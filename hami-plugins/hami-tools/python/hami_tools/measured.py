@@ -10,7 +10,7 @@ from typing import Any
 
 import hami
 from hami import ConfigError, Pipe, RequestError
-from hami.cli import Input, describe_exception, inputs_of, printable, report
+from hami.cli import Input, describe_exception, inputs_of, printable, report, require_node
 from hami.config import LoadedConfig, read_source
 
 Request = dict[str, Any]
@@ -34,6 +34,7 @@ def config_of(source: str, arguments: argparse.Namespace, settings: Sequence[str
     config, problems = read_source(source, [*arguments.set, *settings], arguments.imports)
     if problems:
         raise ConfigError.of(problems)
+    require_node(config, arguments)
     return config
 
 

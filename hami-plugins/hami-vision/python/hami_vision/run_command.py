@@ -57,6 +57,8 @@ def run(arguments: argparse.Namespace, otherwise: Callable[[argparse.Namespace],
         return otherwise(arguments)
     if arguments.sample and name == "segment":
         raise hami.ConfigError("the model of --sample has no masks; give segment one by --set model=FILE, and a source")
+    if arguments.node:
+        raise hami.ConfigError(f"--node is not for videos, cameras, folders and pictures: they have one way in {name}")
     settings = list(arguments.set)
     if arguments.sample:
         settings = [*(f"{key}={sample / file}" for key, file in _SAMPLE.items()), *settings]
