@@ -279,7 +279,7 @@ def test_the_environment_chooses_a_base(write: Any, monkeypatch: pytest.MonkeyPa
         ),
         (
             {"own": 'extends = "nul\\u0000.toml"'},
-            """cannot read "nul\0.toml": embedded null byte
+            """cannot read "nul\0.toml": a path has no NUL character
   in  extends = "nul\\x00.toml"   (own.toml:1)
                 ^^^^^^^^^^^^^^""",
         ),

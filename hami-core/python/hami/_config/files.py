@@ -104,8 +104,9 @@ def content_of(location: Location, pipeline: Pipeline | None) -> bytes:
         if len(content) > MAX_BYTES:
             raise OSError(errno.EFBIG, f"a configuration file has at most {MAX_BYTES >> 20} MiB")
         return content
-    except (OSError, ValueError) as error:  # ValueError: the path contains NUL
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    except (OSError, ValueError) as error:
+        nul = "a path has no NUL character"  # the words of ValueError differ between versions of Python
+        reason = nul if isinstance(error, ValueError) else error.strerror or str(error)
         if pipeline:
             raise _pipeline_failed(pipeline, f"{reason}: {printable(location.path)}") from error
         hint = _suggestion(location) if isinstance(error, FileNotFoundError) else ""
