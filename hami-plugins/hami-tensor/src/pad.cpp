@@ -28,11 +28,14 @@ class Pad final : public TensorBackend {
   static constexpr std::uint32_t kMaxChildren = 1;
 
  private:
+  static constexpr std::size_t kMaxForms = 64;  // clients may make up any number
+
   struct Member {
     hami::Dict item;
     hami::Value data;
     TensorItems items;
     Sized size;
+    std::string form;
   };
   // Members that follow each other.
   struct Group {
@@ -43,6 +46,13 @@ class Pad final : public TensorBackend {
     std::size_t size() const noexcept { return static_cast<std::size_t>(last - first); }
   };
 
+  // What comparisons have shown for requests with tensors of the same names, types and numbers of axes: a model that is right with
+  // the padding of some may be wrong with that of others, such as those without a mask.
+  struct Shown {
+    PaddingEvidence evidence{static_cast<std::uint64_t>(hami::host().clock_now())};
+    std::vector<std::int64_t> axes;  // of the tensors of a result: the padded one, or kNoAxis
+  };
+
   // What comparisons and runs have shown.
   struct Learned {
     explicit Learned(RunCost of_runs) : cost(std::move(of_runs)) {}
@@ -50,8 +60,15 @@ class Pad final : public TensorBackend {
     std::atomic<bool> differs{false};  // a comparison has found a difference
     std::mutex mutex;                  // of what follows
     RunCost cost;
-    PaddingEvidence evidence{static_cast<std::uint64_t>(hami::host().clock_now())};
-    std::vector<std::int64_t> axes;  // of the tensors of a result: the padded one, or kNoAxis
+    std::map<std::string, Shown> of_forms;
+
+    // Null: nothing yet.
+    Shown* find(const std::string& form) noexcept {
+      const auto found = of_forms.find(form);
+      return found == of_forms.end() ? nullptr : &found->second;
+    }
+    // Null: there are too many forms, and requests of this one get no padding.
+    Shown* add(const std::string& form) { return of_forms.size() < kMaxForms ? &of_forms[form] : find(form); }
   };
 
   void init_(const hami::Params& params) override {
@@ -120,6 +137,7 @@ class Pad final : public TensorBackend {
     for (hami::Dict& item : batch) {
       try {
         members.push_back(read(item));
+        members.back().form = form_of(members.back().items);
       } catch (const hami::Error& error) {
         item.fail(error);
       }
@@ -137,7 +155,7 @@ class Pad final : public TensorBackend {
   }
 
   Member read(const hami::Dict& item) const {
-    Member member{item, item.get(kData), read_tensors(item, name()), {}};
+    Member member{item, item.get(kData), read_tensors(item, name()), {}, {}};
     for (std::size_t i = 0; i < member.items.tensors.size(); ++i) {
       const hami::Tensor& tensor = member.items.tensors[i];
       const std::int64_t length = tensor.view().shape[axis_of(tensor, axis_, name())];
@@ -154,6 +172,16 @@ class Pad final : public TensorBackend {
                                           show_tensor(member.items.tensors[0]) + ", longer than the largest bucket, " +
                                           std::to_string(buckets_.back()) + "; add a larger one to \"buckets\"");
     return member;
+  }
+
+  static std::string form_of(const TensorItems& items) {
+    std::string form = items.show_form();
+    for (const hami::Tensor& tensor : items.tensors) {
+      const DLDataType type = tensor.dtype();
+      for (const std::size_t each : {std::size_t{type.code}, std::size_t{type.bits}, tensor.rank()})
+        (form += ' ') += std::to_string(each);
+    }
+    return form;
   }
 
   // Runs members, whose lengths increase, in as many groups as take the least time.
@@ -203,7 +231,8 @@ class Pad final : public TensorBackend {
   Member* without_evidence(Group members, std::int64_t length) const {
     const std::lock_guard lock(learned_->mutex);
     return std::stable_partition(members.first, members.last, [&](const Member& member) {
-      return learned_->evidence.suffices(member.size.length, length);
+      const Shown* const shown = learned_->find(member.form);
+      return shown && shown->evidence.suffices(member.size.length, length);
     });
   }
 
@@ -227,13 +256,13 @@ class Pad final : public TensorBackend {
   bool run_copies(Group known, Group unknown, std::int64_t length) {
     std::vector<hami::OwnItem> copies;
     std::vector<const Member*> compared;
-    std::vector<std::int64_t> own;
+    std::map<std::string, std::vector<std::int64_t>> own;  // lengths, by the form
     std::int64_t rows = 0;
     for (const Member& member : unknown) {
       if (member.item.error()) continue;
       copies.push_back(copy_of(member, padded_data(member, length)));
       compared.push_back(&member);
-      own.push_back(member.size.length);
+      own[member.form].push_back(member.size.length);
       rows += member.size.rows;
     }
     std::int64_t positions = 0;  // of the known members
@@ -263,10 +292,11 @@ class Pad final : public TensorBackend {
       return false;
     }
     for (std::size_t i = 0; i < copies.size(); ++i)
-      if (!is_the_same(compared[i]->size, compared[i]->item, copies[i].dict(), length)) return false;
+      if (!is_the_same(*compared[i], compared[i]->item, copies[i].dict(), length)) return false;
     {
       const std::lock_guard lock(learned_->mutex);
-      learned_->evidence.add(own, length);
+      for (const auto& [form, lengths] : own)
+        if (Shown* const shown = learned_->add(form)) shown->evidence.add(lengths, length);
     }
     if (known.size() == 0) return true;
     count("positions", positions);
@@ -326,7 +356,7 @@ class Pad final : public TensorBackend {
     std::optional<std::size_t> chosen;
     {
       const std::lock_guard lock(learned_->mutex);
-      chosen = learned_->evidence.watched(members.size());
+      if (Shown* const shown = learned_->find(members.first->form)) chosen = shown->evidence.watched(members.size());
     }
     if (!chosen) return true;
     const Member& member = members.first[*chosen];
@@ -341,7 +371,7 @@ class Pad final : public TensorBackend {
       error = thrown;
     }
     if (error) failed("a request that runs alone", *error);
-    return error ? is_safe() : is_the_same(member.size, own.dict(), member.item, length);
+    return error ? is_safe() : is_the_same(member, own.dict(), member.item, length);
   }
 
   static hami::OwnItem copy_of(const Member& member, const hami::Value& data) {
@@ -352,16 +382,16 @@ class Pad final : public TensorBackend {
     return own;
   }
 
-  bool is_the_same(Sized size, const hami::Dict& own, const hami::Dict& with_padding, std::int64_t length) {
+  bool is_the_same(const Member& member, const hami::Dict& own, const hami::Dict& with_padding, std::int64_t length) {
     count("padding_compared");
     const std::optional<TensorItems> alone = results(own, name());
     const std::optional<TensorItems> other = results(with_padding, name());
     if (!alone || !other || !alone->same_form(*other)) return differs("a result does not consist of tensors");
-    PaddedAxes found = compare(*alone, *other, size.length, length, tolerance_);
+    PaddedAxes found = compare(*alone, *other, member.size.length, length, tolerance_);
     if (!found.difference.empty()) return differs(found.difference);
-    if (size.length == length) return true;  // a request without padding does not show the axes
+    if (member.size.length == length) return true;  // a request without padding does not show the axes
     const std::lock_guard lock(learned_->mutex);
-    learned_->axes = std::move(found.axes);
+    if (Shown* const shown = learned_->add(member.form)) shown->axes = std::move(found.axes);
     return true;
   }
 
@@ -426,8 +456,12 @@ class Pad final : public TensorBackend {
   }
 
   void unpad(Group members, std::int64_t length) {
-    const std::vector<std::int64_t> axes = padded_axes();
-    for (const Member& member : members) {
+    for (Member& member : members) {
+      if (member.size.length == length) {
+        convert({&member, &member + 1});
+        continue;
+      }
+      const std::vector<std::int64_t> axes = padded_axes(member.form);
       const std::optional<TensorItems> found = results(member.item, name());
       if (!found) continue;
       std::vector<hami::Value> values;
@@ -473,9 +507,10 @@ class Pad final : public TensorBackend {
     }
   }
 
-  std::vector<std::int64_t> padded_axes() const {
+  std::vector<std::int64_t> padded_axes(const std::string& form) const {
     const std::lock_guard lock(learned_->mutex);
-    return learned_->axes;
+    const Shown* const shown = learned_->find(form);
+    return shown ? shown->axes : std::vector<std::int64_t>();
   }
 
   std::int64_t axis_ = -1;

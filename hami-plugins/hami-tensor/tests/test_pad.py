@@ -267,6 +267,45 @@ def test_pipes_have_evidence_of_their_own():
             assert pipe.stats()["default"].counters["padding_compared"] == 8
 
 
+def test_evidence_of_requests_with_a_mask_does_not_count_for_those_without_one():
+    @hami.register("TestMaskIfGiven")
+    class MaskIfGiven(Engine):
+        def run(self, items: list[Any]) -> None:
+            for item in items:
+                ids = hami.to_numpy(item["data"]["input_ids"]).astype(np.float32)
+                mask = item["data"].get("attention_mask")
+                item["result"] = self.compute(ids, np.ones_like(ids) if mask is None else hami.to_numpy(mask))
+
+    lengths = (17, 20, 24, 30)
+    with padding(f"Pad(run_cost={MANY})[TestMaskIfGiven]") as pipe:
+        for _ in range(6):
+            pipe([request(length) for length in lengths])
+        given = [request(length) for length in lengths]
+        for each in given:
+            del each["data"]["attention_mask"]
+        means = [float(hami.to_numpy(answer["result"]["mean"])[0, 0]) for answer in pipe(given)]
+    assert means == [(length + 1) / 2 for length in lengths]
+
+
+def test_requests_of_several_forms_share_runs():
+    @hami.register("TestDoubles")
+    class Doubles(hami.Backend):
+        max = 64
+
+        def forward(self, batch: list[Any]) -> None:
+            runs.append((len(batch), 0))
+            for item in batch:
+                item["result"] = 2 * hami.to_numpy(item["data"])
+
+    with padding(f"Pad(run_cost={MANY})[TestDoubles]") as pipe:
+        for _ in range(6):
+            given = [np.ones(3), np.ones((2, 9)), np.ones(7, np.float32)]
+            runs.clear()
+            found = [hami.to_numpy(answer["result"]) for answer in pipe([{"data": each} for each in given])]
+            assert [(each.shape, each.dtype) for each in found] == [(each.shape, each.dtype) for each in given]
+    assert runs == [(3, 0)]
+
+
 def test_two_of_one_node_have_evidence_of_their_own():
     @hami.register("TestRoutes")
     class Routes(hami.Backend):
