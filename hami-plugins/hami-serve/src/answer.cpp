@@ -217,9 +217,13 @@ std::int64_t size_of_long(const Model& model, const Inference& inference, const 
     if (const hami::Value* const value = output_value(model, keys, name))
       size += size_if_long(model, name, *value, binary);
   };
-  for (const WantedOutput& each : inference.outputs) add(each.name, each.binary.value_or(inference.all_binary));
-  if (inference.outputs.empty())
-    for (const std::string_view name : output_names(model, inference)) add(name, inference.all_binary);
+  try {
+    for (const WantedOutput& each : inference.outputs) add(each.name, each.binary.value_or(inference.all_binary));
+    if (inference.outputs.empty())
+      for (const std::string_view name : output_names(model, inference)) add(name, inference.all_binary);
+  } catch (const hami::Error&) {  // a tensor in the memory of a device: Python says what is wrong
+    return 0;
+  }
   return static_cast<std::int64_t>(size);
 }
 

@@ -449,10 +449,14 @@ bool is_long_to_read(const Body& body) noexcept {
 }
 
 std::int64_t size_of_long_message(const Model& model, const Inference& inference, const Keys& keys) {
-  const std::optional<std::vector<Output>> outputs = outputs_of(model, inference, keys);
   std::size_t size = 0;
-  for (std::size_t i = 0; outputs && i < outputs->size(); ++i)
-    size += size_if_long((*outputs)[i], is_raw(inference, *outputs));
+  try {
+    const std::optional<std::vector<Output>> outputs = outputs_of(model, inference, keys);
+    for (std::size_t i = 0; outputs && i < outputs->size(); ++i)
+      size += size_if_long((*outputs)[i], is_raw(inference, *outputs));
+  } catch (const hami::Error&) {  // a tensor in the memory of a device: Python says what is wrong
+    return 0;
+  }
   return static_cast<std::int64_t>(size);
 }
 
