@@ -17,6 +17,12 @@ KEPT = 1 << 16  # bytes of an unwanted body that are read so that the connection
 STATUS_LINES = {status: b"HTTP/1.1 %d %s\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
 
 
+class Output(Protocol):
+    """Where the bytes of an answer go."""
+
+    def write(self, data: bytes | memoryview) -> None: ...
+
+
 class Connection(Protocol):
     """What an exchange needs of the connection that it came on."""
 
@@ -24,7 +30,7 @@ class Connection(Protocol):
     body_left: int  # bytes of the body that have not come yet
 
     @property
-    def transport(self) -> asyncio.WriteTransport: ...
+    def transport(self) -> Output: ...
     @property
     def default_headers(self) -> list[tuple[bytes, bytes]]: ...
     @property

@@ -93,8 +93,8 @@ def _compare_with_array(one: Any, other: Any, tolerance: Tolerance) -> Differenc
     if not isinstance(value, _PLAIN):
         return Difference(reason=f"{type(one).__name__} and {type(other).__name__}")
     rtol, atol = tolerance.of(str(array.dtype).rpartition(".")[2])
-    plain = [each.tolist() if each is array else each for each in (one, other)]
-    return compare(*plain, Tolerance(rtol, atol))
+    first, second = (each.tolist() if each is array else each for each in (one, other))
+    return compare(first, second, Tolerance(rtol, atol))
 
 
 def _compare_arrays(one: Any, other: Any, tolerance: Tolerance) -> Difference:
