@@ -3,8 +3,8 @@
 #
 # Every 6.x requires transformers 5, and optimum-onnx, which the extra needs, an older one in all releases up to 0.1.0.
 # Given no version, an installer answers this in silence: `sentence-transformers[onnx]` is 5.7.0 with transformers 4.57,
-# `sentence-transformers` and `sentence-transformers[openvino]` are 6.2.0 with transformers 5. Two environments that should
-# differ in their engine differ in the major release of both libraries as well, and a comparison of engines measures that too.
+# `sentence-transformers` and `sentence-transformers[openvino]` are 6.2.0 with transformers 5. Two environments that
+# should differ in their engine differ in the major release of both libraries, and a comparison of engines measures it.
 # Seen on 30 November 2026 with uv 0.13.8, for CPython 3.11 on x86-64. It resolves only. Fails if this changes.
 set -euo pipefail
 work=$(mktemp -d)
