@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import runpy
 import subprocess
 import sys
 import textwrap
@@ -12,6 +14,7 @@ import pytest
 from running import TIMEOUT
 
 FOLDER = Path(__file__).parents[1] / "reliability"
+ROOT = FOLDER.parents[1]
 
 
 def run_with_watch(*command: str | Path) -> subprocess.CompletedProcess[str]:
@@ -91,3 +94,12 @@ BACKEND = """
 def test_a_backend_that_runs_what_its_parameter_names_breaks_the_promise(body: str) -> None:
     done = run_with_watch("-c", textwrap.dedent(BACKEND.format(body=body)))
     assert (done.returncode, done.stderr[:24]) == (1, "broken: Planted: given ="), done.stderr
+
+
+def test_each_function_that_may_run_code_by_a_name_exists() -> None:
+    packages = [ROOT / "hami-core" / "python", *ROOT.glob("hami-plugins/*/python")]
+    for site in runpy.run_path(str(FOLDER / "code_watch.py"))["ALLOWED"]:
+        path, _, name = site.partition(":")
+        (file,) = [folder / path for folder in packages if (folder / path).is_file()]
+        nodes = ast.walk(ast.parse(file.read_text("utf-8")))
+        assert name in {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}, site

@@ -27,7 +27,6 @@ OURS = re.compile(r"/(?:python|site-packages)/(hami(?:_\w+)?/.*)")
 REASONS = {
     "constants and tables in the same file": (
         "hami/__init__.py:__getattr__",
-        "hami/_cli/terminal.py:_rich",
         "hami/observe/__init__.py:__getattr__",
         "hami_accel/__init__.py:__getattr__",
         "hami_accel/recipe.py:_read",

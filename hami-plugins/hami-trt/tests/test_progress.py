@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import logging
 import signal
-import sys
 import threading
 
 import hami
@@ -64,7 +63,6 @@ def test_a_terminal_gets_a_bar_that_is_cleared(tmp_path, monkeypatch):
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
     monkeypatch.setattr("hami.progress.REDRAW_INTERVAL", 0)
-    monkeypatch.setitem(sys.modules, "rich", None)  # the bar is then plain text
     monkeypatch.setenv("COLUMNS", "60")
     build(options(models.convolution(tmp_path / "model.onnx")))
     lines = terminal.getvalue().split("\r\x1b[K")
