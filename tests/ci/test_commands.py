@@ -37,7 +37,7 @@ def test_impossible_requests_are_reported(command: str, said: str) -> None:
     [
         ("ci/wheels --python 2.9", "no CPython to build for (2.9):\n2.9: no such CPython found; found: cp3"),
         ("ci/wheels --platform sparc", "argument --platform: invalid choice: 'sparc' (choose from "),
-        ("ci/test nonsense", 'error: there is no tier "nonsense"; the tiers are plugins, plugins-asan, '),
+        ("ci/test nonsense", 'error: unknown tier "nonsense"; the tiers are plugins, plugins-asan, '),
         (
             "ci/wheels --plugin hami-nonsense",
             'unknown plugin "hami-nonsense"; hami-plugins/ contains hami-accel, hami-',

@@ -17,7 +17,7 @@ struct GrpcFunctions {
   Grpc* (*open)(Door* door, const char* no_token, const char* no_message, const char* stopping, std::size_t max_answer);
   void (*close)(Grpc* grpc);  // after the door is closed
   std::int32_t (*event)(Grpc* grpc);
-  std::int32_t (*add)(Grpc* grpc, std::int32_t fd);  // not 0: there is no memory
+  std::int32_t (*add)(Grpc* grpc, std::int32_t fd);  // not 0: memory is exhausted
   // The kind of the event, 0 for none, and what it has, until `release`.
   std::int32_t (*take)(Grpc* grpc, std::int64_t* number, const char** data, std::size_t* size, GrpcEvent** event);
   void (*release)(Grpc* grpc, GrpcEvent* event);
@@ -29,7 +29,7 @@ struct GrpcFunctions {
   std::int64_t (*connections)(Grpc* grpc);
 };
 
-// Runs a step of a call, or ends the call if there is no memory for the step.
+// Runs a step of a call, or ends the call if memory for the step is exhausted.
 template <class Step>
 void or_end(Grpc* grpc, std::int64_t number, Step&& step) {
   try {

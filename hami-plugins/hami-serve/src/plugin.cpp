@@ -22,7 +22,7 @@ int guarded(char* error, std::size_t size, Body&& body) {
   }
 }
 
-// What `text` returns, in memory that `release` frees; NULL: that is "", or there is no memory.
+// What `text` returns, in memory that `release` frees; NULL: that is "", or memory is exhausted.
 template <class Text>
 char* text_or_null(Text&& text) {
   try {

@@ -1,6 +1,6 @@
 """Compares installed files with the sizes and hashes that the RECORD of their distribution lists.
 
-Like the policy, it finds damage and mistakes. It does not protect against an attacker who can write files as this user.
+Like the policy, it finds damage and mistakes. It does not stop an attacker with the rights of this user.
 """
 
 from __future__ import annotations
