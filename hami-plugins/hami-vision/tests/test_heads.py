@@ -148,11 +148,10 @@ def test_masks_key_points_and_angles_are_in_the_picture():
     assert decode(outputs_of("yolov8-obb"), head="yolov8-obb").angles.tolist() == [0.25]
 
 
-def test_only_heads_that_repeat_objects_are_suppressed_and_nan_is_left_out():
+def test_only_heads_that_repeat_objects_are_suppressed():
     made = table(84)
     made[[7, 8, 9], :4] = CENTRE
     made[[7, 8, 9], 6] = 0.75, 0.5, 0.6
-    made[10, 6], made[10, 0] = 0.9, np.nan
     assert decode(made.T[None], head="yolov8").scores.tolist() == [0.75]
     ends = np.zeros((1, 300, 6), F32)
     ends[0, :2] = [*corners(), 0.75, 2]
@@ -191,8 +190,61 @@ def test_a_classifier_of_another_number_of_labels_fits_no_head(tmp_path):
         decode(np.zeros((1, 4), F32), labels=labels_file(tmp_path, 3))
 
 
-def test_a_classifier_with_nan_gives_nothing():
-    assert len(decode(np.full((1, 4), np.nan, F32))) == 0
+def with_nan(outputs, head: str):
+    """Add a box with NaN and a good score, a NaN score, and a box with NaN whose score does not pass."""
+    if isinstance(outputs, dict):
+        boxes, scores = (outputs[name] for name in sorted(outputs, key=lambda name: "box" not in name)[:2])
+        boxes[0, 5], scores[0, 5] = np.nan, scores[0, 4]
+        scores[0, 6] = np.nan
+        boxes[0, 7] = np.nan
+        return outputs
+    table = outputs[0] if isinstance(outputs, list) else outputs
+    rows = table[0].T if HEADS[head].axes == "columns" else table[0]
+    rows[20:23] = rows[3 if head == "yolov10" else 7]
+    rows[20, 0] = rows[21, 4:] = rows[22, 0] = np.nan
+    rows[22, 4:] = 0
+    return outputs
+
+
+@pytest.mark.parametrize("head", [name for name in HEADS if name != "classification"])
+def test_nan_boxes_and_scores_are_left_out_and_counted(head):
+    with hami.pipe({"backend": "DecodeDetections", "head": head}) as pipe:
+        found = pipe({"data": with_nan(outputs_of(head), head), "letter_box": BOX})["result"]
+        assert pipe.stats()["default"].counters == {"nan_boxes": 2}
+    np.testing.assert_allclose(found.boxes, [IN_PICTURE], atol=1e-4)
+
+
+@pytest.mark.parametrize(("head", "column"), [("yolov10", 5), ("yolov8-obb", 84), ("yolov8-seg", 90)])
+def test_an_object_whose_class_angle_or_mask_is_nan_is_left_out_and_counted(head, column):
+    outputs = outputs_of(head)
+    table = outputs[0] if isinstance(outputs, list) else outputs
+    (table[0] if head == "yolov10" else table[0].T)[3 if head == "yolov10" else 7, column] = np.nan
+    with hami.pipe({"backend": "DecodeDetections", "head": head}) as pipe:
+        assert len(pipe({"data": outputs, "letter_box": BOX})["result"]) == 0
+        assert pipe.stats()["default"].counters == {"nan_boxes": 1}
+
+
+def test_a_key_point_with_nan_is_kept_with_its_object():
+    made = outputs_of("yolov8-pose")
+    made[0, 5, 7] = np.nan
+    points = decode(made, head="yolov8-pose").keypoints
+    assert np.isnan(points).tolist() == [[[True, False, False], [False] * 3]]
+
+
+def test_pictures_with_more_than_max_objects_are_counted():
+    ends = np.zeros((1, 300, 6), F32)
+    ends[0, :3] = [*corners(), 0.75, 2]
+    with hami.pipe({"backend": "DecodeDetections", "max_objects": 2}) as pipe:
+        assert len(pipe({"data": ends, "letter_box": BOX})["result"]) == 2
+        ends[0, 0, 4] = 0
+        assert len(pipe({"data": ends, "letter_box": BOX})["result"]) == 2
+        assert pipe.stats()["default"].counters == {"over_max_objects": 1}
+
+
+def test_a_classifier_with_nan_gives_nothing_and_all_its_scores_are_counted():
+    with hami.pipe({"backend": "DecodeDetections"}) as pipe:
+        assert len(pipe({"data": np.full((1, 4), np.nan, F32), "letter_box": BOX})["result"]) == 0
+        assert pipe.stats()["default"].counters == {"nan_boxes": 4}
 
 
 def signature_of(data) -> dict:

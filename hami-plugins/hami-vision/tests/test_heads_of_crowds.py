@@ -59,10 +59,11 @@ def test_the_heads_of_a_crowd_are_found_in_tiles(settings):
     assert sorted(map(tuple, (middles // STEP).astype(int).tolist())) == sorted(seats)
 
 
-def test_boxes_with_nan_are_not_heads():
+def test_boxes_with_nan_are_not_heads_and_are_counted():
     found = Detections([[0, 0, 4, 4], [np.nan, 0, 4, 4], [8, 8, 12, 12]], [0.9, 0.8, 0.7], [0, 0, 1])
     with hami.pipe({"backend": "CountHeads", "zones": ["all: -1,-1, 99,-1, 99,99, -1,99"]}) as count:
         counted = count({"data": found})["result"]
+        assert count.stats()["default"].counters == {"nan_boxes": 1}
         with pytest.raises(hami.DataTypeError, match=r"CountHeads: .* must be hami_vision\.Detections"):
             count({"data": [1, 2]})
     assert (counted["heads"], counted["zones"]["all"]["inside"], len(counted["detections"])) == (2, 2, 2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import hami
 import numpy as np
 import pytest
@@ -37,6 +39,17 @@ def test_dropped_frames_do_not_change_ids():
     frames = [i for i in range(60) if not 20 <= i < 35]
     found = [tracker.update(at(*walk(i)), i / 25).tolist() for i in frames]
     assert found == [[0, 1]] * len(frames)
+
+
+def test_an_object_with_nan_crosses_no_line_and_is_counted():
+    """Ids of another tracker: our own gives such an object none."""
+    places = [(0, 50), (np.nan, 50), (100, 50)]
+    with hami.pipe({"backend": "StateFul[CountObjects]", "lines": ["door: 60,0, 60,200"]}) as count:
+        for i, place in enumerate(places):
+            found = replace(at(place, ids=[0]), time=float(i))
+            result = count({"data": found, "req_id": "a"})["result"]
+        assert count.stats()["default"].counters == {"nan_boxes": 1}
+    assert result["lines"] == {"door": {"in": 0, "out": 1}}
 
 
 def test_ids_follow_the_objects_when_rows_are_permuted():

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import hami
-import numpy as np
 
 from hami_vision.count_objects import class_keys, points_by_name
 from hami_vision.counting import is_inside
-from hami_vision.detections import detections_of
+from hami_vision.detections import detections_of, finite_of
 
 
 class CountHeads(hami.Backend):
@@ -39,8 +38,7 @@ class CountHeads(hami.Backend):
 
     def _count(self, item: Any) -> dict[str, Any]:
         found = detections_of(item, "CountHeads")
-        heads = found.of_class(*self._classes) if self._classes else found
-        heads = heads[np.isfinite(heads.boxes).all(1)]
+        heads = finite_of(self, found.of_class(*self._classes) if self._classes else found)
         middles = ((heads.boxes[:, :2] + heads.boxes[:, 2:]) / 2).tolist()
         zones = {
             name: {"inside": sum(is_inside(each, corners) for each in middles)} for name, corners in self._zones.items()

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import hami
 
 from hami_vision.counting import Counter, Point
-from hami_vision.detections import detections_of, state_of
+from hami_vision.detections import detections_of, finite_of, state_of
 
 
 class CountObjects(hami.Backend):
@@ -49,7 +49,7 @@ class CountObjects(hami.Backend):
             raise hami.RequestError("CountObjects: the objects have no ids; put TrackObjects before it")
         counter: Counter = state_of(item, "CountObjects", lambda: Counter(self._lines, self._zones, self.forget_after))
         wanted = found.of_class(*self._classes) if self._classes else found
-        counter.update(wanted, found.time)
+        counter.update(finite_of(self, wanted), found.time)
         item["result"] = {"detections": wanted, **counter.counts()}
 
 

@@ -70,6 +70,8 @@ class DecodeDetections(hami.Backend):
         size, labels = (box.width, box.height), len(self._names) or None
         name = self.head or find_head(outputs, size, labels)
         found = candidates_of(name, outputs, size, labels, self.score_threshold)
+        if found.nan_boxes:
+            self.count("nan_boxes", found.nan_boxes)
         kept = self._best(found, HEADS[ALIASES.get(name, name)].suppress)
         extra = {key: column[kept] for key, column in found.extra.items()}
         boxes = found.boxes[kept]
@@ -91,9 +93,11 @@ class DecodeDetections(hami.Backend):
         if "angle" in found.extra:
             sizes = boxes[:, 2:] - boxes[:, :2]
             boxes = np.hstack([boxes[:, :2] + sizes / 2, sizes, found.extra["angle"]])
-        # With a threshold of 1, it only sorts, and leaves out NaN.
-        threshold = self.iou_threshold if suppress else 1.0
-        return nms(boxes, found.scores, found.classes, iou_threshold=threshold, max_boxes=self.max_objects)
+        threshold = self.iou_threshold if suppress else 1.0  # with 1, it only sorts
+        kept = nms(boxes, found.scores, found.classes, iou_threshold=threshold, max_boxes=self.max_objects + 1)
+        if len(kept) > self.max_objects:
+            self.count("over_max_objects")
+        return kept[: self.max_objects]
 
 
 def _box_in_image(boxes: NDArray[np.float32], box: LetterBox, rotated: bool) -> NDArray[np.float32]:

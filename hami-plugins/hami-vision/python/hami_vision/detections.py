@@ -80,6 +80,10 @@ class Detections:
             return self[[rows]]
         return replace(self, **chosen)
 
+    def finite(self) -> Detections:
+        """Return the rows whose boxes have no NaN and no infinite number."""
+        return self[np.isfinite(self.boxes).all(1)]
+
     def name_of(self, row: int) -> str:
         """Return the name of the class of a row; the number if it has none."""
         number = int(self.classes[row])
@@ -125,7 +129,7 @@ class Detections:
         """
         import supervision
 
-        kept = self[np.isfinite(self.boxes).all(1)]
+        kept = self.finite()
         data = {
             "hami_" + name: getattr(kept, name) for name in ("keypoints", "angles") if getattr(kept, name) is not None
         }
@@ -182,6 +186,14 @@ def detections_of(item: Any, backend: str) -> Detections:
             f'{backend}: "data" must be hami_vision.Detections, as DecodeDetections returns, got {type(data).__name__}'
         )
     return data
+
+
+def finite_of(backend: hami.Backend, found: Detections) -> Detections:
+    """Return the rows whose boxes are finite; the counter `nan_boxes` of the node has the number of the others."""
+    finite = found.finite()
+    if len(finite) < len(found):
+        backend.count("nan_boxes", len(found) - len(finite))
+    return finite
 
 
 def state_of(item: Any, backend: str, make: Callable[[], Any]) -> Any:

@@ -83,6 +83,7 @@ class Candidates:
     scores: Array
     classes: Array
     extra: dict[str, Array]  # angle, keypoints or coefficients, by box
+    nan_boxes: int = 0  # left out: the score is NaN, or it passes and another number of the box is
 
 
 @dataclass
@@ -202,7 +203,7 @@ def _classes_of(head: Head, columns: int, labels: int | None) -> int | None:
 def candidates_of(
     name: str, outputs: Outputs, size: tuple[int, int], labels: int | None, score_threshold: float
 ) -> Candidates:
-    """Return the boxes whose score is above the threshold.
+    """Return the boxes whose score is above the threshold, without those with NaN, which are counted.
 
     Raises:
         hami.ConfigError: The outputs do not have the form of that head.
@@ -220,18 +221,36 @@ def candidates_of(
         found = _from_queries(head, outputs.parts, score_threshold)
     elif "classes" in head.outputs:
         scores = _probabilities(outputs.parts["classes"].astype(np.float32))
-        kept = np.flatnonzero(scores > score_threshold)
+        kept = _passing(scores, score_threshold)
         whole = np.tile(np.array([0, 0, *size], np.float32), (len(kept), 1))  # clipped to the picture later
         found = Candidates(whole, scores[kept], kept, {})
     else:
         scores = outputs.parts["scores"].reshape(-1).astype(np.float32)
-        kept = np.flatnonzero(scores > score_threshold)
-        classes = outputs.parts["labels"].reshape(-1)[kept].astype(np.int64) - head.first_class
+        kept = _passing(scores, score_threshold)
+        classes = outputs.parts["labels"].reshape(-1)[kept] - head.first_class
         found = Candidates(outputs.parts["boxes"].reshape(-1, 4)[kept].astype(np.float32), scores[kept], classes, {})
     found.boxes = _as_corners(found.boxes, head.box)
     if head.relative:
         found.boxes = found.boxes * np.array([*size, *size], np.float32)
-    return found
+    return _without_nan(found)
+
+
+def _passing(scores: Array, threshold: float) -> Array:
+    """Return the indices of scores that are not too low; those that are NaN are among them, to be counted."""
+    return np.flatnonzero(~(scores <= threshold))
+
+
+def _without_nan(found: Candidates) -> Candidates:
+    extra = [column for name, column in found.extra.items() if name != "keypoints"]  # a point may be NaN alone
+    is_nan = np.isnan(np.column_stack([found.boxes, found.scores, found.classes, *extra])).any(1)
+    kept = np.flatnonzero(~is_nan)
+    return Candidates(
+        found.boxes[kept],
+        found.scores[kept],
+        found.classes[kept].astype(np.int64),
+        {name: column[kept] for name, column in found.extra.items()},
+        int(is_nan.sum()),
+    )
 
 
 def _from_table(name: str, head: Head, table: Array, labels: int | None, score_threshold: float) -> Candidates:
@@ -239,9 +258,9 @@ def _from_table(name: str, head: Head, table: Array, labels: int | None, score_t
     if head.columns == ("score", "class"):
         if len(columns) != 6:
             raise hami.ConfigError(f"DecodeDetections: the head {name} has 6 columns, got {list(table.shape)}")
-        kept = np.flatnonzero(columns[4] > score_threshold)
+        kept = _passing(columns[4], score_threshold)
         part = columns[:, kept].astype(np.float32)
-        return Candidates(part[:4].T, part[4], part[5].astype(np.int64), {})
+        return Candidates(part[:4].T, part[4], part[5], {})
     classes = _classes_of(head, len(columns), labels)
     if classes is None:
         raise hami.ConfigError(
@@ -251,7 +270,7 @@ def _from_table(name: str, head: Head, table: Array, labels: int | None, score_t
     start = 4 + ("objectness" in head.columns)
     best = columns[start : start + classes].max(0)
     scores = best * columns[4] if "objectness" in head.columns else best
-    kept = np.flatnonzero(scores > score_threshold)
+    kept = _passing(scores, score_threshold)
     part = columns[:, kept].astype(np.float32)
     extra = {} if head.columns[-1] == "classes" else {head.columns[-1]: part[start + classes :].T}
     return Candidates(part[:4].T, scores[kept].astype(np.float32), part[start : start + classes].argmax(0), extra)
@@ -266,7 +285,7 @@ def _from_queries(head: Head, parts: dict[str, Array], score_threshold: float) -
         with np.errstate(over="ignore"):
             scores = 1 / (1 + np.exp(-logits))
     best = scores.max(-1)
-    kept = np.flatnonzero(best > score_threshold)
+    kept = _passing(best, score_threshold)
     return Candidates(parts["boxes"][kept].astype(np.float32), best[kept], scores[kept].argmax(-1), {})
 
 

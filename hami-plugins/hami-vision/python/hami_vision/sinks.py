@@ -79,7 +79,7 @@ class LabelWriter:
             self._opened.write(json.dumps(hami.to_json({**keys, "objects": found.tolist()})) + "\n")
             self._opened.flush()
             return
-        kept = found[np.isfinite(found.boxes).all(1)]
+        kept = found.finite()
         if self._format == "csv":
             rows = csv.writer(self._opened)
             for i, row in enumerate(kept.tolist()):
