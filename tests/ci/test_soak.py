@@ -56,8 +56,13 @@ def test_suites_take_their_own_time_and_the_others_share_the_rest(
     )
     seen = list(soak.attempts(["R1", "R4", "R9", "R18"], 3600.0, True))
     assert given == {"R4": 900.0, "R1": 800.0, "R9": 800.0, "R18": 800.0}
-    assert [each[:2] for each in seen] == [("R4", 1200.0), ("R1", 800.0), ("R9", 800.0), ("R18", 800.0)]
-    assert seen[2][2:] == ("not tried: no such machine", True)
+    assert [(each.name, each.seconds) for each in seen] == [
+        ("R4", 1200.0),
+        ("R1", 800.0),
+        ("R9", 800.0),
+        ("R18", 800.0),
+    ]
+    assert (seen[2].state, seen[2].text) == ("not tried", "not tried: no such machine")
     assert clock.now == 3700.0
     given.clear()
     list(soak.attempts(["R1", "R4"], 100.0, True))
@@ -69,7 +74,7 @@ def test_overload_is_held_to_a_part_of_the_possible_answers(
     soak: ModuleType, monkeypatch: pytest.MonkeyPatch, answered: float, holds: bool
 ) -> None:
     table = f"| timeout, ms | requests/s | possible | HAMi |\n|---|---|---|---|\n| 40 | 75 | 43.5 | {answered} |\n"
-    monkeypatch.setattr(soak, "output_of", lambda command: table)
+    monkeypatch.setattr(soak, "output_of", lambda command, seconds: table)
     if holds:
         assert soak.overload(18.0, True)["of the possible answers, least"] == 0.97
     else:
@@ -78,9 +83,74 @@ def test_overload_is_held_to_a_part_of_the_possible_answers(
     assert soak.overload(18.0, False)["loads"] == 1
 
 
-def test_a_suite_that_outlasts_its_time_is_ended_with_what_it_has_started(soak: ModuleType, tmp_path: Path) -> None:
-    started = "import subprocess, sys; child = subprocess.Popen(['sleep', '1000']); print(child.pid, flush=True)"
-    text = soak.output_within([sys.executable, "-c", f"{started}; child.wait()"], 3.0, {}, tmp_path)
+@pytest.mark.parametrize(
+    ("closing", "passed"),
+    [
+        ("3 passed in 0.10s", 3),
+        ("1 failed, 3 passed in 0.10s", 3),  # the status of pytest says so
+        ("3 passed, 1 warning in 61.00s (0:01:01)\na warning at the end", 3),
+        ("3 passed, 1 skipped in 0.10s", None),
+        ("2 skipped in 0.10s", None),
+        ("no tests ran in 0.01s", None),
+        ("", None),
+    ],
+)
+def test_skipped_and_absent_tests_keep_no_promise(soak: ModuleType, closing: str, passed: int | None) -> None:
+    if passed:
+        assert soak.passed_by(f"3 dots\n{closing}\n") == passed
+    else:
+        with pytest.raises(RuntimeError, match="tests are skipped, or none ran"):
+            soak.passed_by(f"3 dots\n{closing}\n")
+
+
+def test_promises_that_were_not_tried_are_counted_apart_and_named(
+    soak: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(seconds: float, strict: bool) -> dict[str, str]:
+        raise RuntimeError("a long\noutput\nbroken: a thread is left\nended with 1")
+
+    def is_missing(seconds: float, strict: bool) -> dict[str, str]:
+        raise soak.Missing("no such machine")
+
+    attempts = {"R1": lambda seconds, strict: {"requests": 7}, "R2": fails, "R3": is_missing}
+    attempts["R4"] = lambda seconds, strict: {"tests": 5, "not tried": "tsan: no compiler"}
+    monkeypatch.setattr(soak, "PROMISES", {name: soak.Promise("of " + name, each) for name, each in attempts.items()})
+    tried = list(soak.attempts(list(attempts), 1.0, True))
+    assert [each.row().split(" | ")[-1] for each in tried] == [
+        "requests 7 |",
+        "BROKEN: a thread is left |",
+        "not tried: no such machine |",
+        "tests 5, not tried tsan: no compiler |",
+    ]
+    assert soak.summary(tried).splitlines() == [
+        "2 of 4 promises hold, 1 broken, 1 not tried, 1 tried in part",
+        "R4: not tried tsan: no compiler",
+        "R3: not tried: no such machine",
+    ]
+
+
+def test_free_threaded_python_is_sought_before_anything_is_made(
+    soak: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hami_build import interpreters
+
+    monkeypatch.setattr(interpreters, "find", lambda: ([], []))
+    monkeypatch.setattr(soak, "output_of", None)
+    with pytest.raises(soak.Missing, match="no free-threaded CPython is found here"):
+        soak.free_threaded(60.0, True)
+
+
+def test_a_suite_that_outlasts_its_time_is_ended_with_what_it_has_started(
+    soak: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / "starts_another.py"
+    program.write_text(
+        "import subprocess; child = subprocess.Popen(['sleep', '1000']); print(child.pid, flush=True); child.wait()"
+    )
+    monkeypatch.setattr(soak, "CACHE", tmp_path)
+    status, text = soak.run_within([sys.executable, program], 3.0)
+    assert status is None
+    assert (tmp_path / "logs" / "soak-starts_another.log").read_text() == text
     state = Path(f"/proc/{int(text)}/stat")
     while state.is_file() and state.read_text().rpartition(")")[2].split()[0] != "Z":
         time.sleep(0.01)  # it is ended, and its new parent has not waited for it

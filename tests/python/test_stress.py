@@ -27,7 +27,8 @@ from running import TIMEOUT
 
 REQUESTS = int(os.environ.get("HAMI_STRESS_REQUESTS", "20000"))
 THREADS = int(os.environ.get("HAMI_STRESS_THREADS", "64"))
-TASKS = 8  # in each event loop
+TASKS = int(os.environ.get("HAMI_STRESS_TASKS", "8"))  # in each event loop
+PRIORITIES = [None, None, 0, 253, 254, 255]  # of a request: the three lanes
 REPLACE_EVERY = 500  # requests, at most: a close takes its time
 LIMIT_S = TIMEOUT + REQUESTS / 1000  # for the whole run
 
@@ -202,7 +203,8 @@ class Stress:
             if 0 <= pick < share:
                 what = fault
             pick -= share
-        sent = Sent(number, what, generation, {"data": (number, what), "kept": number})
+        request: dict[Any, Any] = {"data": (number, what), "kept": number, "priority": chance.choice(PRIORITIES)}
+        sent = Sent(number, what, generation, request)
         limit = chance.randrange(1000)
         if what == "runs until it is cancelled":
             limit = limit % 20  # it needs an end

@@ -62,6 +62,7 @@ def burst(pipe: hami.Pipe, timeout: float) -> Counter[str]:
         thread.start()
     for thread in threads:
         thread.join()
+    keep(ends.total() == CALLERS * BURST, f"of {CALLERS * BURST} requests, these ended: {ends}")
     return ends
 
 

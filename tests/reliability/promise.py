@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -52,4 +53,13 @@ def main(run: Callable[[float, bool], Figures], promise: str) -> None:
     parser.add_argument("--seconds", type=float, default=10.0, help="how long to try; default: 10")
     parser.add_argument("--strict", action="store_true", help="also fail if a time is missed, on a quiet machine")
     arguments = parser.parse_args()
-    print(json.dumps(run(arguments.seconds, arguments.strict)))
+    failed: list[threading.ExceptHookArgs] = []
+
+    def note(thread: threading.ExceptHookArgs) -> None:  # also of SystemExit, which ends a thread without a word
+        failed.append(thread)
+        threading.__excepthook__(thread)
+
+    threading.excepthook = note
+    figures = run(arguments.seconds, arguments.strict)
+    keep(not failed, f"a thread ended by {failed[0].exc_value!r}" if failed else "")
+    print(json.dumps(figures))

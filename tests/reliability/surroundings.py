@@ -360,7 +360,9 @@ def wrong(status: int, text: str, command: Command, left: Path, where: str) -> s
 
 
 def can(needs: str) -> bool:
-    return not needs or subprocess.run([*bwrap(), "true"], capture_output=True, check=False).returncode == 0
+    if not needs:
+        return True
+    return bool(shutil.which(needs)) and subprocess.run([*bwrap(), "true"], capture_output=True).returncode == 0
 
 
 def pairs(names: list[str]) -> list[tuple[str, str]]:
@@ -375,6 +377,7 @@ def run(seconds: float, strict: bool, names: list[str] | None = None) -> Figures
     """Run each command in each surrounding, in an order that is always the same, while there is time."""
     done, clock = 0, Clock(seconds)
     failed = []
+    tried = set()
     chosen = pairs(names or [])
     with tempfile.TemporaryDirectory(prefix="hami-") as folder:
         place = Place(Path(folder, "place"))
@@ -385,9 +388,12 @@ def run(seconds: float, strict: bool, names: list[str] | None = None) -> Figures
             if problem := attempt(place, COMMANDS[command], around):
                 failed.append(f"{command} with {around}: {problem}")
                 print(failed[-1], file=sys.stderr, flush=True)
+            tried.add(around)
             done += 1
-    keep(not failed, f"{len(failed)} of {done}")
-    return {"commands": done, "of": len(chosen), "surroundings": len({around for around, _ in chosen})}
+    keep(not failed, "\n".join([f"{len(failed)} of {done}", *failed]))
+    absent = [name for name, around in SURROUNDINGS.items() if not can(around.needs)]
+    found: Figures = {"commands": done, "of": len(chosen), "surroundings": len(tried)}
+    return {**found, "not tried": f"without bwrap: {', '.join(absent)}"} if absent else found
 
 
 if __name__ == "__main__":
