@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 
 import cv2
@@ -88,11 +89,40 @@ def test_videos_pictures_and_a_file_that_is_none_are_mixed(walks, tmp_path, caps
     assert capsys.readouterr().err.count("complete since an earlier run") == 3
 
 
+def test_pictures_of_a_folder_that_are_refused_are_named_and_shift_no_other(tmp_path, capsys):
+    """The last one made its folder fail, so that the next run made all of it again; one without its end was gray."""
+    (folder := tmp_path / "folder").mkdir()
+    for name in ("a", "c"):
+        cv2.imwrite(str(folder / f"{name}.png"), picture(("red", 8, 8)))
+    cut = cv2.imencode(".jpg", np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8))[1].tobytes()[:-500]
+    (folder / "b.jpg").write_bytes(cut)
+    (folder / "d.png").write_text("not a picture")
+    given = [str(folder), "--save", str(out := tmp_path / "out")]
+    assert main(["run", "detect", *MODEL, *given]) == 0
+    first = capsys.readouterr().out.splitlines()[1]
+    reason = rf"{folder}/d\.png: DecodeMat: .*not an image"
+    assert re.match(rf"  2 frames, .*/s, refused: 2; ended; last failure: {reason}", first)
+    assert {file.name for file in out.glob("*.png")} == {"folder_000000.png", "folder_000002.png"}
+    assert main(["run", "detect", *MODEL, *given]) == 0
+    assert "complete since an earlier run" in capsys.readouterr().err
+
+
+def test_an_address_that_is_lost_is_named_at_once_and_counted_at_the_end(walks, capsys, monkeypatch):
+    monkeypatch.setattr(run_command, "Sources", partial(run_command.Sources, retry=0, live_retries=1))
+    address = "http://127.0.0.1:1/live"
+    assert main(["run", "detect", *MODEL, walks[0], address]) == 1
+    printed = capsys.readouterr()
+    assert f"{address}: {address} cannot be opened as a video; it is opened again" in printed.err
+    assert f"  0 frames, 0.0/s, losses: 1; failed: {address} cannot be opened as a video" in printed.out
+    assert "  12 frames, " in printed.out
+
+
 def test_json_has_a_line_for_each_frame(walks, capsys):
     assert main(["run", "track", *MODEL, walks[0], "--json"]) == 0
     *frames, end = map(json.loads, capsys.readouterr().out.splitlines())
     assert [each["result"][0]["id"] for each in frames] == [0] * 12
-    assert end == {"source": walks[0], "state": "ended", "reason": "", "frames": 12, "failed": 0}
+    counts = {"frames": 12, "failed": 0, "dropped": 0, "refused": 0, "losses": 0}
+    assert end == {"source": walks[0], "state": "ended", "reason": "", **counts}
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -114,6 +144,7 @@ def test_a_signal_closes_the_files_and_the_next_run_goes_on(walks, tmp_path, cap
     assert main(["run", "track", *MODEL, *walks, "--save", str(out)]) == status
     assert {file.name for file in out.iterdir()} == {"a.jsonl", "a.webm", "b.part.jsonl", "b.part.webm", "run.json"}
     assert 3 <= len(shown(out / "b.part.webm")) < 12
+    assert re.search(r"b\.webm:\n  \d+ frames, .*; closed\n", capsys.readouterr().out)
     run_command._Source.interrupts_after = None
     assert main(["run", "track", *MODEL, *walks, "--save", str(out)]) == 0
     assert {file.name for file in out.iterdir()} == {"a.jsonl", "a.webm", "b.jsonl", "b.webm", "run.json"}
@@ -290,7 +321,7 @@ def test_the_first_requests_that_fail_are_reported_with_their_frames_and_all_are
     """A model that does not fit wrote a line for each frame of a stream, for as long as it ran."""
     assert main(["run", "track", *MODEL, "--set", "head=detr", walks[0]]) == 1
     printed = capsys.readouterr()
-    assert "12 failed; ended" in printed.out
+    assert "failed: 12; ended" in printed.out
     assert re.findall(r"frame (\d+): .*the head detr needs boxes, logits", printed.err) == ["0", "1", "2"]
     assert printed.err.splitlines()[-1] == f"{walks[0]}: further failures are only counted"
 

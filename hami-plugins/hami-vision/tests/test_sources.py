@@ -119,7 +119,7 @@ def test_a_source_that_fails_says_why_and_the_others_go_on(tmp_path):
     reasons = {name: state.reason for name, state in states.items()}
     assert "does not exist" in reasons["none"]
     assert "cannot be opened as a video" in reasons["text"]
-    assert "is not a picture that OpenCV reads" in reasons["picture"]
+    assert re.search(r'broken\.png: DecodeMat: "data" is not an image file', reasons["picture"])
     assert "has no pictures" in reasons["empty"]
     assert reasons["raising"] == "RuntimeError: the camera is gone"
     assert "not uint8, H x W x 3, but uint8 [4, 4]" in reasons["gray"]
@@ -286,6 +286,12 @@ def test_a_rate_limit_converts_only_what_is_taken():
         found = list(sources)
         assert sources.states()["source0"].dropped == 40
     assert [frame.index for frame in found] == list(range(0, 50, 5))
+
+
+def test_a_rate_limit_takes_all_frames_that_have_no_time():
+    """They were taken for ones of 1000 per second, so that a folder of pictures lost nearly all."""
+    with Sources([frames_of(50)], max_rate=5) as sources:
+        assert [frame.index for frame in sources] == list(range(50))
 
 
 def test_sources_are_added_and_removed_while_they_run():

@@ -16,6 +16,7 @@ from time import monotonic
 from typing import Any
 
 import cv2
+import hami
 import numpy as np
 from numpy.typing import NDArray
 
@@ -41,12 +42,14 @@ class Reading:
     Attributes:
         image: Called for frames that are wanted; returns an array, or None if it cannot be converted.
         time: Seconds from the start, as the source says; None if it does not.
-        refused: Packets or files before it that could not be decoded.
+        refused: Packets before it that could not be decoded.
+        reason: Why it cannot be converted, where the reader knows that.
     """
 
     image: Callable[[], Any]
     time: float | None = None
     refused: int = 0
+    reason: str = ""
 
 
 class _Quiet:
@@ -173,22 +176,28 @@ class _Borrowed:
 
 
 class PictureReader(Reader):
-    """Picture files, in the order of their names."""
+    """Picture files, in the order of their names. One that DecodeMat refuses has no image.
+
+    Raises:
+        SourceError: No file could be decoded.
+    """
 
     def __init__(self, files: list[str]) -> None:
         self._files = files
 
     def __iter__(self) -> Iterator[Reading]:
-        refused = 0
-        for file in self._files:
-            image = cv2.imread(file)
-            if image is None:
-                refused += 1
-                continue
-            yield Reading(partial(_same, image), None, refused)
-            refused = 0
-        if refused:
-            raise SourceError(f"{self._files[-1]} is not a picture that OpenCV reads")
+        decoded, reason = 0, ""
+        with hami.pipe({"backend": "DecodeMat"}) as decode:
+            for file in self._files:
+                image = None
+                try:
+                    image = decode({"data": Path(file).read_bytes()})["result"]
+                    decoded += 1
+                except (hami.Error, OSError) as error:
+                    reason = f"{file}: {str(error).splitlines()[0]}"
+                yield Reading(partial(_same, image), reason=reason)
+        if not decoded:
+            raise SourceError(reason)
 
 
 class ArrayReader(Reader):

@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from importlib.resources import files
 from typing import Any
@@ -170,10 +171,13 @@ class _Source:
         return self.frames / passed if passed else 0.0
 
     def lines(self) -> list[str]:
-        failed = f", {self.failed} failed" * bool(self.failed)
-        dropped = f", {self.state.dropped} dropped" * bool(self.state.dropped)
-        reason = f": {self.state.reason}" * bool(self.state.state == "failed")
-        lines = [f"{self.frames} frames, {self.mean_rate:.1f}/s{dropped}{failed}; {self.state.state}{reason}"]
+        state = self.state
+        counts = {"dropped": state.dropped, "refused": state.refused, "losses": state.losses, "failed": self.failed}
+        others = "".join(f", {name}: {count}" for name, count in counts.items() if count)
+        reason = ""
+        if state.reason:
+            reason = f"{': ' if state.state == 'failed' else '; last failure: '}{printable(state.reason)}"
+        lines = [f"{self.frames} frames, {self.mean_rate:.1f}/s{others}; {state.state}{reason}"]
         for name, each in self.counts.get("lines", {}).items():
             lines.append(f"{name}: in {each['in']}, out {each['out']}")
         for name, each in self.counts.get("zones", {}).items():
@@ -213,7 +217,7 @@ class _Work:
                 rates = (f"{_short(name)} {self._sources[name].rate:.1f}/s" for name in sources.states())
                 progress.update(self._ended, "  ".join(rates))
             for name, state in sources.states().items():
-                self._sources[name].state = state
+                self._sources[name].state = state if state.is_done else replace(state, state="closed")
         self._finish(0)
 
     def _add(self, sources: Sources, place: str) -> None:
@@ -262,6 +266,8 @@ class _Work:
     def _end_sources(self, sources: Sources) -> None:
         for name, state in sources.states().items():
             source = self._sources[name]
+            if state.losses and not source.state.losses:
+                print(f"{printable(name)}: {printable(state.reason)}; it is opened again", file=sys.stderr)
             source.state = state
             if not state.is_done or state.waiting or source.running:
                 continue
@@ -287,6 +293,9 @@ class _Work:
                             "reason": source.state.reason,
                             "frames": source.frames,
                             "failed": source.failed,
+                            "dropped": source.state.dropped,
+                            "refused": source.state.refused,
+                            "losses": source.state.losses,
                         }
                     )
                 )

@@ -82,7 +82,8 @@ class Sources:
             or of (seconds, array); a dict names them.
         take: "every" frame, where a reader waits for a slow program; or the "latest" one, where older ones are dropped;
             "auto": the latest of streams and devices, and every one of the others.
-        max_rate: Most frames per second of each source, by its own times; others are not converted.
+        max_rate: Most frames per second of each source, by its own times; others are not converted. It has no effect
+            on frames without a time, such as pictures.
         retry: Seconds until a stream that is lost is opened again. The time from one opening to the next is doubled
             at each loss, up to 30 seconds; a stream that runs for longer begins again with `retry`. 0: no limit.
         live_retries: How often in a row that happens without a frame before the source has failed; None: no limit.
@@ -210,7 +211,7 @@ class Sources:
             before, opened = stream.state.frames, time.monotonic()
             is_live, lost = self._read_until_lost(stream, source)
             if not lost:
-                return self._set(stream, state="ended")
+                return self._set(stream, state="closed" if stream.stopped.is_set() else "ended")
             failures = 1 if stream.state.frames > before else failures + 1
             if not is_live or (self._live_retries is not None and failures > self._live_retries):
                 return self._set(stream, state="failed", reason=lost)
@@ -251,11 +252,12 @@ class Sources:
         index = stream.state.frames
         refused = stream.state.refused + reading.refused
         self._set(stream, state="running", frames=index + 1, refused=refused)
-        if at < stream.due - _STEP / 2:
+        if reading.time is not None and at < stream.due - _STEP / 2:
             return self._set(stream, dropped=stream.state.dropped + 1)
         converted = reading.image()
         if converted is None:
-            return self._set(stream, refused=refused + 1)
+            reason = hami.observe.redact(reading.reason) or stream.state.reason
+            return self._set(stream, refused=refused + 1, reason=reason)
         stream.due = max(stream.due, at) + self._period if self._period else at
         image = np.asarray(converted)
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
