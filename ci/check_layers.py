@@ -45,8 +45,7 @@ FLOORS = (
     ("hami._runtime",),
 )
 FACADES = {"hami.observe"}  # its public names come from several floors
-# What files of the core may need. `hami._runtime.tensordicts` is imported only where the program has imported both.
-CORE_NEEDS = {*sys.stdlib_module_names, "hami", "pluggy", "tensordict", "torch"}
+CORE_NEEDS = {*sys.stdlib_module_names, "hami", "pluggy"}  # what files of the core may need
 # Streams of the C++ library, which a wheel of the core contains, would add 0.2 MB to it.
 STREAMS = {"fstream", "iomanip", "iostream", "istream", "locale", "ostream", "regex", "sstream"}
 QUOTED_INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)

@@ -29,7 +29,7 @@ class Classifier(torch.nn.Module):
 
 def test_the_first_example_classifies_a_photo(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (config,), (code, _) = blocks("toml"), blocks("python")
+    (config,), (code, *_) = blocks("toml"), blocks("python")
     Path("pipeline.toml").write_text(config.partition("# pipeline.toml\n")[2])
     dims = {"x": {0: torch.export.Dim("n", max=32)}}
     program = torch.export.export(Classifier(), (torch.zeros(2, 3, 224, 224),), dynamic_shapes=dims)
@@ -39,10 +39,15 @@ def test_the_first_example_classifies_a_photo(tmp_path, monkeypatch, capsys):
 
 
 def test_the_custom_backend_runs():
-    _, code = blocks("python")
+    *_, code = blocks("python")
     exec(compile(code, str(README), "exec"), {})
     with hami.pipe({"backend": "Halve", "device": "cpu"}) as pipe:
         assert pipe({"data": torch.tensor([3.0])})["result"].tolist() == [1.5]
+
+
+def test_tensordicts_become_requests():
+    _, first, second, _ = blocks("python")
+    exec(compile(first + second, str(README), "exec"), {})
 
 
 class Registry(dict):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 from hami._errors import BatchError, DataTypeError
 
 TYPE_CHECKING = False
@@ -45,22 +43,7 @@ def kind(value: object) -> str:
     return "a list of " + ", ".join(sorted(others)) if others else type(value).__name__
 
 
-def adopt(requests: Any) -> Any:
-    """Return requests that have a TensorDict among them as dicts that write into it; None if there is none."""
-    if "tensordict" not in sys.modules:
-        return None
-    from hami._runtime import tensordicts
-
-    return tensordicts.adopt(requests)
-
-
-def dict_of(request: Any, method: str) -> dict[str, Any]:
-    """Return one request as a dict, which writes into it if it is a TensorDict. `method` is for the message."""
-    adopted = adopt(request)
-    if isinstance(adopted, dict):
-        return adopted
-    raise not_a_dict(request, method)
-
-
-def not_a_dict(request: Any, method: str) -> DataTypeError:
-    return DataTypeError(f'{method} takes one dict such as {{"data": …}}, got {kind(request)}')
+def require_dict(request: Any, method: str) -> None:
+    """Raise DataTypeError unless a request is a dict. `method` is for the message."""
+    if not isinstance(request, dict):
+        raise DataTypeError(f'{method} takes one dict such as {{"data": …}}, got {kind(request)}')

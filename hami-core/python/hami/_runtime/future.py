@@ -79,13 +79,8 @@ def submit(
     priority: int | None,
     *,
     may_wait: bool = True,
-    result: Any = None,
 ) -> RequestFuture:
-    """Start a request and return its future.
-
-    Without `may_wait`, a full queue accepts the request too. If `result` is given, the future returns it instead of the
-    request.
-    """
+    """Start a request and return its future. Without `may_wait`, a full queue accepts the request too."""
     if "gevent" in modules:
         _check_locks()
     try:
@@ -100,7 +95,7 @@ def submit(
         if future.done():  # the core repeats the call if an exception ended it: of a signal handler, or MemoryError
             future.notify_again()
         elif error is None:
-            future.set_result(request if result is None else result)
+            future.set_result(request)
         elif issubclass(type(error), CancelledError):
             Future.cancel(future)
             future.set_running_or_notify_cancel()  # concurrent.futures.wait() and as_completed() rely on this state

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from hami import _core
 from hami._errors import BatchError, ConfigError, DataTypeError, Error
-from hami._runtime.calls import not_a_dict
+from hami._runtime.calls import require_dict
 from hami._runtime.future import RequestFuture, submit
 from hami.observe.description import PipeDescription
 
@@ -67,8 +67,7 @@ def stream(
     core: _core.Pipe, request: dict[str, Any], timeout: float | None, priority: int | None, buffer: int
 ) -> Iterator[Any]:
     """Return an iterator that starts the request, yields its parts, and cancels it when the iteration ends early."""
-    if not isinstance(request, dict):
-        raise not_a_dict(request, "stream")
+    require_dict(request, "stream")
     return _stream(core, request, timeout, priority, buffer)
 
 
@@ -94,8 +93,7 @@ def astream(
     core: _core.Pipe, request: dict[str, Any], timeout: float | None, priority: int | None, buffer: int
 ) -> AsyncGenerator[Any, None]:
     """As `stream`, for a task of an asyncio loop."""
-    if not isinstance(request, dict):
-        raise not_a_dict(request, "astream")
+    require_dict(request, "astream")
     return _astream(core, request, timeout, priority, buffer)
 
 

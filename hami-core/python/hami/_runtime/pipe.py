@@ -9,6 +9,7 @@ from time import monotonic
 from hami import _core
 from hami._errors import BatchError, PipeClosed
 from hami._runtime.at_exit import close_at_exit, pause_if_exiting, warn_of_abandoned
+from hami._runtime.calls import call_all, require_dict
 from hami._runtime.observed import Observed
 
 TYPE_CHECKING = False
@@ -17,15 +18,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from typing import Any, Protocol, TypeVar, cast, overload
 
-    class TensorDict(Protocol):
-        """The part of `tensordict.TensorDict` that tells it from a dict."""
-
-        @property
-        def batch_size(self) -> Any: ...
-        def to_dict(self) -> Any: ...
-
     AnyDict = TypeVar("AnyDict", bound="dict[str, Any]")
-    AnyTensorDict = TypeVar("AnyTensorDict", bound=TensorDict)
 
     class BuildPipe(Protocol):
         """The type of `hami.pipe`."""
@@ -51,7 +44,6 @@ class Pipe(Observed):
     """
 
     def __init__(self, source: Any, queues: Mapping[str, _core.Queue] | None = None) -> None:
-        import hami._runtime.calls  # noqa: F401  # a call may lack the memory to import it
         from hami._config import load
 
         if os.environ.get("HAMI_TRACE"):
@@ -94,14 +86,6 @@ class Pipe(Observed):
         def __call__(
             self, requests: list[AnyDict], timeout: float | None = None, *, priority: int | None = None
         ) -> list[AnyDict]: ...
-        @overload
-        def __call__(
-            self, requests: AnyTensorDict, timeout: float | None = None, *, priority: int | None = None
-        ) -> AnyTensorDict: ...
-        @overload
-        def __call__(
-            self, requests: list[AnyTensorDict], timeout: float | None = None, *, priority: int | None = None
-        ) -> list[AnyTensorDict]: ...
 
     def __call__(self, requests: Any, timeout: float | None = None, *, priority: int | None = None) -> Any:
         """Run one request or a list of requests, and wait for the results.
@@ -111,7 +95,7 @@ class Pipe(Observed):
         [{'data': 1, 'result': 1}, {'data': 2, 'result': 2}]
 
         Args:
-            requests: A dict or a `tensordict.TensorDict`, or a list of different ones.
+            requests: A dict, or a list of different dicts.
             timeout: Time limit of each request in seconds; None means no limit.
             priority: For requests that have no key `priority`: 255 is urgent, 254 high, 0 to 253 normal. None means 0,
                 or that of the batch if a backend makes the call.
@@ -129,31 +113,16 @@ class Pipe(Observed):
         try:
             if isinstance(requests, dict):
                 return self._core.call(requests, timeout, priority)
-            return self._call_all(requests, timeout, priority)
+            return call_all(
+                lambda each, limit: self._core.call_many(each, limit, priority), requests, timeout, "a pipe"
+            )
         except (PipeClosed, BatchError):
             pause_if_exiting()
             raise
 
-    def _call_all(self, requests: Any, timeout: float | None, priority: int | None) -> Any:
-        from hami._runtime.calls import adopt, call_all
-
-        if (adopted := adopt(requests)) is not None:
-            self(adopted, timeout, priority=priority)
-            return requests
-        return call_all(lambda each, limit: self._core.call_many(each, limit, priority), requests, timeout, "a pipe")
-
-    if TYPE_CHECKING:
-
-        @overload
-        def submit(
-            self, request: dict[str, Any], timeout: float | None = None, *, priority: int | None = None
-        ) -> Future[dict[str, Any]]: ...
-        @overload
-        def submit(
-            self, request: AnyTensorDict, timeout: float | None = None, *, priority: int | None = None
-        ) -> Future[AnyTensorDict]: ...
-
-    def submit(self, request: Any, timeout: float | None = None, *, priority: int | None = None) -> Future[Any]:
+    def submit(
+        self, request: dict[str, Any], timeout: float | None = None, *, priority: int | None = None
+    ) -> Future[dict[str, Any]]:
         """Start one request and return a future of the completed request.
 
         >>> with hami.pipe("Identity") as pipe:
@@ -164,7 +133,7 @@ class Pipe(Observed):
         Waits only if the queue of the node is full and its `on_full` is "block".
 
         Args:
-            request: The request: a dict or a `tensordict.TensorDict`.
+            request: The request: a dict.
             timeout: Time limit of the request in seconds; None means no limit.
             priority: For a request that has no key `priority`: 255 is urgent, 254 high, 0 to 253 normal. None means 0,
                 or that of the batch if a backend makes the call.
@@ -178,24 +147,12 @@ class Pipe(Observed):
         """
         from hami._runtime.future import submit
 
-        if isinstance(request, dict):
-            return submit(self._core, request, timeout, priority)
-        from hami._runtime.calls import dict_of
+        require_dict(request, "submit")
+        return submit(self._core, request, timeout, priority)
 
-        return submit(self._core, dict_of(request, "submit"), timeout, priority, result=request)
-
-    if TYPE_CHECKING:
-
-        @overload
-        async def acall(
-            self, request: dict[str, Any], timeout: float | None = None, *, priority: int | None = None
-        ) -> dict[str, Any]: ...
-        @overload
-        async def acall(
-            self, request: AnyTensorDict, timeout: float | None = None, *, priority: int | None = None
-        ) -> AnyTensorDict: ...
-
-    async def acall(self, request: Any, timeout: float | None = None, *, priority: int | None = None) -> Any:
+    async def acall(
+        self, request: dict[str, Any], timeout: float | None = None, *, priority: int | None = None
+    ) -> dict[str, Any]:
         """Run one request from a task of an asyncio loop.
 
         >>> import asyncio
@@ -209,7 +166,7 @@ class Pipe(Observed):
         request.
 
         Args:
-            request: The request: a dict or a `tensordict.TensorDict`.
+            request: The request: a dict.
             timeout: Time limit of the request in seconds; None means no limit.
             priority: For a request that has no key `priority`: 255 is urgent, 254 high, 0 to 253 normal. None means 0,
                 or that of the batch if a backend makes the call.
@@ -222,13 +179,9 @@ class Pipe(Observed):
             RuntimeError: No asyncio loop is running on this thread.
             Exception: As for a call.
         """
-        keys = request
-        if not isinstance(request, dict):
-            from hami._runtime.calls import dict_of
-
-            keys = dict_of(request, "acall")
+        require_dict(request, "acall")
         try:
-            awaitable = _start(self._core, keys, timeout, priority)
+            awaitable = _start(self._core, request, timeout, priority)
             try:
                 await awaitable
             except BaseException:
@@ -239,35 +192,14 @@ class Pipe(Observed):
             raise
         return request
 
-    if TYPE_CHECKING:
-
-        @overload
-        def map(
-            self,
-            requests: Iterable[dict[str, Any]],
-            concurrency: int = 16,
-            timeout: float | None = None,
-            *,
-            priority: int | None = None,
-        ) -> Iterator[dict[str, Any]]: ...
-        @overload
-        def map(
-            self,
-            requests: Iterable[AnyTensorDict],
-            concurrency: int = 16,
-            timeout: float | None = None,
-            *,
-            priority: int | None = None,
-        ) -> Iterator[AnyTensorDict]: ...
-
     def map(
         self,
-        requests: Iterable[Any],
+        requests: Iterable[dict[str, Any]],
         concurrency: int = 16,
         timeout: float | None = None,
         *,
         priority: int | None = None,
-    ) -> Iterator[Any]:
+    ) -> Iterator[dict[str, Any]]:
         """Run many requests, several at a time, and yield them in order.
 
         >>> with hami.pipe("Identity") as pipe:
@@ -279,7 +211,7 @@ class Pipe(Observed):
         stops iterating.
 
         Args:
-            requests: The requests; each needs a dict or a `tensordict.TensorDict` of its own.
+            requests: The requests; each needs a dict of its own.
             concurrency: Maximum number of requests that run at a time.
             timeout: Time limit of each request in seconds; None means no limit.
             priority: For requests that have no key `priority`: 255 is urgent, 254 high, 0 to 253 normal. None means 0,

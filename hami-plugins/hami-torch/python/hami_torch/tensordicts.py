@@ -1,20 +1,37 @@
-"""Requests that are `tensordict.TensorDict`s. Imported only where the program has imported tensordict."""
+"""Requests that are read from a `tensordict.TensorDict` and written back into it. Needs the package tensordict."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import torch
+import hami
 from tensordict import TensorDictBase
 
-from hami._core import Tensor
-from hami._errors import DataTypeError
+from hami_torch._torch import torch
+
+__all__ = ["TensorDictRequest"]
 
 
 class TensorDictRequest(dict[str, Any]):
-    """The keys of a TensorDict. What the pipe writes at the end of the request is written into the TensorDict too."""
+    """A request with the keys of a TensorDict; what the pipe sets at the end of the request is set there too.
 
-    def __init__(self, source: Any) -> None:
+    >>> from tensordict import TensorDict
+    >>> sample = TensorDict({"data": torch.zeros(2)}, batch_size=[])
+    >>> with hami.pipe("Identity") as pipe:
+    ...     request = pipe(TensorDictRequest(sample))
+    >>> sample["result"].tolist()
+    [0.0, 0.0]
+
+    It is one request, also if the TensorDict has a batch size. Nested TensorDicts become dicts.
+
+    Args:
+        source: The TensorDict. A `result` of an earlier request is removed from it.
+
+    Raises:
+        hami.DataTypeError: The pipe sets a tensor whose shape does not begin with the batch size.
+    """
+
+    def __init__(self, source: TensorDictBase) -> None:
         if "result" in source.keys():  # noqa: SIM118 (a TensorDict iterates over its samples)
             source.del_("result")
         super().__init__(source.to_dict())
@@ -29,30 +46,17 @@ class TensorDictRequest(dict[str, Any]):
                 self._source.set(name, entry)
         except Exception as error:
             batch_size = list(self._source.batch_size)
-            raise DataTypeError(
+            raise hami.DataTypeError(
                 f'"{name}" cannot be set in a TensorDict of batch_size {batch_size}: {error}'
             ) from error
         super().__setitem__(name, value)
-
-
-def adopt(requests: Any) -> Any:
-    """Return requests that have a TensorDict among them with a dict in its place; None if there is none."""
-    if isinstance(requests, TensorDictBase):
-        return TensorDictRequest(requests)
-    if not isinstance(requests, list) or not any(isinstance(request, TensorDictBase) for request in requests):
-        return None
-    made: dict[int, TensorDictRequest] = {}  # one for each TensorDict, so that one that is passed twice is found
-    return [
-        made.setdefault(id(request), TensorDictRequest(request)) if isinstance(request, TensorDictBase) else request
-        for request in requests
-    ]
 
 
 def _entry(value: Any) -> Any:
     """Return a value as what a TensorDict keeps as a tensor; None if it is not a tensor."""
     if isinstance(value, (torch.Tensor, TensorDictBase)):
         return value
-    if isinstance(value, Tensor):
+    if isinstance(value, hami.Tensor):
         return torch.utils.dlpack.from_dlpack(value)
     is_number = isinstance(value, (bool, int, float))
     return torch.as_tensor(value) if is_number or type(value).__module__ == "numpy" else None
