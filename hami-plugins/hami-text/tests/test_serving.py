@@ -57,10 +57,17 @@ def poster(source: Any) -> Post:
 def post(write_in: Any) -> Iterator[Post]:
     embedding = str(write_in(modules=MODULES, pooling=MEAN, config_sentence_transformers={"prompts": {"query": "a "}}))
     ranking = str(write_in({"output": "logits", "classes": 1, "types": True}))
+    classes = str(write_in({"output": "logits", "classes": 3}))
+    strict = (
+        f"S[Tokenize(model='{embedding}',truncate=false),OnnxTensor(model='{embedding}'),Pool(model='{embedding}')]"
+    )
     started = poster(
         {
             "embed": {"extends": "embed", "global": {"model": embedding}},
             "rerank": {"extends": "rerank", "global": {"model": ranking}},
+            "strict": strict,
+            "tokens": f"Tokenize(model='{embedding}')",
+            "classify": {"extends": "classify-text", "global": {"model": classes}},
             "broken": "TestBrokenText",
         }
     )
@@ -105,6 +112,66 @@ def test_every_door_has_the_same_vectors(post):
         status, answer = post("/v2/models/embed/infer", {"inputs": [tensor]})
         (found,) = [each["data"] for each in answer["outputs"] if each["name"] == "result"]
         np.testing.assert_array_equal(np.float32(found), np.float32(vector))
+
+
+def infer(post: Post, model: str, shape: list[int], texts: list[str], name: str = "data") -> tuple[int, Any]:
+    tensor = {"name": name, "datatype": "BYTES", "shape": shape, "data": texts}
+    status, answer = post(f"/v2/models/{model}/infer", {"inputs": [tensor]})
+    return status, answer["outputs"] if status == 200 else answer["error"]
+
+
+def test_a_tensor_of_texts_has_a_row_for_each(post):
+    status, (output,) = infer(post, "embed", [4], TEXTS)
+    assert (status, output["name"], output["datatype"], output["shape"]) == (200, "result", "FP32", [4, SIZE])
+    np.testing.assert_allclose(np.reshape(output["data"], output["shape"]), VECTORS, rtol=1e-5)
+    assert infer(post, "embed", [1], TEXTS[:1])[1][0]["shape"] == [1, SIZE]
+    status, (output,) = infer(post, "classify", [2], ["the cat", "dog"])
+    assert (status, output["shape"]) == (200, [2, 1])
+    assert [json.loads(each)[0].keys() for each in output["data"]] == [{"label", "score"}] * 2
+
+
+def test_rows_with_results_of_different_shapes_are_an_error(post):
+    status, outputs = infer(post, "tokens", [2], ["a cat", "the dog"])
+    assert (status, [(each["name"], each["shape"]) for each in outputs]) == (
+        200,
+        [("input_ids", [2, 1, 4]), ("attention_mask", [2, 1, 4])],
+    )
+    status, error = infer(post, "tokens", [2], ["a", "the cat"])
+    assert (status, "outputs of different shapes; send each row as a request" in error) == (500, True), error
+
+
+def test_plain_json_has_a_vector_for_a_text_and_a_list_of_them_for_a_list(post):
+    status, answer = post("/models/embed", {"data": TEXTS[0]})
+    assert status == 200, answer
+    np.testing.assert_allclose(answer["result"], VECTORS[0], rtol=1e-5)
+    for texts in (TEXTS, TEXTS[:1]):
+        for body in ({"data": texts}, texts):
+            status, answer = post("/models/embed", body)
+            assert status == 200, answer
+            np.testing.assert_allclose(answer["result"], VECTORS[: len(texts)], rtol=1e-5)
+    status, answer = post("/v2/models/embed/generate", {"data": TEXTS[:2]})
+    np.testing.assert_allclose(answer["result"], VECTORS[:2].ravel(), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("shape", "texts", "message"),
+    [
+        ([0], [], 'input "data" must have from 1 to 2048 rows, got 0'),
+        ([2049], ["a"] * 2049, 'input "data" must have from 1 to 2048 rows, got 2049'),
+        ([2, 1], ["a", "b"], 'input "data" of model "embed" has the shape [-1], got [2, 1]'),
+    ],
+)
+def test_a_tensor_of_another_shape_is_refused(post, shape, texts, message):
+    status, error = infer(post, "embed", shape, texts)
+    assert (status, message in error) == (400, True), error
+
+
+def test_the_first_text_of_a_tensor_that_fails_is_named(post):
+    text = 'Tokenize: the text has more than 12 tokens\nin backend Tokenize, node "default"'
+    assert infer(post, "strict", [3], ["a", LONG, LONG]) == (400, f"{text}\nelement 1 of 3")
+    assert infer(post, "strict", [1], [LONG]) == (400, text)
+    status, error = infer(post, "embed", [1], ["a"], name="text")
+    assert (status, 'needs the input "data"' in error) == (400, True), error
 
 
 def test_every_door_has_the_same_order(post):

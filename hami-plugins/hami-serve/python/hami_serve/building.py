@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import hami
@@ -44,13 +45,42 @@ def build(model: Model) -> None:
 
 
 def _ask_plugins(model: Model) -> None:
-    """Take what is not declared from the plugins: inputs and outputs only if the pipeline is nothing but an engine."""
+    """Take what is not declared from the plugins: inputs and outputs if the pipeline is nothing but an engine, or if it
+    begins with a backend that takes one value."""
     model.data_type = hami.config.data_type(model.description)
-    found = hami.config.signature(model.description)
-    if found and not model.inputs:
+    found = hami.config.signature(model.description) or {"inputs": [], "outputs": []}
+    if not model.inputs and (value := _signature_of_value(model.description)):
+        found, model.takes_rows = value, True
+    if not model.inputs:
         model.inputs = tuple(map(_spec, found["inputs"]))
-    if found and not model.outputs:
+    if not model.outputs:
         model.outputs = tuple(map(_spec, found["outputs"]))
+
+
+def _signature_of_value(description: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return inputs and outputs, with an axis for rows, of a pipeline whose only input is a string without axes."""
+    nodes = description["nodes"]
+    later = {name for node in nodes.values() for name in node["next"]}
+    first = [backend for name, node in nodes.items() if name not in later for backend in node["backends"]]
+    last = [backend for node in nodes.values() if not node["next"] for backend in node["backends"]]
+    inputs = _tensors_of(first, "inputs", 0)
+    if [(each["dtype"], each["shape"]) for each in inputs] != [("string", [])]:
+        return None
+    return {
+        key: [{**each, "shape": [-1, *each["shape"]]} for each in tensors]
+        for key, tensors in (("inputs", inputs), ("outputs", _tensors_of(last, "outputs", -1)))
+    }
+
+
+def _tensors_of(backends: Sequence[Mapping[str, Any]], key: str, place: int) -> list[dict[str, Any]]:
+    """Return what a plugin says of a single backend; of a sequence, of its first (0) or last one (-1)."""
+    if len(backends) != 1:
+        return []
+    (backend,) = backends
+    while backend["class"] == "Sequential":
+        backend = backend["children"][place]
+    found = hami.config.signature({"nodes": {"": {"backends": [backend]}}})
+    return found[key] if found else []
 
 
 def _spec(tensor: dict[str, Any]) -> TensorSpec:

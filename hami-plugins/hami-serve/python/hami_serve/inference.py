@@ -16,7 +16,7 @@ import numpy as np
 from hami_serve.building import request_of
 from hami_serve.classification import classified
 from hami_serve.datatypes import STEP, Array, datatype_of, elements_as
-from hami_serve.errors import BadRequest, short, text_of
+from hami_serve.errors import BadRequest, ModelFailed, short, text_of
 from hami_serve.failures import of_load, of_model, of_result
 from hami_serve.http_body import SHORT, off_loop
 from hami_serve.model import Model, TensorSpec
@@ -26,6 +26,8 @@ from hami_serve.shared_memory import Place
 MAX_MOMENT = 1e12  # of a deadline, in seconds: a moment in milliseconds is out of range
 LONG_TEXT = 1 << 18  # bytes of texts that are decoded on the loop
 MAX_TENSORS = 1024  # inputs or outputs of a request
+MAX_ROWS = 2048  # of a request that is split into its rows; also of /v1/embeddings of OpenAI
+SHORT_ROWS = 64  # whose results are joined on the loop, about 10 µs each
 OWN_PARAMETERS = {"timeout", "deadline", "priority", "binary_data_output"} | {
     *("sequence_id", "sequence_start", "sequence_end")
 }
@@ -67,6 +69,7 @@ class Call:
     inputs: dict[str, Array]  # that become keys when the model is known, which takes text or bytes
     is_text: bool = True  # what elements of BYTES are if the model does not say it
     drawn: str | None = None  # the version whose inputs the request was read for
+    requests: list[dict[str, Any]] | None = None  # of a model that takes one row for each
 
 
 class Bound(NamedTuple):
@@ -74,6 +77,7 @@ class Bound(NamedTuple):
 
     keys: dict[str, Any]
     rows: int
+    requests: list[dict[str, Any]] | None = None  # of a model that takes one row for each
 
 
 @dataclass(frozen=True)
@@ -88,10 +92,51 @@ class Part:
 async def run(rounder: AllRounder, call: Call) -> tuple[Model, list[Output]]:
     """Run a request; return the model that ran it, and the outputs."""
     model, left = await _acquired(rounder, call)
+    if call.requests is not None:
+        return model, await _outputs_of_rows(rounder, model, call.requests, left, call.inference)
     with of_model():
         request = await rounder.acall_model(model, call.keys, left)
     rounder.registry.count_rows(model, rows_of(model, call.inference.inputs))
     return model, await outputs_on_loop(model, request, call.inference)
+
+
+async def _outputs_of_rows(
+    rounder: AllRounder, model: Model, requests: list[dict[str, Any]], timeout: float | None, inference: Inference
+) -> list[Output]:
+    await _run_rows(rounder, model, requests, timeout)
+    if len(requests) > SHORT_ROWS:
+        return await off_loop(_joined, model, requests, inference)
+    return _joined(model, requests, inference)
+
+
+async def _run_rows(rounder: AllRounder, model: Model, requests: list[dict[str, Any]], timeout: float | None) -> None:
+    """Run the requests of rows, and release the model. The error of the first that fails names its row."""
+    errors = await rounder.acall_rows(model, requests, timeout)
+    for row, error in enumerate(errors):
+        if error is not None:
+            if len(requests) > 1:
+                notes = [*getattr(error, "__notes__", ()), f"element {row} of {len(requests)}"]
+                error.__notes__ = notes  # Python 3.10 has no add_note
+            raise error
+
+
+def requests_of_rows(inputs: Mapping[str, Array], keys: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a request with the keys for each row of the only input of a model that takes a row for each."""
+    ((name, array),) = inputs.items()
+    if not 1 <= len(array) <= MAX_ROWS:
+        raise BadRequest(f'input "{short(name)}" must have from 1 to {MAX_ROWS} rows, got {len(array)}')
+    return [{**keys, **request_of({name: array[row : row + 1]})} for row in range(len(array))]
+
+
+def _joined(model: Model, requests: list[dict[str, Any]], inference: Inference) -> list[Output]:
+    """Return the outputs of all rows, which have one more axis than those of a row."""
+    rows = [outputs_of(model, request, inference) for request in requests]
+    if len({tuple((each.name, each.datatype, each.array.shape) for each in row) for row in rows}) > 1:
+        raise ModelFailed("the rows of the request have outputs of different shapes; send each row as a request")
+    return [
+        Output(parts[0].name, parts[0].datatype, np.stack([each.array for each in parts]))
+        for parts in zip(*rows, strict=True)
+    ]
 
 
 async def run_bound(
@@ -110,6 +155,10 @@ async def run_bound(
     except BaseException as error:
         rounder.registry.release(model, started, error)
         raise
+    if bound.requests is not None:
+        requests = [{**bound.keys, **each} for each in bound.requests]
+        await _run_rows(rounder, model, requests, left)
+        return model, {"result": [each.get("result") for each in requests]}
     with of_model():
         request = await rounder.acall_model(model, bound.keys, left)
     rounder.registry.count_rows(model, bound.rows)
@@ -124,6 +173,9 @@ async def stream(rounder: AllRounder, call: Call) -> AsyncGenerator[Part, None]:
     """
     inference = call.inference
     model, left = await _acquired(rounder, call)
+    if call.requests is not None:
+        yield Part(model, await _outputs_of_rows(rounder, model, call.requests, left, inference), final=True)
+        return
     may_be_empty = model.version.decoupled
     async with aclosing(rounder.astream_model(model, call.keys, left)) as parts:
         while True:
@@ -166,19 +218,23 @@ async def _acquired(rounder: AllRounder, call: Call) -> tuple[Model, float | Non
         if model.inputs and call.inference.inputs:
             check_inputs(model, call.inference.inputs)
         if call.inputs:
-            call.keys |= await _keys_of(model, call)
+            taken = await _taken(model, call)
+            if model.takes_rows:
+                call.requests = requests_of_rows(taken, call.keys)
+            else:
+                call.keys |= request_of(taken)
     except BaseException as error:
         rounder.registry.release(model, time.perf_counter(), error)
         raise
     return model, left
 
 
-async def _keys_of(model: Model, call: Call) -> dict[str, Any]:
-    """Return the keys of a request for its inputs. The loop does not decode long texts."""
+async def _taken(model: Model, call: Call) -> dict[str, Array]:
+    """Return the inputs of a request as the model takes them. The loop does not decode long texts."""
     texts = [array for array in call.inputs.values() if array.dtype == object]
     if any(array.size > STEP or sum(map(len, array.flat)) > LONG_TEXT for array in texts):
-        return request_of(await off_loop(as_taken, model, call.inputs, call.is_text))
-    return request_of(as_taken(model, call.inputs, call.is_text))
+        return await off_loop(as_taken, model, call.inputs, call.is_text)
+    return as_taken(model, call.inputs, call.is_text)
 
 
 def as_taken(model: Model, inputs: dict[str, Array], is_text: bool | None) -> dict[str, Array]:
@@ -271,7 +327,7 @@ def check_inputs(model: Model, inputs: Mapping[str, Array]) -> None:
         spec = specs.get(key)
         if spec is None:
             raise BadRequest(f'{name} has no input "{short(key)}"; inputs: {", ".join(specs)}')
-        if not model.version.inputs:
+        if not model.version.inputs and not model.takes_rows:
             continue
         datatype = datatype_of(array)
         if spec.datatype and datatype != ("FP32" if spec.datatype == "BF16" else spec.datatype):

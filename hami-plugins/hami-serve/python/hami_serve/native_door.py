@@ -229,7 +229,7 @@ class NativeDoor:
         pipe, key = model.pipe, model.handle.generation
         if access_log.is_on() or tracing.is_on():  # which describe each request, its times in the nodes included
             return None
-        if pipe is None or model.version.decoupled or hami.native.uses_python(pipe):
+        if pipe is None or model.version.decoupled or model.takes_rows or hami.native.uses_python(pipe):
             return None
         if any(spec.datatype not in DATATYPES for spec in model.inputs):
             return None

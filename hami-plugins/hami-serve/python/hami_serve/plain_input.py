@@ -15,7 +15,7 @@ from hami_serve.errors import BadRequest, UnknownContentType, short
 from hami_serve.forms import Field, parse_form
 from hami_serve.http_generate import DATATYPES_OF_JSON, fitting_shape
 from hami_serve.http_tensors import may_be_json, parse_value
-from hami_serve.inference import Bound, as_taken, check_inputs, rows_of
+from hami_serve.inference import Bound, as_taken, check_inputs, requests_of_rows, rows_of
 from hami_serve.model import Model, TensorSpec
 from hami_serve.pictures import media_type
 
@@ -128,7 +128,10 @@ def bind(given: Given, model: Model) -> Bound:
     declared = {spec.name: spec for spec in specs}
     inputs = {name: _array(name, each, declared.get(name)) for name, each in value.items()}
     check_inputs(model, inputs)
-    return Bound(request_of(as_taken(model, inputs, None)), rows_of(model, inputs))
+    taken = as_taken(model, inputs, None)
+    if model.takes_rows and isinstance(next(iter(value.values())), list):
+        return Bound({}, rows_of(model, inputs), requests_of_rows(taken, {}))
+    return Bound(request_of(taken), rows_of(model, inputs))
 
 
 def _plain(name: str, value: Any, model: Model) -> Any:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import aclosing
 from dataclasses import replace
@@ -16,6 +17,7 @@ from hami_serve.capacity import Limits
 from hami_serve.changes import Changes
 from hami_serve.component import Component
 from hami_serve.errors import ModelUnavailable, unknown_component
+from hami_serve.failures import of_model
 from hami_serve.model import Handle, Model, ModelInfo, devices
 from hami_serve.registry import Registry, unavailable
 from hami_serve.source import (
@@ -254,6 +256,37 @@ class AllRounder:
         try:
             with access_log.of_model(model, request):
                 return await model.running_pipe().acall(request, timeout)
+        except BaseException as error:
+            failed = error
+            raise
+        finally:
+            self.registry.release(model, started, failed)
+
+    async def acall_rows(
+        self, model: Model, requests: Sequence[dict[str, Any]], timeout: float | None
+    ) -> list[hami.Error | None]:
+        """Run requests of a model that the caller has acquired once, at the same time, and release it.
+
+        Returns:
+            The error of each request, or None.
+        """
+        started = time.perf_counter()
+        failed: BaseException | None = None
+
+        async def call(request: dict[str, Any]) -> hami.Error | None:
+            try:
+                with of_model(), access_log.of_model(model, request):
+                    await model.running_pipe().acall(request, timeout)
+            except hami.Error as error:
+                return error
+            return None
+
+        try:
+            errors = await asyncio.gather(*map(call, requests))
+            failed = next(filter(None, errors), None)
+            if failed is None:
+                self.registry.count_rows(model, len(requests))
+            return errors
         except BaseException as error:
             failed = error
             raise

@@ -21,7 +21,6 @@ An entry point of the group `hami_serve.routes` names a list of `Route`:
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import hami
 
 from hami_serve.errors import BadRequest, UnknownModel, short
-from hami_serve.failures import of_load, of_model, report
+from hami_serve.failures import of_load, report
 from hami_serve.http_body import Receive, UntilClientLeaves
 
 if TYPE_CHECKING:
@@ -96,17 +95,12 @@ class Exchange:
     async def call(self, component: str, requests: Sequence[dict[str, Any]]) -> list[hami.Error | None]:
         """Run requests, and set their keys. Return the error of each, or None. They end when the client leaves."""
         async with UntilClientLeaves(self._receive):
-            return list(await asyncio.gather(*(self._call(component, request) for request in requests)))
-
-    async def _call(self, component: str, request: dict[str, Any]) -> hami.Error | None:
-        try:
-            with of_load(component):
-                model, left = await self._rounder.acquire_async(component)
-            with of_model():
-                await self._rounder.acall_model(model, request, left)
-        except hami.Error as error:
-            return error
-        return None
+            try:
+                with of_load(component):
+                    model, left = await self._rounder.acquire_async(component)
+            except hami.Error as error:
+                return [error] * len(requests)
+            return await self._rounder.acall_rows(model, requests, left)
 
     def failure(self, error: BaseException) -> tuple[int, str]:
         """Log an error; return its status and the text for the client."""

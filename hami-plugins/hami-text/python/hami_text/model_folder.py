@@ -133,10 +133,18 @@ class ModelFolder:
             return positions - ((padding if _is_number(padding) else 1) + 1)
         return positions
 
+    @property
+    def _pooling_file(self) -> str:
+        folder = next((str(each.get("path", "")) for each in self.modules if _ends(each, "Pooling")), "1_Pooling")
+        return f"{folder}/config.json"
+
+    @cached_property
+    def _pooling_config(self) -> dict[str, Any]:
+        return self.object(self._pooling_file)
+
     def pooling(self) -> Pooling | None:
         """Return the pooling of the folder; None if no file names one."""
-        folder = next((str(each.get("path", "")) for each in self.modules if _ends(each, "Pooling")), "1_Pooling")
-        given = self.object(f"{folder}/config.json")
+        given = self._pooling_config
         if not given:
             return None
         mode = given.get("pooling_mode")
@@ -144,9 +152,19 @@ class ModelFolder:
         modes = tuple(named or [text for key, text in BOOLEAN_MODES.items() if given.get(key)] or ["mean"])
         if unknown := [each for each in modes if each not in POOLINGS]:
             raise hami.ConfigError(
-                f"{self.path / folder / 'config.json'}: unknown pooling {unknown[0]!r}; known are {', '.join(POOLINGS)}"
+                f"{self.path / self._pooling_file}: unknown pooling {unknown[0]!r}; known are {', '.join(POOLINGS)}"
             )
         return Pooling(modes, bool(given.get("include_prompt", True)))
+
+    def embedding_size(self, pooling: str | None = None) -> int | None:
+        """Return the length of an embedding; None if no file says it. `pooling`: instead of that of the folder."""
+        own = self.pooling()
+        modes = pooling.split("+") if pooling is not None else own.modes if own is not None else ()
+        given = self._pooling_config
+        of_token = given.get("embedding_dimension", given.get("word_embedding_dimension"))
+        if of_token is None:
+            of_token = self.config.get("hidden_size")
+        return int(of_token) * len(modes) or None if _is_number(of_token) else None
 
     def normalizes(self) -> bool:
         """Return whether vectors are divided by their length."""

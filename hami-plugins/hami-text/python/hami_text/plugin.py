@@ -37,6 +37,18 @@ def hami_data_type(backend: str) -> str | None:
 
 
 @hookimpl
+def hami_signature(backend: str, params: dict[str, Any]) -> dict[str, Any] | None:
+    if backend == "Tokenize" and not params["pair"]:
+        return {"inputs": [{"name": "data", "dtype": "string", "shape": []}], "outputs": []}
+    if backend == "Pool":
+        from hami_text.model_folder import ModelFolder
+
+        size = ModelFolder.of(params["model"]).embedding_size(params["pooling"])
+        return {"inputs": [], "outputs": [{"name": "result", "dtype": "float32", "shape": [size or -1]}]}
+    return None
+
+
+@hookimpl
 def hami_report() -> dict[str, str]:
     from importlib.metadata import version
 
