@@ -39,7 +39,7 @@ NEEDS_COMPILER = pytest.mark.skipif(not has_compiler(), reason="no compiler of C
 @pytest.mark.parametrize(
     "name",
     [
-        *("memory", "forks", "clocks", "code_from_data", "surroundings", "mixed", "children"),
+        *("memory", "forks", "clocks", "crowd", "code_from_data", "surroundings", "mixed", "children"),
         pytest.param("interleavings", marks=NEEDS_COMPILER),
     ],
 )

@@ -1,14 +1,14 @@
-"""Counts the requests that are lost when a server under load gets SIGTERM.
+"""A server under load that gets SIGTERM answers each request that it has received, and ends.
 
-    python tests/reliability/shutdown.py [--workers 2] [--rounds 10] [--clients 32]
+    python tests/reliability/shutdown.py --seconds 60
 
-Clients of HTTP and of gRPC send one request after the other over connections of their own, until they are refused. A
-request is lost if it was sent, and its answer is not 200. A new connection that is refused is not a lost request.
+Each second server has two workers. Clients of HTTP and of gRPC send one request after the other over connections of
+their own, until they are refused. A request is lost if it was sent, and its answer is not 200. A new connection that is
+refused is not a lost request.
 """
 
 from __future__ import annotations
 
-import argparse
 import http.client
 import json
 import random
@@ -24,7 +24,9 @@ from contextlib import closing
 
 import grpc
 from hami_serve.grpc_messages import message
+from promise import Clock, Figures, keep, main
 
+CLIENTS = 32  # of each protocol
 NOT_EPHEMERAL = 10_000, 30_000  # ports that no other program gets as free ones when the server has ended
 BODY = json.dumps({"inputs": [{"name": "x", "datatype": "INT8", "shape": [1], "data": [1]}]})
 INPUT = {"name": "x", "datatype": "INT8", "shape": [1], "contents": {"int_contents": [1]}}
@@ -34,7 +36,7 @@ MESSAGE = message("ModelInferRequest")(model_name="Identity", inputs=[INPUT]).Se
 class Round:
     """One server under load, and its end."""
 
-    def __init__(self, workers: int, clients: int) -> None:
+    def __init__(self, workers: int) -> None:
         self.sent: Counter[str] = Counter()
         self.lost: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -48,7 +50,7 @@ class Round:
         ):
             assert server.stdout is not None
             assert re.match("serving", server.stdout.readline())
-            kinds = [(self._http, http_port), (self._grpc, grpc_port)] * clients
+            kinds = [(self._http, http_port), (self._grpc, grpc_port)] * CLIENTS
             threads = [threading.Thread(target=kind, args=(port,)) for kind, port in kinds]
             for thread in threads:
                 thread.start()
@@ -99,17 +101,20 @@ class Round:
                     return
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    for name, value in (("workers", 1), ("rounds", 10), ("clients", 32)):
-        parser.add_argument(f"--{name}", type=int, default=value)
-    arguments = parser.parse_args()
-    rounds = [Round(arguments.workers, arguments.clients) for _ in range(arguments.rounds)]
-    sent = sum((each.sent for each in rounds), Counter[str]())
-    lost = sum((each.lost for each in rounds), Counter[str]())
-    seconds = max(each.seconds for each in rounds)
-    print(f"requests: {dict(sent)}; lost: {dict(lost) or 0}; longest end: {seconds:.1f} s")
+def run(seconds: float, strict: bool) -> Figures:
+    """End one server after the other, of one worker and of two, at least one of each."""
+    clock, rounds = Clock(seconds), list[Round]()
+    while clock or len(rounds) < 2:
+        rounds.append(Round(workers=1 + len(rounds) % 2))
+        keep(not rounds[-1].lost, f"requests are lost: {dict(rounds[-1].lost)} of {dict(rounds[-1].sent)}")
+        keep(rounds[-1].status == 0, f"a server under load ended with {rounds[-1].status}")
+    return {
+        "ends of servers": len(rounds),
+        **{f"requests by {name}": sum(each.sent[name] for each in rounds) for name in ("HTTP", "gRPC")},
+        "lost": 0,
+        "s of the longest end": round(max(each.seconds for each in rounds), 1),
+    }
 
 
 if __name__ == "__main__":
-    main()
+    main(run, "a server answers what it has received before it ends")

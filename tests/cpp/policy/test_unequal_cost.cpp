@@ -12,18 +12,13 @@
 
 #include "product.hpp"
 #include "report.hpp"
+#include "text_instances.hpp"
 
 using namespace hami;
 using namespace hami::testing;
 using namespace hami::testing::policy;
 
 namespace {
-
-// Tokens of a text of a real collection: the median 16, 90 % up to 70, at most 256.
-double tokens(Random& random) {
-  const double normal = std::sqrt(2 * random.exponential()) * std::cos(2 * M_PI * random.uniform());
-  return std::clamp(std::round(16 * std::exp(1.1516 * normal)), 3.0, 256.0);
-}
 
 struct Texts {
   std::size_t callers = 64;  // each asks again as soon as it is answered
@@ -154,114 +149,6 @@ class TextNode {
   std::map<std::size_t, Waiting> waiting_;
   std::vector<double> answered_;
   double useful_ = 0, padded_ = 0;
-};
-
-// Instances of an engine on two cores, and callers that ask again as soon as they are answered: a thousand short texts, and a long one
-// when 300 of them are answered.
-class LongAmongShort {
- public:
-  struct Setup {
-    std::size_t callers = 64, instances = 1;
-    double threads = 2;  // of an instance
-    double weight = 1;   // of the batch of the long text, where batches share the cores
-    bool has_long = false;
-  };
-  explicit LongAmongShort(const Setup& setup) : setup_(setup) {
-    for (std::size_t i = 0; i < setup.instances; ++i) scheduler_.add_instance({1, 64}, false);
-    scheduler_.set_batching({BatchingMode::kGreedy, 64, 1, 0});
-    scheduler_.learn_costs();
-    Random random(1);
-    for (int i = 0; i < 400; ++i) push(tokens(random));  // so that the times are known
-    while (!empty()) step(false);
-  }
-
-  // Of the short texts, in ms.
-  double p99() {
-    for (std::size_t i = 0; i < setup_.callers; ++i) push(kShort);
-    while (answered_.size() < kTexts) step(true);
-    std::sort(answered_.begin(), answered_.end());
-    return answered_[kTexts * 99 / 100];
-  }
-
- private:
-  static constexpr double kShort = 10, kLong = 512, kCores = 2;
-  static constexpr std::size_t kTexts = 1000;
-
-  struct Text {
-    double cost, since;
-  };
-  struct Running {
-    NodeScheduler::Index instance;
-    double left, began, largest;  // left: milliseconds of one core
-    std::vector<Text> texts;
-  };
-
-  bool empty() { return running_.empty() && scheduler_.queue().empty(); }
-  void push(double cost) {
-    Ref<Request> request = request_of(1);
-    request->cost = cost;
-    request->index = next_++;
-    waiting_[request->index] = {cost, now_};
-    scheduler_.push(std::move(request), nanoseconds(now_), ++calls_, 0);
-    dispatch();
-  }
-  void dispatch() {
-    while (const std::optional<NodeScheduler::Index> idle = scheduler_.dispatch_idle()) ask(*idle);
-  }
-  void ask(NodeScheduler::Index instance) {
-    RequestChain taken, removed;
-    const NodeScheduler::Action step = scheduler_.next_action(instance, nanoseconds(now_), taken, removed);
-    if (step.what != NodeScheduler::Action::kRun) return;
-    Running batch{instance, 0, now_, 0, {}};
-    for (const Ref<Request>& request : all_of(taken)) {
-      batch.texts.push_back(waiting_.at(request->index));
-      batch.largest = std::max(batch.largest, request->cost);
-    }
-    batch.left = kCores * (1 + 0.09 * static_cast<double>(batch.texts.size()) * batch.largest);
-    running_.push_back(std::move(batch));
-  }
-  // How many cores a batch has.
-  double cores(const Running& batch) const {
-    double wanted = 0, weights = 0;
-    for (const Running& one : running_) {
-      wanted += setup_.threads;
-      weights += weight(one);
-    }
-    return wanted <= kCores ? setup_.threads : kCores * weight(batch) / weights;
-  }
-  double weight(const Running& batch) const { return batch.largest == kLong ? setup_.weight : 1; }
-
-  void step(bool asks_again) {
-    const auto time_left = [&](const Running& batch) { return batch.left / cores(batch); };
-    auto first = std::min_element(running_.begin(), running_.end(), [&](const Running& one, const Running& other) {
-      return time_left(one) < time_left(other);
-    });
-    const double passes = time_left(*first);
-    std::vector<double> each;
-    for (const Running& batch : running_) each.push_back(passes * cores(batch));
-    for (std::size_t i = 0; i < running_.size(); ++i) running_[i].left -= each[i];
-    now_ += passes;
-    const Running ended = std::move(*first);
-    running_.erase(first);
-    scheduler_.record_batch(ended.instance, ended.texts.size(), nanoseconds(now_ - ended.began), nanoseconds(now_));
-    for (const Text& text : ended.texts) {
-      if (!asks_again || text.cost == kLong) continue;
-      answered_.push_back(now_ - text.since);
-      push(kShort);
-      if (setup_.has_long && answered_.size() == kTexts * 3 / 10) push(kLong);
-    }
-    ask(ended.instance);
-    dispatch();
-  }
-
-  const Setup setup_;
-  NodeScheduler scheduler_{"n"};
-  double now_ = 0.001;
-  std::uint64_t calls_ = 0;
-  std::size_t next_ = 0;
-  std::map<std::size_t, Text> waiting_;
-  std::vector<Running> running_;
-  std::vector<double> answered_;
 };
 
 }  // namespace
@@ -434,13 +321,23 @@ TEST_CASE(
   Table table("long", {"callers", "instances, threads of each", "weight of the long text", "p99 without it, ms",
                        "p99 with it, ms", "to one instance without it"});
   for (const std::size_t callers : {16, 64}) {
-    const double goal = 1.1, reference = LongAmongShort({callers, 1, 2, 1, false}).p99();
+    TextInstances::Setup setup;
+    setup.callers = callers;
+    setup.fixed = 2;
+    setup.each = 0.18;
+    const auto p99 = [&](std::size_t instances, double threads, double weight, bool has_long) {
+      setup.instances = instances;
+      setup.threads = threads;
+      setup.weight = weight;
+      setup.has_long = has_long;
+      return TextInstances(setup).run(1000).p99;
+    };
+    const double goal = 1.1, reference = p99(1, 2, 1, false);
     for (const auto& [instances, threads, weight] : {std::tuple(std::size_t{1}, 2.0, 1.0),
                                                      {std::size_t{2}, 1.0, 1.0},
                                                      {std::size_t{2}, 2.0, 1.0},
                                                      {std::size_t{2}, 2.0, 0.05}}) {
-      const double without = LongAmongShort({callers, instances, threads, weight, false}).p99();
-      const double with = LongAmongShort({callers, instances, threads, weight, true}).p99();
+      const double without = p99(instances, threads, weight, false), with = p99(instances, threads, weight, true);
       table.row({std::to_string(callers), std::to_string(instances) + ", " + hami::testing::policy::text(threads, 0),
                  hami::testing::policy::text(weight, 2), hami::testing::policy::text(without, 1),
                  hami::testing::policy::text(with, 1), hami::testing::policy::text(with / reference)});

@@ -1,0 +1,107 @@
+"""A thousand callers in a closed loop, ten times what the model can do: a full queue rejects at once and stays bounded.
+
+python tests/reliability/crowd.py --seconds 60
+
+Each caller is a thread that sends its next request as soon as the last one is answered, and a moment after a
+rejection. The time of a rejection is the processor time of its caller: a thousand threads wait for each other.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+
+import hami
+from promise import Clock, Figures, keep, main, resident_mb
+
+CALLERS, QUEUE, BATCH = 1000, 64, 4
+RUN_S = 0.02  # of a batch
+PAUSE_S = (0.1, 2.0)  # after a rejection
+REJECTION_MS, RECOVERY_S, GROWTH_MB = 1.0, 1.0, 20.0
+
+
+@hami.register
+class PromiseTakes20ms(hami.Backend):
+    """A model that takes 20 ms for up to four requests."""
+
+    max = BATCH
+
+    def forward(self, batch: list[hami.Request]) -> None:
+        """Wait, without the GIL."""
+        time.sleep(RUN_S)
+        for item in batch:
+            item["result"] = item["data"] + 1
+
+
+class Crowd:
+    """Callers of a pipe, and what became of their requests."""
+
+    def __init__(self, pipe: hami.Pipe, clock: Clock) -> None:
+        self.answers = [0] * CALLERS
+        self.rejections: list[list[float]] = [[] for _ in range(CALLERS)]  # ms of processor time
+        self.waiting = 0  # at most, in the queue
+        self._pipe, self._clock = pipe, clock
+
+    def call(self, caller: int) -> None:
+        """Send one request after the other, until the time is over."""
+        chance = random.Random(caller)
+        while self._clock or not self.answers[caller] + len(self.rejections[caller]):
+            began = time.thread_time()
+            try:
+                answer = self._pipe({"data": caller})["result"]
+            except hami.QueueFull:
+                self.rejections[caller].append((time.thread_time() - began) * 1e3)
+                time.sleep(chance.uniform(*PAUSE_S) if self._clock else 0)
+            else:
+                keep(answer == caller + 1, f"{caller} became {answer}")
+                self.answers[caller] += 1
+
+    def run(self) -> None:
+        """Let all of them call, and look at the queue meanwhile."""
+        threads = [threading.Thread(target=self.call, args=(caller,)) for caller in range(CALLERS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(0.1)
+                self.waiting = max(self.waiting, *(node.waiting for node in self._pipe.stats().values()))
+
+
+def run(seconds: float, strict: bool) -> Figures:
+    """Overload a pipe, and ask again when the callers are gone."""
+    config = {"backend": "PromiseTakes20ms", "max_queue_size": QUEUE, "on_full": "reject"}
+    with hami.pipe(config) as pipe:
+        Crowd(pipe, Clock(0)).run()  # the stacks of the threads, and what is made once
+        before = resident_mb()
+        crowd, began = Crowd(pipe, Clock(seconds)), time.monotonic()
+        crowd.run()
+        took = time.monotonic() - began
+        growth = resident_mb() - before
+        again = time.monotonic()
+        keep(pipe({"data": 1})["result"] == 2, "after the overload, an answer is wrong")
+        recovery = time.monotonic() - again
+    rejections = sorted(each for one in crowd.rejections for each in one)
+    answers = sum(crowd.answers)
+    keep(bool(answers and rejections), f"{answers} answers, {len(rejections)} rejections: this was no overload")
+    median, high = (rejections[int(len(rejections) * part)] for part in (0.5, 0.99))
+    keep(crowd.waiting <= QUEUE, f"{crowd.waiting} requests waited in a queue of {QUEUE}")
+    keep(growth <= GROWTH_MB, f"{answers + len(rejections)} requests: + {growth:.1f} MB, promised {GROWTH_MB}")
+    if strict:
+        keep(high <= REJECTION_MS, f"p99 of a rejection: {high:.2f} ms, promised {REJECTION_MS}")
+        keep(recovery <= RECOVERY_S, f"the first answer afterwards took {recovery:.2f} s, promised {RECOVERY_S}")
+    return {
+        "callers": CALLERS,
+        "answers/s": round(answers / took, 1),
+        "of": round(BATCH / RUN_S),
+        "rejections": len(rejections),
+        "ms of a rejection": round(median, 3),
+        "p99": round(high, 3),
+        "most waiting": crowd.waiting,
+        "MB": round(growth, 1),
+        "ms until an answer afterwards": round(recovery * 1e3),
+    }
+
+
+if __name__ == "__main__":
+    main(run, "a full queue rejects at once and stays bounded")
