@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from hami_accel import AccelModel, engine_of
 from hami_accel.sim import SimDevice, SimModel
 
+sys.path.append(str(Path(__file__).resolve().parents[3] / "tests" / "plugins"))  # together.py
 ONE_BY_ONE = 1e-6  # max_time_per_fc so small that every call of a simulated model stays on its own
 
 

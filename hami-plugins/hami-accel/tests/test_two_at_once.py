@@ -9,17 +9,18 @@ import logging
 import math
 import threading
 from concurrent.futures import CancelledError, ThreadPoolExecutor
+from functools import partial
 
 import hami
 import numpy as np
 import pytest
 from checked_device import CheckedDevice
 from conftest import ONE_BY_ONE, x
+from together import LONG_S, pairs, run_together
 
 from hami_accel import AccelModel, DeviceError, ModelClosed, SlotError, SlotLost, engine_of
 from hami_accel.sim import SimDevice, SimModel
 
-LONG_S = 60.0
 NET = SimModel("net", [40, 40, 40])
 TYPED = (hami.RequestError, CancelledError)
 
@@ -65,24 +66,15 @@ METHODS = {
 
 
 @pytest.mark.parametrize("abort", [True, False])
-@pytest.mark.parametrize("pair", list(itertools.combinations_with_replacement(METHODS, 2)), ids=" and ".join)
-def test_each_pair_of_methods_at_the_same_time(pair, abort):
+@pytest.mark.parametrize(("first", "second"), pairs(METHODS))
+def test_each_pair_of_methods_at_the_same_time(first, second, abort):
     device = CheckedDevice(abort=abort)
     engine_of(device, call_timeout=LONG_S)
     for _ in range(3):
         model = AccelModel(NET, 4, device=device, max_time_per_fc=ONE_BY_ONE)
         ticket = model.start(x(), slot=0)
-        together = threading.Barrier(2)
-
-        def run(name, model=model, ticket=ticket, together=together):
-            together.wait(LONG_S)
-            with contextlib.suppress(TYPED):
-                METHODS[name](model, ticket)
-
-        with ThreadPoolExecutor(2) as pool:
-            for done in [pool.submit(run, name) for name in pair]:
-                done.result(LONG_S)
-        if "close" not in pair:
+        run_together([partial(METHODS[name], model, ticket) for name in (first, second)], TYPED)
+        if "close" not in (first, second):
             leave_all(model)
             assert np.array_equal(model(x()), NET.reference({"x": x()})["y"])
             assert become_idle(model)

@@ -11,6 +11,7 @@ import queue
 import shutil
 import ssl
 import subprocess
+import sys
 import threading
 from collections.abc import Collection
 from pathlib import Path
@@ -27,6 +28,7 @@ from hami_serve.native_door import NativeDoor
 from hami_serve.server import listen
 from hami_serve.serving import Serving
 
+sys.path.append(str(Path(__file__).resolve().parents[3] / "tests" / "plugins"))  # together.py
 # Under AddressSanitizer only the tests that run native code, and those of HTTP at the native door.
 NATIVE = ("test_library.py", "test_native_door.py", "test_native_grpc.py", "test_http.py", "test_mixed_load.py")
 if "asan" in os.environ.get("LD_PRELOAD", ""):

@@ -13,7 +13,8 @@ from collections.abc import Callable
 
 import hami
 import pytest
-from together import LOADED, LONG_S, Cancelled, counted, run_together, wait_released
+from counted_models import LOADED, counted, wait_released
+from together import LONG_S, is_cancelled, pairs, run_together
 
 from hami_serve import AllRounder, ModelUnavailable, State
 from hami_serve.threads import Outcome, Threads
@@ -60,10 +61,7 @@ def check(rounder: AllRounder) -> None:
     assert LOADED.now == sum(model.state is State.READY for model in models) <= LIMIT
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [pytest.param(*pair, id=" and ".join(pair)) for pair in itertools.combinations_with_replacement(METHODS, 2)],
-)
+@pytest.mark.parametrize(("first", "second"), pairs(METHODS))
 def test_two_methods_at_once_lose_no_request_and_keep_the_limit(first, second):
     LOADED.__init__()
     allowed = (hami.NotFound, ModelUnavailable, hami.PipeClosed) if {first, second} & ENDS.keys() else ()
@@ -87,18 +85,10 @@ def test_a_request_that_is_cancelled_at_any_wait_is_not_counted_any_more(request
             async for _ in rounder.astream("a", {"data": 1}):
                 pass
 
-    async def run(rounder: AllRounder, number: int) -> None:
-        await Cancelled(ask(rounder), number)
-
     for number in itertools.count():
         with AllRounder({"a": counted("a"), "b": counted("b")}, max_loaded=1, drain_timeout=LONG_S) as rounder:
             rounder.infer({"data": 1}, ["b" if cold else "a"])
-            try:
-                asyncio.run(run(rounder, number))
-            except asyncio.CancelledError:
-                ended = False
-            else:
-                ended = True
+            ended = not is_cancelled(ask(rounder), number)
             rounder.infer({"data": 1}, ["b"])  # which unloads the other: nothing is counted there
             rounder.infer({"data": 1}, ["a"])
             wait_released(rounder)

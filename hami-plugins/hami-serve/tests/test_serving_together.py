@@ -14,7 +14,8 @@ from pathlib import Path
 
 import hami
 import pytest
-from together import LOADED, LONG_S, Cancelled, run_together, wait_released
+from counted_models import LOADED, wait_released
+from together import LONG_S, Cancelled, pairs, run_together
 
 from hami_serve import ModelUnavailable
 from hami_serve.peers import Peers
@@ -122,10 +123,7 @@ def check(world: World) -> None:
 
 
 @pytest.mark.parametrize("cold", [False, True], ids=["loaded", "cold"])
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [pytest.param(*pair, id=" and ".join(pair)) for pair in itertools.combinations_with_replacement(CALLS, 2)],
-)
+@pytest.mark.parametrize(("first", "second"), pairs(CALLS))
 def test_two_calls_at_once_leave_every_model_usable(world, first, second, cold, caplog):
     allowed: tuple[type[BaseException], ...] = ()
     if "stop" in (first, second):
