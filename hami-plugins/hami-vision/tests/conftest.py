@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 from small_models import write_detector
+
+sys.path.append(str(Path(__file__).resolve().parents[3] / "tests" / "plugins"))  # together.py
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 

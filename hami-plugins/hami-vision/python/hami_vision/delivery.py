@@ -62,7 +62,13 @@ class Delivery:
         if not timeout >= 0:
             raise ValueError(f"timeout must be at least 0, got {timeout}")
         timeout = min(timeout, LONGEST_WAIT)
-        self._lanes = {name: _Lane(name, sink, timeout if name in lossless else 0.0) for name, sink in sinks.items()}
+        self._lanes: dict[str, _Lane] = {}
+        try:
+            for name, sink in sinks.items():
+                self._lanes[name] = _Lane(name, sink, timeout if name in lossless else 0.0)
+        except BaseException:  # no thread is left
+            self.close()
+            raise
 
     def send(self, frame: Frame, result: Any) -> None:
         """Hand a result over. It returns at once, except for lossless sinks that are behind."""
@@ -100,7 +106,7 @@ class _Lane:
         self._sink, self._timeout = sink, timeout
         self._waiting: deque[Callable[[], object]] = deque()
         self._changed = threading.Condition()
-        self._is_stuck = self._has_ended = False
+        self._is_stuck = self._has_ended = self._is_left = False
         self._thread = threading.Thread(target=self._run, name=f"sink {name}", daemon=True)
         self._thread.start()
 
@@ -130,9 +136,12 @@ class _Lane:
             self._changed.notify_all()
 
     def join(self, seconds: float) -> None:
-        if self._thread is not threading.current_thread():
-            self._thread.join(seconds)
-        if self._thread.is_alive():
+        if self._thread is threading.current_thread():  # the sink closes the delivery, and ends after that
+            return
+        self._thread.join(seconds)
+        with self._changed:
+            is_left, self._is_left = self._is_left, self._thread.is_alive()
+        if self._is_left and not is_left:  # several callers may close
             self._note_failure("still busy when it was closed")
 
     def _run(self) -> None:

@@ -61,7 +61,11 @@ class LivePage:
         self._server = _Server((host, port), Handler)
         self.address = f"http://{host}:{self._server.server_port}/"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="live page", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException:  # no thread is left
+            self._server.server_close()
+            raise
 
     def __call__(self, frame: Frame, result: Any) -> None:
         """Show a frame."""

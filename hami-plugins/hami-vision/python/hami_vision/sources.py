@@ -210,6 +210,8 @@ class Sources:
         while not stream.stopped.is_set():
             before, opened = stream.state.frames, time.monotonic()
             is_live, lost = self._read_until_lost(stream, source)
+            if stream.stopped.is_set():  # which also ends the reading of a frame
+                break
             if not lost:
                 return self._set(stream, state="closed" if stream.stopped.is_set() else "ended")
             failures = 1 if stream.state.frames > before else failures + 1
