@@ -18,7 +18,7 @@ from tiny_index import PACKAGES, HamiEnvironment, acme_index
 from hami_tools.packages import attestations, publishers
 from hami_tools.packages.attestations import Origin, Publisher, Unverified
 from hami_tools.packages.installers import Change
-from hami_tools.packages.publishers import LOCAL, Remembered
+from hami_tools.packages.publishers import LOCAL, Remembered, Seen
 
 FILE = "acme_words-1.0-py3-none-any.whl"
 GITHUB, OTHER = "https://github.com/acme/words", "https://github.com/evil/words"
@@ -133,7 +133,7 @@ def test_a_damaged_memory_is_an_error_and_not_an_empty_one(text: str) -> None:
 
 def test_a_memory_that_cannot_be_written_does_not_stop_an_installation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", "/proc/none")
-    publishers.remember({"acme-words": Remembered("https://files.example")})
+    publishers.remember(Seen({}, {"acme-words": Remembered("https://files.example")}))
 
 
 @pytest.mark.skipif(importlib.util.find_spec("pip") is None, reason="this environment has no pip")
@@ -160,7 +160,7 @@ def test_only_this_user_can_change_the_remembered_publishers_with_every_umask(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home" / "config"))
     before = os.umask(0)
     try:
-        publishers.remember({"acme-words": Remembered("https://files.example")})
+        publishers.remember(Seen({}, {"acme-words": Remembered("https://files.example")}))
     finally:
         os.umask(before)
     made = tmp_path / "home" / "config" / "hami"

@@ -24,15 +24,15 @@ def trust(arguments: argparse.Namespace) -> int:
             f"say whom to trust for {name}: --publisher REPOSITORY, --source SERVER, or --forget to remember the "
             "publisher of the next installation"
         )
-    before = publishers.load().get(name)
-    if before is None and arguments.forget:
-        raise PluginError(f"no publisher of {name} is remembered; list those that are: hami trust")
-    now = None if arguments.forget else _confirmed(arguments, before)
+    before = now = None
 
     def change(known: dict[str, Remembered]) -> None:
-        known.pop(name, None)
-        if now is not None:
-            known[name] = now
+        nonlocal before, now
+        before = known.pop(name, None)
+        if before is None and arguments.forget:
+            raise PluginError(f"no publisher of {name} is remembered; list those that are: hami trust")
+        if not arguments.forget:
+            now = known[name] = _confirmed(arguments, before)
 
     try:
         publishers.change(change)

@@ -40,6 +40,13 @@ class Remembered(NamedTuple):
         return self.publisher or self.source
 
 
+class Seen(NamedTuple):
+    """The publishers of an installation, and what was remembered when they were compared with it."""
+
+    known: Mapping[str, Remembered]
+    now: Mapping[str, Remembered]
+
+
 def path() -> Path:
     """Return the file with what is remembered for this user."""
     folder = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
@@ -65,14 +72,14 @@ def load() -> dict[str, Remembered]:
         ) from error
 
 
-def require_same(changes: Iterable[Change], found: Mapping[str, Origin]) -> dict[str, Remembered]:
+def require_same(changes: Iterable[Change], found: Mapping[str, Origin]) -> Seen:
     """Return what to remember about plugins; raise PluginError for a publisher that is not the known one."""
     known = load()
     seen = {each.name: _seen(each, found.get(each.name)) for each in changes if each.url}
     for name, now in seen.items():
         if name in known:
             _compare(name, known[name], now, found.get(name))
-    return seen
+    return Seen(known, seen)
 
 
 def _seen(change: Change, origin: Origin | None) -> Remembered:
@@ -121,10 +128,17 @@ def _reason(origin: Origin | None) -> str:
     return "its installer does not say which file it takes"
 
 
-def remember(seen: Mapping[str, Remembered]) -> None:
-    """Remember plugins that were just installed. A folder that cannot be written stays as it is."""
+def remember(seen: Seen) -> None:
+    """Remember plugins that were just installed. A folder that cannot be written stays as it is.
+
+    An entry that has changed since the comparison stays: the user may have confirmed a publisher meanwhile.
+    """
+
+    def update(known: dict[str, Remembered]) -> None:
+        known.update({name: now for name, now in seen.now.items() if known.get(name) == seen.known.get(name)})
+
     with contextlib.suppress(OSError):
-        change(lambda known: known.update(seen))
+        change(update)
 
 
 def change(function: Callable[[dict[str, Remembered]], Any]) -> None:
