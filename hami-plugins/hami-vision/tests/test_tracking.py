@@ -132,10 +132,14 @@ def test_a_refused_frame_leaves_the_stream_as_it_was():
         pipe({"data": at((0, 0)), "req_id": 1, "time": 5})
         with pytest.raises(hami.RequestError, match="TrackObjects: the time of a frame"):
             pipe({"data": at((0, 0)), "req_id": 1, "time": 4})
+        with pytest.raises(hami.RequestError, match=r"got 5\.0 s \(each program that reads a source needs a `req_id`"):
+            pipe({"data": at((0, 0)), "req_id": 1, "time": 5})
         for wrong in ([5.5], 10**400, "soon"):  # a mistake of the client, whose text says so
             with pytest.raises(hami.RequestError, match=r"TrackObjects: .* no effect on the tracks"):
                 pipe({"data": at((0, 0)), "req_id": 1, "time": wrong})
         assert pipe({"data": at((0, 0)), "req_id": 1, "time": 6})["result"].ids.tolist() == [0]
+        pipe({"data": at((0, 0)), "req_id": 1, "time": 7, "finish": True})
+        assert pipe({"data": at((0, 0)), "req_id": 1, "time": 0})["result"].time == 0  # the next reader of this source
 
 
 @pytest.mark.parametrize(

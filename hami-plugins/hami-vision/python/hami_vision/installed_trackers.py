@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hami_vision.detections import NO_ID, Detections
-from hami_vision.tracking import Rules
+from hami_vision.tracking import Rules, check_time
 
 _FRAMES = 30  # per second: the unit of `lost_track_buffer` of that package
 
@@ -47,8 +47,7 @@ class BotSortTracker:
         Raises:
             ValueError: Time went back or stood still. The tracks stay as they were.
         """
-        if not np.isfinite(time) or (self.time is not None and time <= self.time):
-            raise ValueError(f"the time of a frame must be after that of the frame before, {self.time} s, got {time} s")
+        check_time(self.time, time)
         self.time = time
         usable = np.flatnonzero(np.isfinite(found.boxes).all(1) & np.isfinite(found.scores))
         given = self._make(

@@ -37,6 +37,15 @@ class Rules:
     max_lost: float = 1.0
 
 
+def check_time(before: float | None, time: float) -> None:
+    """Raise ValueError if the time of a frame is not after that of the frame before."""
+    if not np.isfinite(time) or (before is not None and time <= before):
+        raise ValueError(
+            f"the time of a frame must be after that of the frame before, {before} s, got {time} s (each program that "
+            "reads a source needs a `req_id` of its own, and a request with `finish` = true ends its stream)"
+        )
+
+
 class Tracker:
     """The tracks of one stream."""
 
@@ -60,8 +69,7 @@ class Tracker:
         Raises:
             ValueError: Time went back or stood still. The tracks stay as they were.
         """
-        if not np.isfinite(time) or (self.time is not None and time <= self.time):
-            raise ValueError(f"the time of a frame must be after that of the frame before, {self.time} s, got {time} s")
+        check_time(self.time, time)
         first = self.time is None
         self._motion = self._motion.advance(np.array(0.0 if self.time is None else time - self.time))
         self.time = time
