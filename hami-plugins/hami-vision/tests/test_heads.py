@@ -165,6 +165,17 @@ def test_boxes_outside_the_picture_are_clipped_to_it():
     assert decode(ends).boxes.tolist() == [[0, 0, 256, 128]]
 
 
+def test_objects_in_the_border_are_left_out_and_counted():
+    """They came as flat boxes at the edge of the picture."""
+    ends = np.zeros((1, 300, 6), F32)
+    for row, y in enumerate((0, 30, 100)):  # the picture is between 32 and 96: above it, partly in it, below it
+        ends[0, row] = [10, y, 20, y + 20, 0.75, 2]
+    with hami.pipe({"backend": "DecodeDetections"}) as pipe:
+        found = pipe({"data": ends, "letter_box": BOX})["result"]
+        assert pipe.stats()["default"].counters == {"outside": 2}
+    assert found.boxes.tolist() == [[20, 0, 40, 36]]
+
+
 def test_the_letter_box_maps_back_what_it_made():
     for width, height in ((64, 64), (127, 63), (63, 127), (1920, 1080), (5, 3), (1000, 1)):
         box = LetterBox.fit(width, height, 64, 48)

@@ -73,6 +73,11 @@ class DecodeDetections(hami.Backend):
         if found.nan_boxes:
             self.count("nan_boxes", found.nan_boxes)
         kept = self._best(found, HEADS[ALIASES.get(name, name)].suppress)
+        if "angle" not in found.extra:  # else the turned box may be in the picture
+            is_outside = ~box.meets(found.boxes[kept])
+            if is_outside.any():
+                self.count("outside", int(is_outside.sum()))
+                kept = kept[~is_outside]
         extra = {key: column[kept] for key, column in found.extra.items()}
         boxes = found.boxes[kept]
         return Detections(
