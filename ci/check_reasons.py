@@ -20,7 +20,8 @@ HANDLER_LINES = 4  # of a handler, in which it passes the exception on
 CONSTRUCTS = {
     "catch (...)": re.compile(r"catch \(\.\.\.\)"),
     "reinterpret_cast": re.compile(r"reinterpret_cast<"),
-    "a detached thread": re.compile(r"thread\w*\.detach\(\)|pthread_detach\("),
+    # Other classes have a method of that name too, so that the name of the thread says what it is.
+    "a detached thread": re.compile(r"(?:thread\w*|worker\w*|\))\.detach\(\)|pthread_detach\("),
     "dlopen": re.compile(r"\bdlopen\("),
     "a lock without a scope": re.compile(r"(?:\.|->)(?:lock|unlock|try_lock)\(\)"),
 }
@@ -54,10 +55,12 @@ KINDS = {
 
 
 def files(root: Path) -> Iterator[Path]:
-    folders = [root / "hami-core" / name for name in ("src", "include", "embed", "python/bind")]
-    folders += [folder for name in ("src", "kernels") for folder in sorted((root / "hami-plugins").glob(f"*/{name}"))]
-    for folder in folders:
-        yield from sorted(path for path in folder.rglob("*") if path.suffix in SUFFIXES)
+    """Yield all that users run or copy: not tests, but also templates and examples."""
+    for folder in ("hami-core", "hami-plugins", "examples"):
+        for path in sorted((root / folder).rglob("*")):
+            is_source = SUFFIXES & {path.suffix, Path(path.name.removesuffix(".in")).suffix}
+            if is_source and "tests" not in path.relative_to(root).parts:
+                yield path
 
 
 def has_comment(lines: list[str], at: int) -> bool:

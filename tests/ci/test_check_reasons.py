@@ -28,6 +28,7 @@ def test_this_repository_passes() -> None:
         ("reinterpret_cast", "auto* x = reinterpret_cast<Call*>(y);\n"),
         ("a detached thread", "state->thread.detach();\n"),
         ("a detached thread", "pthread_detach(thread);\n"),
+        ("a detached thread", "std::thread([] { run(); }).detach();\n"),
         ("dlopen", "void* library = dlopen(path, 0);\n"),
         ("a lock without a scope", "mutex_.lock();\n"),
         ("a lock without a scope", "if (mutex->try_lock()) mutex->unlock();\n"),
@@ -52,6 +53,24 @@ def test_a_construct_without_a_reason_is_found(name: str, text: str, tmp_path: P
 )
 def test_reasons_and_forms_that_are_right_everywhere_pass(text: str, tmp_path: Path) -> None:
     assert found_in(tmp_path, text) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "is_checked"),
+    [
+        ("hami-plugins/hami-new/src/deep/new.cu", True),
+        ("hami-plugins/hami-new/python/hami_new/include/new.hpp", True),
+        ("hami-plugins/hami-tools/python/hami_tools/templates/cpp/src/new.cpp.in", True),
+        ("examples/hami-example/src/new.cpp", True),
+        ("hami-plugins/hami-new/tests/new.cpp", False),
+        ("hami-plugins/hami-new/README.md.in", False),
+    ],
+)
+def test_templates_examples_and_all_sources_of_plugins_are_checked(name: str, is_checked: bool, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(parents=True)
+    path.write_text("mutex_.lock();\n")
+    assert bool(check_reasons.violations(tmp_path)) == is_checked
 
 
 def test_one_right_form_does_not_excuse_another_construct_of_its_line(tmp_path: Path) -> None:

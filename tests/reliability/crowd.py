@@ -83,7 +83,7 @@ def run(seconds: float, strict: bool) -> Figures:
         recovery = time.monotonic() - again
     rejections = sorted(each for one in crowd.rejections for each in one)
     answers = sum(crowd.answers)
-    keep(bool(answers and rejections), f"{answers} answers, {len(rejections)} rejections: this was no overload")
+    keep(bool(answers and rejections), f"{answers} answers, {len(rejections)} rejections: the pipe was not overloaded")
     median, high = (rejections[int(len(rejections) * part)] for part in (0.5, 0.99))
     keep(crowd.waiting <= QUEUE, f"{crowd.waiting} requests waited in a queue of {QUEUE}")
     keep(growth <= GROWTH_MB, f"{answers + len(rejections)} requests: + {growth:.1f} MB, promised {GROWTH_MB}")

@@ -51,7 +51,7 @@ class Watcher {
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
-      std::thread([this] { watch(); }).detach();
+      std::thread([this] { watch(); }).detach();  // it lives as long as the process, as this object does
       has_thread_ = true;
     } catch (const std::system_error&) {  // the next run tries again
     }
