@@ -181,4 +181,5 @@ AT(hami_caller_table, release, 24);
 AT(hami_caller_table, submit, 32);
 AT(hami_caller_table, cancel, 40);
 AT(hami_caller_table, started_release, 48);
+AT(hami_caller_table, visits_new, 56);
 #endif

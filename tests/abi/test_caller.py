@@ -37,6 +37,12 @@ class Program:
         code = self._library.call(self._caller, ctypes.c_int64(number), ctypes.c_int64(timeout), ctypes.byref(result))
         return code, result.value
 
+    def record(self, visits: ctypes.Array[ctypes.c_int64]) -> int:
+        return int(self._library.call_recorded(self._caller, visits))
+
+    def release(self, value: ctypes.Array[ctypes.c_int64]) -> None:
+        self._library.release_value(value)
+
     def run(self, name: str) -> int:
         function = self._library[name]
         function.restype = ctypes.c_int64 if name == "call_from_threads" else ctypes.c_int32
@@ -119,6 +125,18 @@ def test_a_request_is_cancelled_or_expires_while_its_backend_runs(program: MakeP
         finally:
             WaitForLeave.leave.set()
         assert called.call(7) == (0, 7)
+
+
+def test_the_nodes_of_a_request_are_recorded_for_python(program: MakeProgram) -> None:
+    with hami.pipe({"a": {"backend": "Sleep(2ms)", "next": "b"}, "b": {"backend": "Sleep(3ms)"}}) as pipe:
+        visits = (ctypes.c_int64 * 2)()
+        called = program(pipe)
+        assert called.record(visits) == 0
+        recorded = hami.native.value_of(ctypes.addressof(visits))
+        called.release(visits)
+        times = hami.observe.RequestTimes({"hami.visits": recorded})
+        assert times.compute_s >= 0.005
+        assert times.queue_s >= 0
 
 
 def test_a_caller_follows_a_pipe_that_is_replaced(program: MakeProgram) -> None:

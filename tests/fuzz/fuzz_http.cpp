@@ -120,10 +120,11 @@ hami_serve::Door& door() {
     limits.times = {minute, minute, minute, minute, minute, minute, minute, minute};
     auto* const opened = new hami_serve::Door(limits, 1, &python_open);  // its thread ends with the process
     const std::string caller = std::to_string(reinterpret_cast<std::uintptr_t>(hami::fuzz::identity()));
-    opened->publish(R"({"ready": true, "reserved": ["priority", "result"], "models": [{"key": 1, "name": "any",
+    opened->publish(
+        R"({"ready": true, "journal": true, "reserved": ["priority", "result"], "models": [{"key": 1, "name": "any",
       "version": "1", "paths": ["/v2/models/any/infer"], "inputs": [], "outputs": [], "checks_inputs": false,
       "checks_outputs": false, "takes_text": null, "caller": )" +
-                    caller + "}]}");
+        caller + "}]}");
     return *opened;
   }();
   return made;

@@ -33,6 +33,10 @@ constexpr hami_caller_table kTable = {
     submit,
     [](hami_submitted*) -> std::int32_t { return 0; },
     [](hami_submitted*) {},
+    [](hami_value* out) -> hami_error* {
+  *out = {};
+  return nullptr;
+},
 };
 
 }  // namespace

@@ -39,6 +39,9 @@ typedef struct hami_caller_table {
   /* Completes the request with HAMI_CANCELLED, if it has no outcome yet; `done` is called before this returns. 0: it had one. */
   int32_t (*cancel)(hami_submitted* started);
   void (*started_release)(hami_submitted* started);
+  /* A value for the key `hami.visits` of one request, in which the core records when the request is at which node. Python reads it:
+   * hami.observe.RequestTimes takes a dict that has it under this key. */
+  hami_error* (*visits_new)(hami_value* out);
 } hami_caller_table;
 
 struct hami_caller {

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "request/api.hpp"
 #include "values.hpp"
 
 namespace hami::bind {
@@ -51,6 +52,9 @@ constexpr hami_caller_table kTable = {
     submit,
     [](hami_submitted* started) -> std::int32_t { return call_of(started)->give_up(Error::cancelled()); },
     [](hami_submitted* started) { call_of(started)->release(); },
+    [](hami_value* out) -> hami_error* {
+  return catch_error([&] { *out = release_to_abi(Value::share(*NodeVisits::recorded())); });
+},
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <utility>
 
@@ -22,6 +23,10 @@ constexpr std::size_t kMaxPieces = 64;        // of one writev
 constexpr std::size_t kMaxWritten = 1 << 20;  // bytes of one writev: other connections come between two
 constexpr std::size_t kJsonCost = 8;          // bytes for one of JSON, of its tensors and of the parser, as in Python
 constexpr std::int32_t kMaxHops = 16;         // after which a connection stays in Python
+
+constexpr std::int32_t kSuccess = 200;
+constexpr std::int32_t kTimeout = 408;
+constexpr std::int32_t kFault = 500;
 
 constexpr std::string_view kLive = "/v2/health/live";
 constexpr std::string_view kReady = "/v2/health/ready";
@@ -57,6 +62,20 @@ bool may_answer(const Head& head, const Limits& limits) noexcept {
   if (head.from_page && !may_use(head, limits)) return false;
   if (!limits.authorization.empty()) return same(head.authorization, limits.authorization);
   return !limits.only_loopback || is_loopback(head.host);
+}
+
+// Whether the line of a request can have this value of a header.
+bool is_loggable(std::string_view id) noexcept {
+  return id.size() <= kMaxId &&
+         std::all_of(id.begin(), id.end(), [](char each) { return static_cast<unsigned char>(each) < 0x80; });
+}
+
+// Of an answer of Python; 500: it has made none.
+std::int32_t status_of(std::string_view answer) noexcept {
+  constexpr std::size_t kBefore = sizeof "HTTP/1.1 " - 1;
+  std::int32_t status = kFault;
+  if (answer.size() > kBefore) std::from_chars(answer.data() + kBefore, answer.data() + answer.size(), status);
+  return status;
 }
 
 }  // namespace
@@ -141,6 +160,13 @@ void Connection::read_request(std::string_view data) {
   const auto most = static_cast<std::size_t>(loop_.door().limits().max_body);
   if (found == table->by_path.end() || head->length == 0 || head->length > most) return hand_over(data);
   if (head->json_length && *head->json_length > head->length) return hand_over(data);
+  if (table->keeps_journal) {
+    if (!is_loggable(head->id)) return hand_over(data);
+    entry_ = std::make_unique<Entry>();
+    entry_->path = head->path;
+    entry_->id = head->id;
+    entry_->begun = now_ns();
+  }
   const auto length = static_cast<std::int64_t>(head->length);
   if (!loop_.door().charge(length)) return hand_over(data);
   charged_ = length;
@@ -151,7 +177,7 @@ void Connection::read_request(std::string_view data) {
 void Connection::begin_body(const Head& head, std::string_view rest, std::shared_ptr<const Table> table,
                             ModelPtr model) {
   head_ = head;
-  head_.path = head_.authorization = head_.host = head_.origin = {};
+  head_.path = head_.authorization = head_.host = head_.id = head_.origin = {};
   table_ = std::move(table);
   model_ = std::move(model);
   const std::string_view first = rest.substr(0, head.length);
@@ -206,10 +232,17 @@ void Connection::read_aside() {
 }
 
 void Connection::run(std::shared_ptr<Request> request) {
+  if (entry_ && !record(*request)) return hand_over({});
   request_ = request.get();
   if (loop_.submit(std::move(request))) return;
   request_ = nullptr;
   hand_over({});
+}
+
+// Lets the core record the nodes of a request for the log. False: Python writes its line.
+bool Connection::record(Request& request) {
+  if (!is_raw(head_)) entry_->id = request.inference.id;
+  return entry_->record(request.model, request.inference.keys);
 }
 
 // Lets the worker render the answer, which needs at most `cost` bytes. Python says it if they are too many.
@@ -235,6 +268,11 @@ void Connection::forget_request() noexcept {
   table_ = nullptr;
 }
 
+// Lets the log have the request, which is answered, or whose client has left.
+void Connection::end_entry() noexcept {
+  if (entry_) loop_.door().journal().add(std::move(entry_));
+}
+
 void Connection::completed(std::shared_ptr<Request> request, bool failed) {
   forget_request();
   const std::int64_t cost = failed ? 0 : size_of_long(*request->model, request->inference, request->keys);
@@ -251,10 +289,12 @@ void Connection::rendered(std::shared_ptr<Request> request, std::optional<Answer
   }
   request_ = nullptr;
   loop_.door().count_answer();
+  if (entry_) entry_->status = kSuccess;
   write_for_pages(std::move(*answer));
 }
 
 void Connection::answer(std::string bytes) {
+  if (entry_) entry_->status = status_of(bytes);
   if (bytes.empty()) return close();
   request_ = nullptr;
   Answer answer;
@@ -314,6 +354,7 @@ void Connection::write_some() {
 void Connection::answered() {
   answer_ = {};
   recharge(0);
+  end_entry();
   if (is_last_) return end();
   expect_request();
   watch(EPOLLIN | EPOLLRDHUP);  // also after the end of a client, which may have sent more before
@@ -382,6 +423,7 @@ void Connection::check_deadline(std::int64_t now) {
 // Answers a request whose body does not come, as the last one of the connection.
 void Connection::reject(const std::string& text) {
   loop_.door().count_timeout();
+  if (entry_) entry_->status = kTimeout;
   forget_request();
   is_last_ = true;
   write(render_timeout(text));
@@ -399,6 +441,7 @@ void Connection::hand_over(std::string_view rest) {
   handed->hops = hops_ < kMaxHops ? hops_ + 1 : hops_;
   handed->charged = std::exchange(charged_, 0);
   body_ = nullptr;
+  entry_ = nullptr;
   stage_ = Stage::kGone;
   loop_.door().hand_over(std::move(handed));
 }
@@ -410,6 +453,7 @@ void Connection::close() noexcept {
     if (request_->is_aside) request_->charged = std::exchange(charged_, 0);
   }
   request_ = nullptr;
+  end_entry();
   stage_ = Stage::kGone;
   loop_.remove(*this);
 }

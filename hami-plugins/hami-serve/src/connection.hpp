@@ -60,6 +60,8 @@ class Connection final : public Peer, private Asker {
   void expect_request();
   void reject(const std::string& text);
   void forget_request() noexcept;
+  bool record(Request& request);
+  void end_entry() noexcept;
   void end();
   void drop();
   bool has_more() const noexcept;
@@ -80,9 +82,10 @@ class Connection final : public Peer, private Asker {
   std::shared_ptr<const Table> table_;
   ModelPtr model_;
   std::shared_ptr<Body> body_;
-  std::size_t body_size_ = 0;    // bytes that have come
-  std::int64_t body_begun_ = 0;  // ns
-  std::int64_t charged_ = 0;     // bytes
+  std::size_t body_size_ = 0;     // bytes that have come
+  std::int64_t body_begun_ = 0;   // ns
+  std::int64_t charged_ = 0;      // bytes
+  std::unique_ptr<Entry> entry_;  // null: the log does not have this request, or Python writes its line
 
   Request* request_ = nullptr;
   bool has_left_ = false;  // the client sends no more

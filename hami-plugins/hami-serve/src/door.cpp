@@ -89,9 +89,14 @@ Door::Door(Limits limits, std::size_t loops, const std::int64_t* python_open)
   for (std::size_t i = 0; i < loops; ++i) loops_.push_back(std::make_unique<Loop>(*this));
 }
 
-Door::~Door() {
+void Door::stop() noexcept {
   worker_.stop();  // it gives its results to the loops
   loops_.clear();
+  journal_.close();
+}
+
+Door::~Door() {
+  stop();
   while (const std::unique_ptr<Handed> each = handed_.pop()) ::close(each->fd);
   ::close(event_);
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "answer.hpp"
+#include "journal.hpp"
 #include "models.hpp"
 #include "queue.hpp"
 #include "worker.hpp"
@@ -105,7 +106,7 @@ class Door {
  public:
   // `python_open`: bytes that open requests of Python have, which it changes. Throws std::exception.
   Door(Limits limits, std::size_t loops, const std::int64_t* python_open);
-  ~Door();  // closes connections, cancels requests and waits for the end of their runs
+  ~Door();
   Door(const Door&) = delete;
   Door& operator=(const Door&) = delete;
 
@@ -126,6 +127,9 @@ class Door {
   void cancel() noexcept;    // all requests that run
   std::int64_t connections() const noexcept { return connections_; }  // from `add` until `take`
   std::int64_t open_bytes() const noexcept { return open_bytes_; }
+  Journal& journal() noexcept { return journal_; }  // for loops too
+  // Closes connections, cancels requests and waits for the end of their runs; then the journal gets no more entries.
+  void stop() noexcept;
 
   // ---- for its loops
   const Limits& limits() const noexcept { return limits_; }
@@ -165,6 +169,7 @@ class Door {
   std::map<std::int64_t, Left> left_;  // to Python
   std::int64_t last_number_ = 0;
   std::int64_t last_taken_ = 0;  // by Python, of these numbers
+  Journal journal_;
   std::vector<std::unique_ptr<Loop>> loops_;
   Worker worker_;
   std::size_t next_ = 0;

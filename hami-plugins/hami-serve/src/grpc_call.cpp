@@ -248,8 +248,13 @@ void Call::end_message() {
 void Call::read() {
   stage_ = Stage::kRunning;
   if (is_compressed_) return leave();
+  const std::shared_ptr<const Table> table = connection_.grpc().door().table();
+  if (table->keeps_journal) {
+    entry_ = std::make_unique<Entry>();
+    entry_->begun = now_ns();
+  }
   if (is_long_to_read(*body_)) return read_aside();
-  run(read_message(body_, *connection_.grpc().door().table()), std::make_shared<Request>());
+  run(read_message(body_, *table), std::make_shared<Request>());
 }
 
 // Lets the worker read the message.
@@ -276,6 +281,10 @@ void Call::run(std::optional<GrpcInference> found, std::shared_ptr<Request> requ
   request->asker = this;
   request->model = std::move(found->model);
   request->inference = std::move(found->inference);
+  if (entry_) {
+    entry_->id = request->inference.id;
+    if (!entry_->record(request->model, request->inference.keys)) return leave();
+  }
   if (deadline_ != INT64_MAX) request->timeout = std::max<std::int64_t>(deadline_ - now_ns(), 1);
   request_ = request.get();
   if (loop().submit(std::move(request))) {
@@ -305,6 +314,7 @@ void Call::end_if_no_more() {
 
 void Call::leave() {
   is_infer_ = false;
+  entry_ = nullptr;
   std::string json;
   add_member(json, "method", is_plain(path_) ? path_ : "?");
   add_member(json, "encoding", is_plain(encoding_) ? encoding_ : "?");
@@ -364,6 +374,10 @@ void Call::finish(std::int32_t status, std::string text) {
   is_finished_ = true;
   status_ = status;
   status_text_ = std::move(text);
+  if (entry_) {
+    entry_->status = status;
+    connection_.grpc().door().journal().add(std::move(entry_));
+  }
   discharge_message();
   connection_.consume(*this, std::exchange(held_, {}).size());
   expect_to_be_taken();

@@ -118,6 +118,7 @@ class Call final : private Asker {
 
   std::int64_t number_ = 0;  // in Python; 0: it is not there
   Request* request_ = nullptr;
+  std::unique_ptr<Entry> entry_;  // null: the log does not have this call, or Python writes its line
 
   // answers
   struct Sending {

@@ -35,6 +35,7 @@ struct Reader {
   std::string_view name;
   std::string_view value;
   int hosts = 0;
+  int ids = 0;
   int connections = 0;   // headers of this name
   bool is_plain = true;  // it has nothing that the door in Python must answer
   bool is_complete = false;
@@ -56,6 +57,8 @@ struct Reader {
       is_plain = is_plain && head.origin.empty();
       head.from_page = true;
       head.origin = value;
+    } else if (equals(name, "x-request-id")) {
+      if (ids++ == 0) head.id = value;
     } else if (starts_with(name, "sec-fetch-")) {
       head.from_page = true;
     } else if (equals(name, "connection")) {

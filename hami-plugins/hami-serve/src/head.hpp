@@ -18,6 +18,7 @@ struct Head {
   std::optional<std::size_t> json_length;
   std::string_view authorization;
   std::string_view host;
+  std::string_view id;      // of the request, for the log
   std::string_view origin;  // of the page, "" if the browser does not say it
   bool is_image = false;
   bool is_text = false;

@@ -225,6 +225,8 @@ Inference read_raw(const Body& body, const Model& model) {
 
 }  // namespace
 
+bool is_raw(const Head& head) noexcept { return head.is_image || head.json_length == std::size_t{0}; }
+
 bool is_long_to_read(const Head& head) noexcept {
   constexpr std::size_t kLong = 1 << 18;  // bytes of JSON: less than a millisecond
   return !head.is_image && head.json_length.value_or(head.length) > kLong;
@@ -234,7 +236,7 @@ std::optional<Inference> read_inference(const Head& head, const std::shared_ptr<
                                         const Table& table) {
   thread_local simdjson::ondemand::parser kept;  // with memory for short texts
   try {
-    if (head.is_image || head.json_length == std::size_t{0}) return read_raw(*body, model);
+    if (is_raw(head)) return read_raw(*body, model);
     const std::size_t before = head.json_length.value_or(body->size());
     require(!head.is_text && before <= body->size() && before <= kMaxJson);
     simdjson::ondemand::parser for_long;

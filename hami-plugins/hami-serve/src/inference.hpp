@@ -27,6 +27,9 @@ struct Inference {
   std::uint64_t rows = 1;
 };
 
+// Whether the body is the input itself.
+bool is_raw(const Head& head) noexcept;
+
 // Whether `read_inference` takes long, and has to run on a thread without connections.
 bool is_long_to_read(const Head& head) noexcept;
 

@@ -3,7 +3,9 @@
 
 #include <simdjson.h>
 
+#include <cstddef>
 #include <map>
+#include <new>
 #include <utility>
 
 namespace hami_serve {
@@ -57,6 +59,17 @@ Model::Model(std::int64_t number, hami_caller* caller) : key(number), caller_(ca
   caller->table->retain(caller);
 }
 
+hami::Value Model::new_visits() const {
+  hami::Value visits;
+  const hami_caller_table& table = *caller_->table;
+  if (table.struct_size < offsetof(hami_caller_table, visits_new) + sizeof table.visits_new) return visits;
+  if (hami_error* const failed = table.visits_new(&visits.raw())) {
+    hami::host().error_free(failed);
+    throw std::bad_alloc();
+  }
+  return visits;
+}
+
 void Model::ended(std::int64_t nanoseconds, bool failed, std::uint64_t rows) {
   {
     const std::lock_guard lock(mutex_);
@@ -87,6 +100,7 @@ std::shared_ptr<const Table> read_table(std::string_view json, const Table& old)
   const simdjson::dom::element given = parser.parse(json.data(), json.size());
   auto table = std::make_shared<Table>();
   table->ready = given["ready"];
+  table->keeps_journal = given["journal"];
   for (const std::string_view name : given["reserved"].get_array()) table->reserved.emplace(name);
   for (const simdjson::dom::element each : given["models"].get_array()) {
     const std::int64_t key = each["key"];

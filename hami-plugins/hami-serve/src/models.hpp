@@ -55,6 +55,8 @@ class Model {
   Model& operator=(const Model&) = delete;
 
   hami_caller& caller() const noexcept { return *caller_; }
+  // A value for the key kVisits of one request, which records its nodes; None with a core that has none. Throws std::bad_alloc.
+  hami::Value new_visits() const;
   void began() noexcept { ++in_flight_; }
   void left() noexcept { --in_flight_; }  // it did not run
   void ended(std::int64_t nanoseconds, bool failed, std::uint64_t rows);
@@ -80,11 +82,14 @@ class Model {
 
 using ModelPtr = std::shared_ptr<Model>;
 
+inline constexpr const char* kVisits = "hami.visits";
+
 // What a server may answer now.
 struct Table {
   std::unordered_map<std::string, ModelPtr> by_path;  // "/v2/models/NAME/infer"
   std::unordered_set<std::string> reserved;           // names of keys that no input has
   bool ready = false;                                 // what /v2/health/ready says
+  bool keeps_journal = false;                         // whether the log has a line for each request
 };
 
 // Reads a table that Python describes in JSON; models whose keys `old` has stay the same objects. Throws std::exception.

@@ -55,6 +55,10 @@ struct Functions {
   void (*cancel)(Door* door);
   std::int64_t (*connections)(Door* door);
   std::int64_t (*open_bytes)(Door* door);
+  // Waits for what the log has to say, in JSON with addresses that are valid until `release_entries`; NULL: there is no more.
+  const char* (*take_entries)(Door* door, Journal::Batch** batch);
+  void (*release_entries)(Journal::Batch* batch);
+  void (*stop)(Door* door);  // which `close` follows
   void (*release)(char* text);
 };
 
@@ -98,6 +102,17 @@ constexpr Functions kFunctions = {
     [](Door* door) { door->cancel(); },
     [](Door* door) { return door->connections(); },
     [](Door* door) { return door->open_bytes(); },
+    [](Door* door, Journal::Batch** batch) -> const char* {
+  for (;;) {
+    try {
+      *batch = door->journal().take().release();
+      return *batch ? (*batch)->json.c_str() : nullptr;
+    } catch (const std::bad_alloc&) {  // it has counted them
+    }
+  }
+},
+    [](Journal::Batch* batch) { delete batch; },
+    [](Door* door) { door->stop(); },
     [](char* text) { std::free(text); },
 };
 

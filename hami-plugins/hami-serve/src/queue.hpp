@@ -34,6 +34,11 @@ class Queue {
     return element;
   }
 
+  template <class Step>
+  void for_each(Step&& step) const {
+    for (const T* each = first_.get(); each; each = each->next.get()) step(*each);
+  }
+
   void clear() noexcept {
     while (pop()) {  // not as a chain of destructors
     }

@@ -97,6 +97,25 @@ __attribute__((visibility("default"))) int32_t call_wrongly(hami_caller* caller)
   return code;
 }
 
+/* The code of a request whose nodes are recorded in *visits, which the caller of this function owns. */
+__attribute__((visibility("default"))) int32_t call_recorded(hami_caller* caller, hami_value* visits) {
+  const hami_text keys[] = {{"data", 4}, {"hami.visits", 11}};
+  hami_value values[] = {{HAMI_INT, 0, {0}}, {HAMI_NONE, 0, {0}}};
+  struct request request;
+  hami_error* error = caller->table->visits_new(visits);
+  int32_t code = 0;
+  memset(&request, 0, sizeof request);
+  pthread_mutex_init(&request.mutex, NULL);
+  pthread_cond_init(&request.changed, NULL);
+  values[1] = *visits;
+  if (!error) error = caller->table->submit(caller, keys, values, 2, INT64_MAX, done, &request, NULL);
+  if (error) code = -host.error_code(error);
+  host.error_free(error);
+  return code ? code : finish(&request);
+}
+
+__attribute__((visibility("default"))) void release_value(hami_value* value) { host.object_release(value->as.o); }
+
 struct work {
   hami_caller* caller;
   int64_t first;

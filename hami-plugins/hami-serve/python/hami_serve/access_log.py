@@ -17,6 +17,7 @@ from hami_serve.errors import short
 PROBES = ("/v2/health/live", "/v2/health/ready")  # which have no line if they succeed
 REQUEST_ID = "hami_serve.id"  # in a scope: the id that a client has given to its request
 CLIENT_LEFT = 499
+VISITS = "hami.visits"  # the key of a request under which the core records its nodes
 log = logging.getLogger("hami.serve.access")
 Scope = MutableMapping[str, Any]
 
@@ -33,15 +34,15 @@ class Entry:
     times: list[hami.observe.RequestTimes] = field(default_factory=list)
     started: float = field(default_factory=time.perf_counter)
 
-    def write(self, status: int | str) -> None:
-        """Write the line."""
+    def write(self, status: int | str, ended: float | None = None) -> None:
+        """Write the line. `ended`: the moment of time.perf_counter at which the request had its answer, if not now."""
         fields = {
             "protocol": self.protocol,
             "request": self.request,
             **({"model": self.model, "version": self.version} if self.model else {}),
             **({"request_id": short(self.id)} if self.id else {}),
             "status": status,
-            "total_ms": _ms(time.perf_counter() - self.started),
+            "total_ms": _ms((time.perf_counter() if ended is None else ended) - self.started),
         }
         if self.times:
             fields["queue_ms"] = _ms(sum(each.queue_s for each in self.times))

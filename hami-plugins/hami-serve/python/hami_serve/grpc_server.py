@@ -309,13 +309,14 @@ class Stream:
                 raise asyncio.CancelledError from None
 
 
-def unary(name: str, method: Method, answer: Any, last: LastCalls) -> Method:
-    """Let a method answer with a dict, and turn exceptions into statuses."""
+def unary(name: str, method: Method, answer: Any, last: LastCalls, *, noted: bool = False) -> Method:
+    """Let a method answer with a dict, and turn exceptions into statuses. `noted`: the native door notes the call."""
 
     async def call(request: Any, context: Any) -> Any:
         failure, value, entry = None, None, None
         try:
-            with last.running(), recorded("gRPC", name) as entry, _span(name, context):
+            recording = nullcontext() if noted else recorded("gRPC", name)
+            with last.running(), recording as entry, _span(name, context):
                 value = await method(_readable(request), context)
             value = json_format.ParseDict(value, answer()) if isinstance(value, dict) else value
         except asyncio.CancelledError:

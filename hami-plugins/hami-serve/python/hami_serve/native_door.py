@@ -38,6 +38,7 @@ from hami_serve.http_exchange import STATUS_LINES
 from hami_serve.http_tensors import HttpInference, TensorAnswer, is_long_to_render, render_answer, size_to_render
 from hami_serve.http_times import Times
 from hami_serve.inference import outputs_of
+from hami_serve.journal import Entries, Journal
 from hami_serve.metrics import answers
 from hami_serve.model import Model
 from hami_serve.serving import Serving
@@ -69,6 +70,9 @@ class _Functions(ctypes.Structure):
         ("cancel", ctypes.CFUNCTYPE(None, _P)),
         ("connections", ctypes.CFUNCTYPE(_I64, _P)),
         ("open_bytes", ctypes.CFUNCTYPE(_I64, _P)),
+        ("take_entries", ctypes.CFUNCTYPE(_P, _P, ctypes.POINTER(_P))),
+        ("release_entries", ctypes.CFUNCTYPE(None, _P)),
+        ("stop", ctypes.CFUNCTYPE(None, _P)),
         ("release", ctypes.CFUNCTYPE(None, _P)),
     ]
 
@@ -94,6 +98,9 @@ class Calls(Protocol):
     def closed(self) -> None:
         """Take note that the threads have ended."""
 
+    def code_name(self, status: int) -> str:
+        """Return the name of a status."""
+
 
 class NativeDoor:
     """The native door of one server. Its methods are called on the thread of the loop, if nothing else is said."""
@@ -118,6 +125,7 @@ class NativeDoor:
         self._publishing = threading.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._grpc: Calls | None = None
+        self._journal: Journal | None = None  # from the first request on that the log may have
         error = ctypes.create_string_buffer(ERROR_SIZE)
         limits = {
             "max_body": max_body,
@@ -195,9 +203,25 @@ class NativeDoor:
         self._serving.budget.outside = lambda: 0
         with self._publishing:  # a thread may still use it
             door, self._door = self._door, None
-        await asyncio.to_thread(self._native.close, door)
+        await asyncio.to_thread(self._end, door)
         if self._grpc is not None:
             self._grpc.closed()
+
+    def _end(self, door: int | None) -> None:
+        self._native.stop(door)
+        if self._journal is None or self._journal.close():  # else its thread still uses the door
+            self._native.close(door)
+
+    # ---- the journal, on its thread ----
+
+    def _take_entries(self, door: int) -> Entries | None:
+        batch = _P()
+        address = self._native.take_entries(door, ctypes.byref(batch))
+        return Entries(address, lambda: self._native.release_entries(batch)) if address else None
+
+    def _code_name(self, status: int) -> str:
+        assert self._grpc is not None
+        return self._grpc.code_name(status)
 
     # ---- models; these are called on any thread ----
 
@@ -213,7 +237,10 @@ class NativeDoor:
             for path, model in served.items():
                 if (found := self._entry(model)) is not None:
                     entries.setdefault(found["key"], found)["paths"].append(path)
-            table = {"ready": self._ready, "reserved": sorted(RESERVED), "models": [*entries.values()]}
+            table: dict[str, Any] = {"ready": self._ready, "reserved": sorted(RESERVED), "models": [*entries.values()]}
+            table["journal"] = access_log.is_on()
+            if table["journal"] and self._journal is None:
+                self._journal = Journal(functools.partial(self._take_entries, self._door), self.model, self._code_name)
             data, error = json.dumps(table).encode(), ctypes.create_string_buffer(ERROR_SIZE)
             if self._native.publish(self._door, data, len(data), error, ERROR_SIZE):
                 raise RuntimeError(f"the native door does not take its models: {error.value.decode()}")
@@ -227,7 +254,7 @@ class NativeDoor:
     def _entry(self, model: Model) -> dict[str, Any] | None:
         """Return what the native door has to know of a model; None if it cannot answer its requests."""
         pipe, key = model.pipe, model.handle.generation
-        if access_log.is_on() or tracing.is_on():  # which describe each request, its times in the nodes included
+        if tracing.is_on():  # which describes each request, its times in the nodes included
             return None
         if pipe is None or model.version.decoupled or model.takes_rows or hami.native.uses_python(pipe):
             return None

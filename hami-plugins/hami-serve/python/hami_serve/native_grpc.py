@@ -190,6 +190,9 @@ class NativeGrpc:
     def connections(self) -> int:
         return 0 if self._grpc is None else int(self._native.connections(self._grpc))
 
+    def code_name(self, status: int) -> str:
+        return str(CODES[status].name)
+
     def count(self) -> None:
         """Count the answers of the native door. This is called on any thread, before the door has closed."""
         if self._grpc is not None and (found := self._native.answers(self._grpc)):
@@ -351,7 +354,7 @@ class NativeGrpc:
 
         ran = _Ran(model.handle.component, given["id"])
         with contextlib.suppress(grpc.aio.AbortError, asyncio.CancelledError):
-            call.send(joined(await unary("ModelInfer", answer, Response, self._last)(ran, call)))
+            call.send(joined(await unary("ModelInfer", answer, Response, self._last, noted=True)(ran, call)))
             call.finish(grpc.StatusCode.OK)
 
 
