@@ -102,6 +102,7 @@ constexpr std::uint64_t kWidth = 256;
 constexpr std::uint64_t kHeight = 257;
 constexpr std::uint64_t kBits = 258;
 constexpr std::uint64_t kCompression = 259;
+constexpr std::uint64_t kColorSpace = 262;
 constexpr std::uint64_t kOrientation = 274;
 constexpr std::uint64_t kSamples = 277;
 constexpr std::uint64_t kStripRows = 278;
@@ -122,6 +123,7 @@ class TiffReader {
 
   void read() {
     header_.bits = header_.most_bits = header_.compression = header_.samples = 1;
+    header_.color_space = -1;
     header_.strip_rows = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
     const unsigned wide = is_big_file_ ? 8 : 4;
     std::uint64_t at = number(is_big_file_ ? 8 : 4, wide);
@@ -161,6 +163,7 @@ class TiffReader {
         if (field.count == 1) header_.strip_rows = number(field.at, bytes ? std::min(bytes, field.wide) : field.wide);
         return;
       case kCompression: return read_short(field, header_.compression);
+      case kColorSpace: return read_short(field, header_.color_space);
       case kSamples: return read_short(field, header_.samples);
       case kBits:
         read_short(field, header_.bits);

@@ -53,6 +53,7 @@ struct FileHeader {
   std::int32_t most_bits;    // TIFF: the largest of all samples
   std::int32_t compression;  // TIFF
   std::int32_t samples;      // TIFF
+  std::int32_t color_space;  // TIFF: its PhotometricInterpretation; -1 where the file has none
   std::int32_t is_big_endian;
   std::int32_t patch_count;
   Patch patches[kMaxPatches];

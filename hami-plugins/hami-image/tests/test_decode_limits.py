@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import json
 import os
 import re
@@ -15,6 +16,7 @@ import cv2
 import hami
 import numpy as np
 import pytest
+from PIL import Image
 
 PIXELS = 2000 * 2000
 
@@ -132,6 +134,26 @@ def strip(channels: int, dtype: type) -> bytes:
     return cv2.imencode(".tiff", picture(channels, dtype), flags)[1].tobytes()
 
 
+def masked_bmp(bits: int) -> bytes:
+    """A BMP file with 5 bits for each colour."""
+    data = cv2.imencode(".bmp", np.zeros((2000, 2000 * bits // 8), np.uint8))[1].tobytes()
+    begin = struct.unpack_from("<I", data, 10)[0]
+    header = struct.pack("<IiiHHI20xIII", 40, 2000, 2000, 1, bits, 3, 0x7C00, 0x3E0, 0x1F)
+    return b"BM" + struct.pack("<8xI", 14 + len(header)) + header + data[begin:]
+
+
+def limited_gray_avif() -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(picture(3)[..., 0]).save(file, "AVIF", speed=10, subsampling="4:0:0", range="limited")
+    return file.getvalue()
+
+
+def sycc_jp2() -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(picture(3)).convert("YCbCr").save(file, "JPEG2000")
+    return file.getvalue()
+
+
 AVIF_FAST = cv2.IMWRITE_AVIF_SPEED, 10
 LOSSY = cv2.IMWRITE_WEBP_QUALITY, 80
 WITHOUT_SUBSAMPLING = cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444
@@ -144,6 +166,8 @@ FILES = {  # and the bytes per pixel that the README promises
     ),
     "png": (lambda: cv2.imencode(".png", picture(3))[1], 6),
     "bmp": (lambda: cv2.imencode(".bmp", picture(3))[1], 6),
+    "bmp-masks": (lambda: masked_bmp(16), 16),
+    "bmp-masks-32": (lambda: masked_bmp(32), 16),
     "webp": (lambda: cv2.imencode(".webp", picture(3), LOSSY)[1], 6),
     "webp-lossless": (lambda: cv2.imencode(".webp", picture(3))[1], 8),
     "webp-alpha": (lambda: cv2.imencode(".webp", picture(4))[1], 9),
@@ -158,6 +182,8 @@ FILES = {  # and the bytes per pixel that the README promises
     "avif": (lambda: cv2.imencode(".avif", picture(3), AVIF_FAST)[1], 24),
     "avif-alpha": (lambda: cv2.imencode(".avif", picture(4), AVIF_FAST)[1], 40),
     "avif-12": (lambda: cv2.imencode(".avif", picture(3, np.uint16), (*AVIF_FAST, cv2.IMWRITE_AVIF_DEPTH, 12))[1], 24),
+    "avif-gray-limited": (lambda: limited_gray_avif(), 24),
+    "jp2-sycc": (lambda: sycc_jp2(), 19),
     "jp2": (lambda: cv2.imencode(".jp2", picture(3))[1], 19),
     "jp2-alpha": (lambda: cv2.imencode(".jp2", picture(4))[1], 23),
 }

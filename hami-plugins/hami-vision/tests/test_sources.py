@@ -17,6 +17,7 @@ from types import SimpleNamespace
 
 import cv2
 import numpy as np
+import PIL.Image
 import pytest
 from small_models import picture
 
@@ -57,6 +58,17 @@ def test_one_list_mixes_files_folders_patterns_and_arrays(video, tmp_path):
     times = [frame.time for frame in found if frame.source == str(video)]
     np.testing.assert_allclose(np.diff(times), 0.1, atol=0.002)
     assert found[0].request().keys() == {"data", "req_id", "color", "source", "frame", "time"}
+
+
+def test_a_picture_is_read_as_decode_mat_does(tmp_path):
+    exif = PIL.Image.Exif()
+    exif[0x112] = 6  # turn right; the file has it as a property that OpenCV ignores
+    PIL.Image.new("RGB", (60, 40)).save(tmp_path / "turned.avif", exif=exif)
+    PIL.Image.new("RGB", (8, 8), (200, 30, 60)).convert("YCbCr").save(tmp_path / "video.jp2")
+    with Sources([tmp_path / "turned.avif", tmp_path / "video.jp2"]) as sources:
+        images = {Path(frame.source).name: frame.image for frame in sources}
+    assert images["turned.avif"].shape == (60, 40, 3)
+    assert np.abs(images["video.jp2"][0, 0].astype(int) - (60, 30, 200)).max() <= 2
 
 
 def test_refused_packets_are_counted_and_are_not_the_end(video, tmp_path):

@@ -1,11 +1,20 @@
-"""The size of the pictures in an AV1 stream, by its sequence headers (AV1 specification, 5.3 to 5.5)."""
+"""The pictures in an AV1 stream, by its sequence headers (AV1 specification, 5.3 to 5.5)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 _SEQUENCE_HEADER = 1  # type of an open bitstream unit (OBU)
 _MAX_UNITS = 10_000
+
+
+class Sequence(NamedTuple):
+    """What a sequence header says."""
+
+    size: tuple[int, int]  # (width, height); no picture after it is larger
+    is_gray: bool
+    is_limited: bool  # of a gray picture: black is 16 and white 235 (of 8 bits)
 
 
 class _Bits:
@@ -22,8 +31,8 @@ class _Bits:
         return self._value >> self._left & ((1 << count) - 1)
 
 
-def sizes(stream: memoryview) -> Iterator[tuple[int, int]]:
-    """Yield (width, height) of each sequence header in a stream: no picture after it is larger.
+def sequences(stream: memoryview) -> Iterator[Sequence]:
+    """Yield the sequence headers of a stream.
 
     Raises:
         IndexError: a unit ends after the stream.
@@ -40,7 +49,7 @@ def sizes(stream: memoryview) -> Iterator[tuple[int, int]]:
         if at + length > len(stream):
             raise IndexError("a unit ends outside of the stream")
         if header >> 3 & 15 == _SEQUENCE_HEADER:
-            yield _size(_Bits(stream[at : at + length]))
+            yield _sequence(_Bits(stream[at : at + length]))
         at += length
     raise IndexError("too many units")
 
@@ -56,14 +65,23 @@ def _leb128(data: memoryview, at: int) -> tuple[int, int]:
     raise IndexError("a number is too long")
 
 
-def _size(bits: _Bits) -> tuple[int, int]:
-    bits.read(4)  # profile, still picture
-    if bits.read(1):  # the short header of a still picture
+def _sequence(bits: _Bits) -> Sequence:
+    profile = bits.read(3)
+    bits.read(1)  # still picture
+    is_still = bits.read(1)  # with the short header of a still picture
+    if is_still:
         bits.read(5)
     else:
         _skip_timing(bits)
     widths, heights = bits.read(4) + 1, bits.read(4) + 1
-    return bits.read(widths) + 1, bits.read(heights) + 1
+    size = bits.read(widths) + 1, bits.read(heights) + 1
+    _skip_tools(bits, has_frames=not is_still)
+    if bits.read(1) and profile == 2:  # more than 8 bits
+        bits.read(1)
+    is_gray = bool(profile != 1 and bits.read(1))
+    if bits.read(1):
+        bits.read(24)  # primaries, transfer, matrix
+    return Sequence(size, is_gray, is_gray and not bits.read(1))
 
 
 def _skip_timing(bits: _Bits) -> None:
@@ -88,3 +106,21 @@ def _skip_timing(bits: _Bits) -> None:
             bits.read(2 * delay_bits + 1)
         if delays and bits.read(1):
             bits.read(4)
+
+
+def _skip_tools(bits: _Bits, *, has_frames: bool) -> None:
+    """Skip the tools of the encoder; those for frames after the first are described if `has_frames`."""
+    if has_frames and bits.read(1):
+        bits.read(7)
+    bits.read(3)
+    if has_frames:
+        bits.read(4)
+        has_order = bits.read(1)
+        if has_order:
+            bits.read(2)
+        has_screen_tools = bits.read(1) or bits.read(1)  # chosen by each frame, or forced
+        if has_screen_tools and not bits.read(1):
+            bits.read(1)
+        if has_order:
+            bits.read(3)
+    bits.read(3)

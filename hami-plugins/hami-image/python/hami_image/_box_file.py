@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from hami_image import _av1_stream
 
 CODESTREAM = b"\xff\x4f\xff\x51"  # the first two markers of a JPEG 2000 codestream: start, and size
+_SYCC = 18  # YCbCr of the full range, with the matrix of ITU-R BT.601
 _MAX_BOXES = 10_000  # of one level; files have about ten
 _ROTATIONS = {1: cv2.ROTATE_90_COUNTERCLOCKWISE, 2: cv2.ROTATE_180, 3: cv2.ROTATE_90_CLOCKWISE}  # by field `irot`
 
@@ -31,7 +32,16 @@ class Avif(NamedTuple):
     size: tuple[int, int] | None  # (width, height) as stored: of the largest picture in it
     alpha: bool
     transforms: Sequence[tuple[bytes, int]]  # "irot" and "imir" of the picture with their value, in order
+    is_limited_gray: bool  # black is 16 and white 235 (of 8 bits), and there are no colours
     problem: str  # why it is not decoded
+
+
+class Jpeg2000(NamedTuple):
+    """What the boxes and the codestream of a JPEG 2000 file say."""
+
+    size: tuple[int, int]  # (width, height)
+    components: int
+    sycc_at: int  # place of the colour space if that is sYCC; else 0
 
 
 def boxes(data: memoryview, begin: int, end: int) -> Iterator[Box]:
@@ -56,15 +66,30 @@ def boxes(data: memoryview, begin: int, end: int) -> Iterator[Box]:
     raise IndexError("too many boxes")
 
 
-def read_jpeg2000(data: memoryview) -> tuple[tuple[int, int], int] | None:
-    """Return (width, height) and the number of components by the codestream of a JPEG 2000 file; None without one."""
-    begin = 0
+def read_jpeg2000(data: memoryview) -> Jpeg2000 | None:
+    """Read the boxes and the codestream of a JPEG 2000 file; None without a codestream."""
+    begin = sycc_at = 0
     if bytes(data[:4]) != CODESTREAM:
-        begin = next((box.begin for box in boxes(data, 0, len(data)) if box.kind == b"jp2c"), -1)
+        parts: dict[bytes, Box] = {}
+        for box in boxes(data, 0, len(data)):
+            parts.setdefault(box.kind, box)
+            if box.kind == b"jp2c":
+                break
+        begin = parts[b"jp2c"].begin if b"jp2c" in parts else -1
+        sycc_at = _sycc_at(data, parts[b"jp2h"]) if b"jp2h" in parts else 0
     if begin < 0 or bytes(data[begin : begin + 4]) != CODESTREAM:
         return None
     right, bottom, left, top, components = struct.unpack_from(">IIII16xH", data, begin + 8)
-    return (max(right - left, 0), max(bottom - top, 0)), components
+    return Jpeg2000((max(right - left, 0), max(bottom - top, 0)), components, sycc_at)
+
+
+def _sycc_at(data: memoryview, header: Box) -> int:
+    """Return the place of the colour space in the first box `colr`, which decoders use, if it is sYCC; else 0."""
+    for box in boxes(data, header.begin, header.end):
+        if box.kind == b"colr":
+            is_listed = box.end - box.begin >= 7 and data[box.begin] == 1
+            return box.begin + 3 if is_listed and _number(data, box.begin + 3, 4) == _SYCC else 0
+    return 0
 
 
 def read_avif(data: memoryview) -> Avif:
@@ -75,7 +100,7 @@ def read_avif(data: memoryview) -> Avif:
     """
     meta = next((box for box in boxes(data, 0, len(data)) if box.kind == b"meta"), None)
     if meta is None or bytes(data[8:12]) == b"avis":
-        return Avif((0, 0), False, (), "is a sequence of images; save one of them as a file of its own")
+        return Avif((0, 0), False, (), False, "is a sequence of images; save one of them as a file of its own")
     parts = {box.kind: box for box in boxes(data, meta.begin + 4, meta.end)}
     inside = {box.kind: box for box in boxes(data, *parts[b"iprp"][1:])} if b"iprp" in parts else {}
     properties = list(boxes(data, *inside[b"ipco"][1:])) if b"ipco" in inside else []
@@ -83,16 +108,25 @@ def read_avif(data: memoryview) -> Avif:
     numbers = _associations(data, inside[b"ipma"]).get(primary, []) if b"ipma" in inside else []
     own = [properties[number - 1] for number in numbers if 0 < number <= len(properties)]
     sizes = [struct.unpack_from(">II", data, each.begin + 4) for each in properties if each.kind == b"ispe"]
-    for stream in _streams(data, parts):
-        sizes += _av1_stream.sizes(stream)
+    sequences = [each for stream in _streams(data, parts) for each in _av1_stream.sequences(stream)]
+    sizes += [each.size for each in sequences]
     return Avif(
         max(sizes, key=lambda each: each[0] * each[1], default=None),
         any(each.kind == b"auxC" and b":alpha" in bytes(data[each.begin : each.end]) for each in properties),
         [(each.kind, data[each.begin]) for each in own if each.kind in (b"irot", b"imir")],
+        bool(sequences) and all(each.is_gray for each in sequences) and _is_limited(data, own, sequences),
         "has a clean aperture (clap), which is not supported; crop the image and save it again"
         if any(each.kind == b"clap" for each in own)
         else "",
     )
+
+
+def _is_limited(data: memoryview, properties: Sequence[Box], sequences: Sequence[_av1_stream.Sequence]) -> bool:
+    """Return whether black is 16: the boxes `colr` of the picture say so, or its stream where they do not."""
+    for box in properties:
+        if box.kind == b"colr" and bytes(data[box.begin : box.begin + 4]) == b"nclx":
+            return not data[box.begin + 10] & 0x80
+    return any(each.is_limited for each in sequences)
 
 
 def _number(data: memoryview, at: int, size: int) -> int:

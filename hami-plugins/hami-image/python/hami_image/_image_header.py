@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from hami_image._box_file import CODESTREAM, read_avif, read_jpeg2000
 from hami_image._native import FileHeader, read_file_header
+from hami_image._stored_colors import Decode, Masks, decode_limited_gray, decode_masks, decode_sycc
 
 FORMATS = "JPEG, PNG, WebP, BMP, GIF, TIFF, AVIF or JPEG 2000"
 
 _ANY_SCANS = 2**31
+_BITFIELDS = 3  # a compression of BMP files: none, with masks
+_CIELAB = 8  # a kind of colours in TIFF files
 # Bytes of memory per pixel, with the result; measured by the tests.
+_BMP_MASKS = 16
 _WEBP_LOSSY = 6
 _WEBP_LOSSLESS = 8
 _WEBP_ALPHA = 9
@@ -38,6 +43,7 @@ class ImageHeader(NamedTuple):
     buffer_bytes: int = 0  # memory that it needs in addition to a result (JPEG) or two color results (TIFF)
     transforms: Sequence[tuple[bytes, int]] = ()  # of an AVIF file, as `transformed` takes them
     problem: str = ""  # why such a file is not decoded; it follows the format in messages
+    decode: Decode | None = None  # of a file whose colours OpenCV would change
     file: FileHeader | None = None  # how a JPEG, PNG, WebP or TIFF file is decoded
 
     def memory(self, channels: int) -> int:
@@ -97,6 +103,9 @@ def _tiff(name: str, size: tuple[int, int], file: FileHeader) -> ImageHeader:
         tile=tile,
         min_bytes=width * height * file.bits * file.samples // (8 * ratio) if ratio else 0,
         buffer_bytes=2 * part * file.samples * -(-file.most_bits // 8),
+        problem="has colours in CIE L*a*b*, which is not supported; save it in RGB"
+        if file.color_space == _CIELAB
+        else "",
         file=file,
     )
 
@@ -109,15 +118,30 @@ def _bmp(name: str, data: memoryview) -> ImageHeader:
     (header_size,) = struct.unpack_from("<I", data, 14)
     if header_size == 12:
         return ImageHeader(name, struct.unpack_from("<HH", data, 18))
-    width, height = struct.unpack_from("<ii", data, 18)
-    return ImageHeader(name, (abs(width), abs(height)))  # a negative height means top row first
+    width, height, bits, compression = struct.unpack_from("<ii2xHI", data, 18)
+    size = (abs(width), abs(height))  # a negative height means top row first
+    if compression == _BITFIELDS and bits in (16, 32):
+        red, green, blue = struct.unpack_from("<III", data, 54)  # in the header, or behind one of 40 bytes
+    elif compression == 0 and bits == 16:
+        red, green, blue = 0x7C00, 0x3E0, 0x1F
+    else:
+        return ImageHeader(name, size)
+    (begin,) = struct.unpack_from("<I", data, 10)
+    decode = functools.partial(decode_masks, file=Masks(begin, abs(width), height, bits, (red, green, blue)))
+    return ImageHeader(name, size, pixel_bytes=_BMP_MASKS, decode=decode)
 
 
 def _avif(name: str, data: memoryview) -> ImageHeader:
     found = read_avif(data)
     pixel_bytes = _AVIF_ALPHA if found.alpha else _AVIF
     return ImageHeader(
-        name, found.size, found.alpha, pixel_bytes=pixel_bytes, transforms=found.transforms, problem=found.problem
+        name,
+        found.size,
+        found.alpha,
+        pixel_bytes=pixel_bytes,
+        transforms=found.transforms,
+        problem=found.problem,
+        decode=decode_limited_gray if found.is_limited_gray else None,
     )
 
 
@@ -125,8 +149,8 @@ def _jpeg2000(name: str, data: memoryview) -> ImageHeader:
     found = read_jpeg2000(data)
     if found is None:
         return ImageHeader(name, None)
-    size, components = found
-    return ImageHeader(name, size, pixel_bytes=_JPEG2000 + _JPEG2000_COMPONENT * components)
+    decode = functools.partial(decode_sycc, space_at=found.sycc_at) if found.sycc_at else None
+    return ImageHeader(name, found.size, pixel_bytes=_JPEG2000 + _JPEG2000_COMPONENT * found.components, decode=decode)
 
 
 _Matches = Callable[[bytes], bool]  # takes the first 16 bytes of a file

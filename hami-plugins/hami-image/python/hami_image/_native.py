@@ -71,6 +71,7 @@ class FileHeader(ctypes.Structure):
         ("most_bits", ctypes.c_int32),
         ("compression", ctypes.c_int32),
         ("samples", ctypes.c_int32),
+        ("color_space", ctypes.c_int32),
         ("is_big_endian", ctypes.c_int32),
         ("patch_count", ctypes.c_int32),
         ("patch_array", Patch * _MAX_PATCHES),
@@ -97,6 +98,7 @@ class FileHeader(ctypes.Structure):
     most_bits: int
     compression: int
     samples: int
+    color_space: int
     is_big_endian: int
     patch_count: int
     patch_array: ctypes.Array[Patch]

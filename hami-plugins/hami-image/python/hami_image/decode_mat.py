@@ -88,6 +88,8 @@ class DecodeMat(ImageBackend):
 
     def _decode(self, encoded: memoryview, flags: int, header: ImageHeader) -> NDArray[Any] | None:
         """Decode a file, but only if it is complete. Few files need memory for more than two images."""
+        if header.decode:
+            return header.decode(encoded, flags)
         complete: bytes | memoryview = encoded
         file = header.file
         if file is None:
