@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
+import signal
 import sys
 import threading
+import traceback
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -93,3 +96,17 @@ def is_cancelled(coroutine: Awaitable[object], number: int) -> bool:
     except asyncio.CancelledError:
         return True
     return False
+
+
+def run_forked(function: Callable[[], object]) -> None:
+    """Run a function in a process that forks now, and check that it returns there."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(LONG_S)  # ends a process that hangs
+        try:
+            function()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from small_models import WORDS, write_model, write_tokenizer
+
+sys.path.append(str(Path(__file__).resolve().parents[3] / "tests" / "plugins"))  # together.py
 
 
 def writer(folder: Path) -> Callable[..., Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from threading import Lock
@@ -92,6 +93,15 @@ class SharedTokenizer:
 
 _opened: WeakValueDictionary[tuple[Any, ...], SharedTokenizer] = WeakValueDictionary()
 _opening = Lock()
+
+
+def _reset_after_fork() -> None:
+    """Forget the parent's tokenizers and the lock: threads that do not exist in the child may hold their locks."""
+    global _opened, _opening
+    _opened, _opening = WeakValueDictionary(), Lock()
+
+
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 class Tokenize(hami.Backend):
