@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from conftest import FLOODS, Flood, io, models
 from test_command import serving
+from together import run_forked
 
 pytest.importorskip("aiohttp", reason="needs hami-serve[remote]")
 
@@ -85,6 +86,19 @@ def test_the_only_input_is_data_and_the_only_output_is_result(url, value):
         found = pipe({"data": value})["result"]
         assert type(found) is type(value)
         assert np.array_equal(found, value)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # a process with threads forks
+def test_a_process_that_forks_has_connections_of_its_own(start):
+    address = f"http://{start(models()).url}"
+
+    def call() -> None:
+        with remote(address, "any") as pipe:
+            assert pipe({"data": b"forked"}, timeout=TIMEOUT)["result"] == b"forked"
+
+    with remote(address, "any") as pipe:
+        run_forked(call)
+        assert pipe({"data": b"parent"})["result"] == b"parent"
 
 
 def test_numbers_of_python_get_the_datatype_of_the_input(url):

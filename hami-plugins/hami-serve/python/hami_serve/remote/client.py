@@ -7,6 +7,7 @@ client runs on an asyncio loop in a thread of its own.
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 import threading
 import time
@@ -200,6 +201,15 @@ def _authorities(path: str | None) -> str | None:
 
 _lock = threading.Lock()
 _clients: dict[Settings, tuple[Client, int]] = {}  # and the number of their users
+
+
+def _reset_after_fork() -> None:
+    """Forget the parent's clients, whose threads do not exist in the child, and the lock, which may be held."""
+    global _lock, _clients
+    _lock, _clients = threading.Lock(), {}
+
+
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 def open_client(settings: Settings) -> Client:
