@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import hami
 import process_backends  # noqa: F401  # registers the backends
 import pytest
+
+sys.path.append(str(Path(__file__).resolve().parents[3] / "tests" / "plugins"))  # together.py
 
 
 @pytest.fixture(scope="session")

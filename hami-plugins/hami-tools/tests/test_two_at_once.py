@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 import hami
 import pytest
 from hami.cli import main
-from together import LONG_S, is_cancelled, pairs, run_together
+from together import LONG_S, is_cancelled, pairs, run_forked, run_together
 
 from hami_tools import watchdog
 from hami_tools.differences import Tolerance
@@ -207,17 +206,10 @@ class Looked:
                 self.running -= 1
 
 
-def fork() -> None:
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if watchdog._guard.acquire(timeout=LONG_S) else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
 WATCHDOG: dict[str, Callable[[], object]] = {
     "start": lambda: watchdog.start(1e-4, lambda _: None),
     "pipe": lambda: hami.pipe("Doubles").close(),
-    "fork": fork,
+    "fork": lambda: run_forked(lambda: WATCHDOG["pipe"]()),
 }
 
 
