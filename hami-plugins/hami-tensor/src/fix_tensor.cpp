@@ -9,9 +9,6 @@
 namespace hami_tensor {
 namespace {
 
-// Types of floating-point numbers, to which a cast may round.
-bool is_float(DLDataType type) noexcept { return type.code == kDLFloat || type.code == kDLBfloat; }
-
 hami::Tensor cast(const hami::Tensor& given, DLDataType type) {
   const hami::Tensor from = contiguous(given);
   const hami::Tensor to = hami::Tensor::make(type, from.shape());

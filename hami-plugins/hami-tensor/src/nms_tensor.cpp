@@ -54,12 +54,6 @@ hami::Tensor rows_of(const hami::Tensor& tensor, const std::vector<std::int64_t>
   return made;
 }
 
-bool is_float(const hami::Tensor& tensor) {
-  bool found = false;
-  hami::with_element(tensor.dtype(), [&](auto element) { found = decltype(element)::kIsFloat; });
-  return found;
-}
-
 class NmsTensor : public TensorBackend {
  protected:
   void init_(const hami::Params& params) override {
@@ -127,10 +121,11 @@ class NmsTensor : public TensorBackend {
         refuse("no " + in_quotes(key));
     }
     const hami::Tensor& boxes = parts.front();
-    if (boxes.rank() != 2 || (boxes.view().shape[1] != 4 && boxes.view().shape[1] != 5) || !is_float(boxes))
+    if (boxes.rank() != 2 || (boxes.view().shape[1] != 4 && boxes.view().shape[1] != 5) || !is_float(boxes.dtype()))
       refuse("boxes " + show_tensor(boxes));
     for (std::size_t i = 1; i < parts.size(); ++i)
-      if (parts[i].rank() != 1 || parts[i].view().shape[0] != boxes.view().shape[0] || (i == 1 && !is_float(parts[i])))
+      if (parts[i].rank() != 1 || parts[i].view().shape[0] != boxes.view().shape[0] ||
+          (i == 1 && !is_float(parts[i].dtype())))
         refuse(std::string(kKeys[i]) + " " + show_tensor(parts[i]));
     return parts;
   }

@@ -1,4 +1,4 @@
-// SoftmaxTensor, ArgMaxTensor and TopKTensor: operations on scores along one axis.
+// SoftmaxTensor, L2Normalize, ArgMaxTensor and TopKTensor: operations along one axis.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -53,6 +53,8 @@ class Lines {
   std::size_t count_ = 0;
 };
 
+constexpr const char* kFloats = "floating point numbers (float16, bfloat16, float32, float64)";
+
 // Base class: the axis, and the check for real number types.
 class Scores : public EachTensor {
  protected:
@@ -88,7 +90,7 @@ class SoftmaxTensor final : public Scores {
         fill<decltype(element)>(tensor, made);
       }
     });
-    if (!taken) refuse(tensor, "floating point numbers (float16, bfloat16, float32, float64)");
+    if (!taken) refuse(tensor, kFloats);
     return made;
   }
 
@@ -109,6 +111,47 @@ class SoftmaxTensor final : public Scores {
       Number sum = 0;
       for (Number& power : powers) sum += power = std::exp(power - most);
       for (std::size_t i = 0; i < size; ++i) Element::store(out.at(i), powers[i] / sum);
+    }
+  }
+};
+
+class L2Normalize final : public Scores {
+ private:
+  static constexpr double kShortest = 1e-12;  // a shorter vector is divided by it, as in torch.nn.functional.normalize
+
+  hami::Value apply(const hami::Tensor& tensor) const override {
+    const hami::Tensor made = hami::Tensor::make(hami::kFloat32, tensor.shape());
+    const std::size_t along = axis(tensor);
+    bool taken = false;
+    hami::with_element(tensor.dtype(), [&](auto element) {
+      if constexpr (decltype(element)::kIsFloat) {
+        taken = true;
+        fill<decltype(element)>(tensor, made, along);
+      }
+    });
+    if (!taken) refuse(tensor, kFloats);
+    return made;
+  }
+
+  // In float64: the squares of large numbers do not fit float32.
+  template <class Element>
+  void fill(const hami::Tensor& tensor, const hami::Tensor& made, std::size_t along) const {
+    if (tensor.count() == 0) return;
+    const std::size_t size = length(tensor);
+    std::vector<double> numbers(size);
+    Lines from(tensor, along);
+    Lines to(made, along);
+    for (std::size_t line = 0; line < from.count(); ++line, from.advance(), to.advance()) {
+      double squares = 0;
+      for (std::size_t i = 0; i < size; ++i) {
+        numbers[i] = Element::load(from.current().at(i));
+        squares += numbers[i] * numbers[i];
+      }
+      const double divisor = std::max(std::sqrt(squares), kShortest);
+      for (std::size_t i = 0; i < size; ++i) {
+        const float number = static_cast<float>(numbers[i] / divisor);
+        std::memcpy(to.current().at(i), &number, sizeof number);
+      }
     }
   }
 };
@@ -204,6 +247,10 @@ class TopKTensor final : public Scores {
 }  // namespace
 }  // namespace hami_tensor
 
+HAMI_REGISTER(
+    hami_tensor::L2Normalize, "L2Normalize", "axis: int = -1 'negative: from the end'",
+    "Divides vectors along `axis` by their length, the root of the sum of squares. The result is float32; vectors of "
+    "zeros stay.");
 HAMI_REGISTER(hami_tensor::SoftmaxTensor, "SoftmaxTensor", "axis: int = -1 'negative: from the end'",
               "Softmax along `axis`. The dtype stays; float16 is computed as float32.");
 HAMI_REGISTER(

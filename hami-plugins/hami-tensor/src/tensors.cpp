@@ -54,6 +54,12 @@ std::string show_tensor(const hami::Tensor& tensor) {
   return hami::dtype_name(tensor.dtype()) + " " + show_shape(tensor.shape());
 }
 
+bool is_float(DLDataType type) noexcept {
+  bool found = false;
+  hami::with_element(type, [&](auto element) { found = decltype(element)::kIsFloat; });
+  return found;
+}
+
 hami::Tensor make_view(const hami::Tensor& tensor, Shape shape, Shape strides, std::int64_t first_element) {
   auto view = std::make_unique<View>(View{tensor, std::move(shape), std::move(strides), {}});
   char* data = data_of(tensor);

@@ -25,6 +25,9 @@ std::string in_quotes(std::string_view text);
 std::string show_shape(const Shape& shape);           // "[4, 3, 224, 224]"
 std::string show_tensor(const hami::Tensor& tensor);  // "float32 [4, 3, 224, 224]"
 
+// True for floating-point numbers that `hami::with_element` knows.
+bool is_float(DLDataType type) noexcept;
+
 // The first element; the memory may be read-only.
 inline char* data_of(const hami::Tensor& tensor) noexcept { return static_cast<char*>(tensor.view().data); }
 inline Shape strides_of(const hami::Tensor& tensor) {

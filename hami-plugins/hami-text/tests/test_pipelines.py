@@ -310,7 +310,7 @@ def test_a_text_without_a_token_fails_alone(write):
     file.write_text(json.dumps({**json.loads(file.read_text()), "post_processor": None}))
     with packaged("embed", model) as pipe:
         pending = [pipe.submit({"data": text}) for text in ("cat", "", "dog")]
-        with pytest.raises(hami.RequestError, match="Pool: the text has no tokens to pool"):
+        with pytest.raises(hami.RequestError, match="PoolTensor: the text has no tokens to pool"):
             pending[1].result(30)
         for one, text in ((pending[0], "cat"), (pending[2], "dog")):
             np.testing.assert_allclose(one.result(30)["result"], unit(vectors_of(text)[1]), rtol=1e-5)

@@ -227,7 +227,12 @@ LONG = "cat " * 20
         ("openai", {"input": ["a"] * 2049}, 400, "got 2049"),
         ("openai", {}, 400, "`input` must be a text or a list of texts, got nothing"),
         ("openai", {"input": ["a", None]}, 400, "input[1] must be a text, got nothing"),
-        ("openai", {"input": ["a", "b"], "dimensions": 0}, 400, 'input[0]: Pool: "dimensions" must be from 1 to 4'),
+        (
+            "openai",
+            {"input": ["a", "b"], "dimensions": 0},
+            400,
+            'input[0]: PoolTensor: "dimensions" must be from 1 to 4',
+        ),
         ("openai", {"input": "a", "dimensions": SIZE + 1}, 400, '"dimensions" must be from 1 to 4, got 5'),
         ("openai", {"input": "a", "encoding_format": "hex"}, 400, "`encoding_format` must be float or base64"),
         ("openai", {"input": "a", "model": "gpt"}, 404, "this server has no model gpt; it has"),

@@ -10,7 +10,7 @@ import hami
 import numpy as np
 
 from hami_text.model_folder import ModelFolder
-from hami_text.outputs import Numbers, activated, output_of
+from hami_text.outputs import Numbers, activated, scores_of
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class NameEntities(hami.Backend):
         return [_best(found[number]) for number in sorted(found)]
 
     def _scores(self, data: Any, tokens: int) -> Numbers:
-        _, array = output_of(data, ("logits",), "NameEntities")
+        array = scores_of(data, "NameEntities")
         wanted = (1, tokens, len(self._labels))
         if array.shape != wanted:
             raise hami.ConfigError(

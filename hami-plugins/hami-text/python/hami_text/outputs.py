@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import hami
@@ -25,21 +25,17 @@ def array_of(data: Any, takes: str) -> NDArray[Any]:
     return array
 
 
-def output_of(data: Any, names: Sequence[str], backend: str) -> tuple[str, NDArray[Any]]:
-    """Return the first output of a model that has one of the names, or its only one with an empty name.
+def scores_of(data: Any, backend: str) -> NDArray[Any]:
+    """Return the output `logits` of a model, or its only one.
 
     Raises:
-        hami.RequestError: It has several outputs, and none of these names.
+        hami.RequestError: It has several outputs, and none of this name.
     """
-    name = ""
     if isinstance(data, Mapping):
-        name = next((each for each in names if each in data), "")
-        if not name and len(data) != 1:
-            raise hami.RequestError(
-                f"{backend}: the model has the outputs {list(data)}; one of them must be {' or '.join(names)}"
-            )
-        data = data[name] if name else next(iter(data.values()))
-    return name, array_of(data, f"{backend} takes the result of a model")
+        if "logits" not in data and len(data) != 1:
+            raise hami.RequestError(f"{backend}: the model has the outputs {list(data)}; one of them must be logits")
+        data = data["logits"] if "logits" in data else next(iter(data.values()))
+    return array_of(data, f"{backend} takes the result of a model")
 
 
 def logits_of(data: Any, backend: str) -> Numbers:
@@ -48,7 +44,7 @@ def logits_of(data: Any, backend: str) -> Numbers:
     Raises:
         hami.RequestError: It has another shape than [1, classes].
     """
-    _, array = output_of(data, ("logits",), backend)
+    array = scores_of(data, backend)
     if array.ndim != 2 or array.shape[0] != 1:
         raise hami.RequestError(f"{backend} takes scores [1, classes], got {array.dtype} {list(array.shape)}")
     return np.asarray(array[0], np.float32)

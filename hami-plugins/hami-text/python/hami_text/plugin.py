@@ -12,7 +12,6 @@ hookimpl = pluggy.HookimplMarker("hami")
 @hookimpl
 def hami_register(registry: Any) -> None:
     registry.add("Detokenize", "hami_text.detokenize:Detokenize")
-    registry.add("L2Normalize", "hami_text.values:L2Normalize")
     registry.add("NameEntities", "hami_text.name_entities:NameEntities")
     registry.add("PairTexts", "hami_text.rank_texts:PairTexts")
     registry.add("Pick", "hami_text.values:Pick")
