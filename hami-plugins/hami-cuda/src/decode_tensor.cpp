@@ -1,4 +1,5 @@
 // DecodeTensor: decodes the JPEG files of a batch together with nvJPEG.
+#include <chrono>
 #include <cstring>
 #include <map>
 
@@ -259,7 +260,11 @@ class DecodeTensor final : public CudaBackend {
     std::vector<hami_dict*> raw;
     for (const hami::Dict& item : items) raw.push_back(item.raw());
     const hami::Batch batch(raw.data(), raw.size());
+    const auto start = std::chrono::steady_clock::now();
     children().front().forward(batch);
+    const auto took = std::chrono::steady_clock::now() - start;
+    count("other_files", static_cast<std::int64_t>(items.size()));
+    count("other_files_us", std::chrono::duration_cast<std::chrono::microseconds>(took).count());
     std::map<hami_cuda_color, std::vector<Picture>> pictures;  // by the conversion that they need
     for_each(batch, [&](const hami::Dict& item) {
       if (item.error() || !item.contains("result")) return;

@@ -61,6 +61,17 @@ def test_a_mixed_batch_is_right_in_every_row(nvjpeg, fake, color, layout):
         check(request, expected if color != "gray" else expected[..., None], color, layout)
 
 
+def test_files_that_the_cpu_decodes_are_counted_with_their_time(nvjpeg):
+    given = f"DecodeTensor(library='{nvjpeg._name}')"
+    with hami.pipe({"backend": f"S[{given},hami-cuda::CpuTensor]", "max": 3, "batching": "greedy"}) as pipe:
+        pipe([{"data": jpeg(3, 2)}])
+        assert pipe.stats()["default"].counters == {}
+        pipe([{"data": file} for file in (jpeg(3, 2), OTHERS["PNG"], OTHERS["WebP"])])
+        counters = pipe.stats()["default"].counters
+    assert counters["other_files"] == 2
+    assert counters["other_files_us"] > 0
+
+
 def check(request: dict[str, Any], expected: Any, color: str, layout: str) -> None:
     assert (request["color"], request["data_format"]) == (color, layout)
     np.testing.assert_array_equal(
