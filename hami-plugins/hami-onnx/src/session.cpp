@@ -23,6 +23,11 @@ constexpr NumberType kNumberTypes[] = {{1, hami::kFloat32},  {2, hami::kUInt8}, 
                                        {7, hami::kInt64},    {9, hami::kBool8},   {10, hami::kFloat16},
                                        {11, hami::kFloat64}, {12, hami::kUInt32}, {13, hami::kUInt64}};
 
+// On x86-64, onnxruntime 1.32 makes an int8 QuantizeLinear of opset 21 that it has moved behind a Transpose, Reshape, Slice
+// or MaxPool uint8, but not its attribute, and then refuses its own graph. Without that move, it loads the model.
+constexpr char kRefusedOwnGraph[] = "output_dtype INT8 does not match y_zero_point type UINT8";
+constexpr char kQdqPropagation[] = "QDQPropagationTransformer";
+
 // Sessions of this process. Never destroyed, because backends may be freed after static objects.
 struct Opened {
   std::mutex mutex;  // guards `sessions`
@@ -182,10 +187,13 @@ Session::Session(const Settings& settings)
                                          "\", which is not a library of operators for onnxruntime " +
                                          library_.version() + ": " + why);
   if (!profile_.empty()) library_.check(api.EnableProfiling(options.get(), profile_.c_str()));
-  if (settings.freed.empty())
-    library_.check(api.CreateSession(library_.env(), settings.model.c_str(), options.get(), handle_.out()));
-  else
-    create_with_free_axes(settings, options.get());
+  std::string why = create(settings, options.get());
+  if (why.find(kRefusedOwnGraph) != std::string::npos) {
+    library_.check(
+        api.AddSessionConfigEntry(options.get(), "optimization.disable_specified_optimizers", kQdqPropagation));
+    why = create(settings, options.get());
+  }
+  if (!why.empty()) fail(HAMI_FAILED_PRECONDITION, why);
   inputs_ = read_ports(library_, handle_.get(), api.SessionGetInputCount, api.SessionGetInputName,
                        api.SessionGetInputTypeInfo);
   optional_ = read_ports(library_, handle_.get(), api.SessionGetOverridableInitializerCount,
@@ -200,13 +208,16 @@ Session::~Session() {
   if (!profile_.empty() && handle_.get()) write_profile(library_, handle_.get(), profile_);
 }
 
-void Session::create_with_free_axes(const Settings& settings, OrtSessionOptions* options) {
+std::string Session::create(const Settings& settings, OrtSessionOptions* options) {
   const Api& api = library_.api();
+  if (settings.freed.empty())
+    return library_.take_message(api.CreateSession(library_.env(), settings.model.c_str(), options, handle_.out()));
   const ModelInMemory model(settings.model, settings.freed);
   const std::string folder = settings.model.substr(0, settings.model.rfind('/') + 1);
   library_.check(
       api.AddSessionConfigEntry(options, "session.model_external_initializers_file_folder_path", folder.c_str()));
-  library_.check(api.CreateSessionFromArray(library_.env(), model.data(), model.size(), options, handle_.out()));
+  return library_.take_message(
+      api.CreateSessionFromArray(library_.env(), model.data(), model.size(), options, handle_.out()));
 }
 
 std::vector<Owned<OrtValue>> Session::run(const std::vector<Input>& inputs, const Callers& callers) const {

@@ -74,7 +74,8 @@ class Session {
 
  private:
   explicit Session(const Settings& settings);
-  void create_with_free_axes(const Settings& settings, OrtSessionOptions* options);
+  // Returns why there is no session, or an empty text.
+  std::string create(const Settings& settings, OrtSessionOptions* options);
 
   const Library& library_;
   const std::string profile_;

@@ -7,12 +7,14 @@ import json
 import hami
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from conftest import save
 from hami.cli import main
 from onnx import TensorProto, helper
 
 from hami_onnx.quantize import nodes_after_the_last_product
+from hami_onnx.session import inference_session
 
 PORT = (TensorProto.FLOAT, ["n", 3, 8, 8])
 
@@ -99,6 +101,64 @@ def test_an_older_opset_is_converted(tmp_path, data):
     model = write(tmp_path / "old.onnx", opset=11)
     assert main(["quantize", str(model), "--data", str(data)]) == 0
     assert onnx.load(tmp_path / "old.int8.onnx").opset_import[0].version >= 13
+
+
+def quantized_convolution(path, tail, opset):
+    """A convolution between int8 values, and a tail in float that moves values only."""
+    constants = {
+        "scale": np.float32(0.01),
+        "zero": np.int8(0),
+        "w": np.random.default_rng(0).integers(-9, 9, (6, 3, 1, 1)).astype(np.int8),
+        "sizes": np.int64([0, -1]),
+    }
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["xq"]),
+        helper.make_node("DequantizeLinear", ["xq", "scale", "zero"], ["xf"]),
+        helper.make_node("DequantizeLinear", ["w", "scale", "zero"], ["wf"]),
+        helper.make_node("Conv", ["xf", "wf"], ["maps"]),
+        helper.make_node("QuantizeLinear", ["maps", "scale", "zero"], ["mq"]),
+        helper.make_node("DequantizeLinear", ["mq", "scale", "zero"], ["mf"]),
+        tail,
+    ]
+    return save(path, nodes, {"x": PORT}, {"y": (TensorProto.FLOAT, None)}, constants, opset=opset)
+
+
+@pytest.mark.parametrize("opset", [19, 21, 23])
+@pytest.mark.parametrize(
+    "tail",
+    [
+        helper.make_node("Transpose", ["mf"], ["y"], perm=[0, 2, 3, 1]),
+        helper.make_node("Reshape", ["mf", "sizes"], ["y"]),
+        helper.make_node("MaxPool", ["mf"], ["y"], kernel_shape=[2, 2]),
+    ],
+    ids=lambda node: node.op_type,
+)
+def test_a_model_in_int8_runs_with_a_tail_in_float(tmp_path, tail, opset):
+    model = quantized_convolution(tmp_path / "int8.onnx", tail, opset)
+    sample = np.random.default_rng(2).random((1, 3, 8, 8), np.float32)
+    plain = onnxruntime.SessionOptions()
+    plain.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    expected = onnxruntime.InferenceSession(str(model), plain, providers=["CPUExecutionProvider"])
+    expected = expected.run(None, {"x": sample})[0]
+    np.testing.assert_allclose(outputs(model, sample), expected, atol=0.0101)  # one step of the scale
+    in_python = inference_session(str(model), onnxruntime.SessionOptions(), ["CPUExecutionProvider"])
+    np.testing.assert_allclose(in_python.run(None, {"x": sample})[0], expected, atol=0.0101)
+
+
+def test_a_detector_of_opset_21_whose_tail_transposes_is_quantized(tmp_path, data, capsys):
+    weights = np.random.default_rng(0).normal(0, 0.3, (6, 3, 1, 1)).astype(np.float32)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["maps"]),
+        helper.make_node("Transpose", ["maps"], ["y"], perm=[0, 2, 3, 1]),
+    ]
+    model = save(
+        tmp_path / "detector.onnx", nodes, {"x": PORT}, {"y": (TensorProto.FLOAT, None)}, {"w": weights}, opset=21
+    )
+    assert main(["quantize", str(model), "--data", str(data), "--output", str(tmp_path / "int8.onnx"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["outputs"]["y"]["cosine"] > 0.99
+    sample = np.load(data / "0.npy")
+    difference = np.abs(outputs(tmp_path / "int8.onnx", sample) - outputs(model, sample))
+    assert difference.max() < 0.05
 
 
 def test_dynamic_scales_are_warned_of(tmp_path, data, capsys):

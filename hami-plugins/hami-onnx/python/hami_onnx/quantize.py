@@ -253,8 +253,11 @@ def _differences(
     """Return a row for each output of numbers, and the names of the outputs that cannot be compared."""
     import onnxruntime
 
+    from hami_onnx.session import inference_session
+
     before, after = (
-        onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"]) for file in (source, target)
+        inference_session(str(file), onnxruntime.SessionOptions(), ["CPUExecutionProvider"])
+        for file in (source, target)
     )
     sums: dict[str, list[NDArray[np.float64]]] = {port.name: [] for port in before.get_outputs()}
     other: set[str] = set()

@@ -39,6 +39,8 @@ _NOT_A_MODEL = ("Protobuf parsing failed", "No graph was found", "does not have 
 _NO_KERNEL = re.compile(r"implementation for (?P<operator>[\w.]+)\((?P<since>\d+)\) node with name '(?P<node>[^']*)'")
 _NO_FALLBACK = "fallback to CPU EP has been explicitly disabled"
 _USE_CPU = 'see `hami info` for the installed providers, or write provider = "cpu"'
+_REFUSED_OWN_GRAPH = "output_dtype INT8 does not match y_zero_point type UINT8"  # src/session.cpp says why
+_QDQ_PROPAGATION = "QDQPropagationTransformer"
 _OPSET_WITH_KERNELS = 25  # newer opsets are accepted, but some of their operators have no kernel
 
 # onnxruntime starts all threads of a session immediately: 100,000 take minutes and 1,000,000 crash the process.
@@ -317,7 +319,7 @@ def _create_session(opening: _Opening, backend: str) -> onnxruntime.InferenceSes
             ) from error
     try:
         providers = [(names[0], opening.chosen.options), *((name, {}) for name in names[1:])]
-        session = onnxruntime.InferenceSession(path, settings, providers=providers, enable_fallback=0)
+        session = inference_session(path, settings, providers)
         for node in (*session.get_inputs(), *session.get_outputs()):
             _ = node.name, node.shape  # raises here, where the file is known, if a name is not valid UTF-8
     except Exception as error:  # onnxruntime's exceptions have no common base class but Exception
@@ -326,6 +328,19 @@ def _create_session(opening: _Opening, backend: str) -> onnxruntime.InferenceSes
     session.disable_fallback()
     check_active_provider(session, names[0], path, backend)
     return session
+
+
+def inference_session(path: str, settings: Any, providers: Sequence[Any]) -> Any:
+    """Return a session of ONNX Runtime; `settings` are a SessionOptions, and may get one more entry."""
+    import onnxruntime
+
+    for last in (False, True):
+        try:
+            return onnxruntime.InferenceSession(path, settings, providers=providers, enable_fallback=0)
+        except Exception as error:
+            if last or _REFUSED_OWN_GRAPH not in str(error):
+                raise
+            settings.add_session_config_entry("optimization.disable_specified_optimizers", _QDQ_PROPAGATION)
 
 
 def _load_error(path: str, reason: str, backend: str) -> str:
