@@ -12,10 +12,11 @@ import sys
 import hami
 import numpy as np
 import pytest
+from browsers import CONTRASTS
+from browsers import browser as browser  # a fixture
 
 from hami_serve.web_page import PAGES
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 STRANGE = "<img src=x onerror=alert(1)>"
 PNG = bytes.fromhex(  # one pixel
     "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154789c63f8cfc0000003010100"
@@ -131,47 +132,11 @@ def test_with_a_token_the_page_is_open_and_its_data_are_not(tmp_path):
             assert b"Identity" not in answer.read()
 
 
-# For each text that is shown: the text, and the contrast of its colour with what is behind it, as WCAG 2 defines it.
-CONTRASTS = """() => {
-  const channels = color => color.match(/[\\d.]+/g).map(Number);
-  const luminance = color => {
-    const [r, g, b] = channels(color).slice(0, 3).map(part => part / 255)
-      .map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  };
-  const behind = element => {
-    for (let at = element; at; at = at.parentElement) {
-      const color = getComputedStyle(at).backgroundColor;
-      if (channels(color)[3] !== 0) return color;
-    }
-    return "rgb(255, 255, 255)";
-  };
-  const isText = node => node.nodeType === 3 && node.data.trim();
-  const shows = element => element.value || [...element.childNodes].some(isText);
-  return [...document.body.querySelectorAll("*")]
-    .filter(element => shows(element) && element.getBoundingClientRect().width > 0)
-    .map(element => {
-      const ends = [luminance(getComputedStyle(element).color), luminance(behind(element))].sort((a, b) => b - a);
-      return [element.textContent.trim() || element.value, (ends[0] + 0.05) / (ends[1] + 0.05)];
-    });
-}"""
 DROP = """([node, data]) => {
   const bytes = Uint8Array.from(data), transfer = new DataTransfer();
   transfer.items.add(new File([bytes], "photo.png", {type: "image/png"}));
   node.dispatchEvent(new DragEvent("drop", {dataTransfer: transfer, bubbles: true, cancelable: true}));
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser():
-    api = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
-    program = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if program is None:
-        pytest.skip("Chromium is not installed (Debian: apt install chromium)")
-    with api.sync_playwright() as running:
-        browser = running.chromium.launch(executable_path=program, args=["--no-sandbox"])  # its sandbox refuses root
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import io
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browsers import CONTRASTS
+from browsers import browser as browser  # a fixture
 from hami.cli import main
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 GRAPH = """
 [load]
 backend = "S[Identity,Identity]"
@@ -29,55 +29,6 @@ map = "left[result:data],right[result:other]"
 """
 OTHER = GRAPH.replace("max = 8", "max = 4").replace("other", "more")
 NODES = ["#node-0", "#node-1", "#node-2", "#node-3"]
-
-# For each text that is shown: the text, and the contrast of its colour with what is behind it, as WCAG 2 defines it.
-# Behind a text of the picture is the last rectangle that contains its middle.
-CONTRASTS = """() => {
-  const channels = color => color.match(/[\\d.]+/g).map(Number);
-  const isOpaque = color => channels(color).length === 3 || channels(color)[3] === 1;
-  const luminance = color => {
-    const parts = channels(color).slice(0, 3).map(part => part / 255);
-    const [r, g, b] = parts.map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  };
-  const behind = element => {
-    const box = element.getBoundingClientRect(), x = box.x + box.width / 2, y = box.y + box.height / 2;
-    const svg = element.closest("svg");
-    if (svg) {
-      const covers = [...svg.querySelectorAll("rect")].filter(rect => {
-        const area = rect.getBoundingClientRect();
-        return area.left <= x && x <= area.right && area.top <= y && y <= area.bottom;
-      });
-      if (covers.length) return getComputedStyle(covers.at(-1)).fill;
-    }
-    for (let at = element; at; at = at.parentElement) {
-      const color = getComputedStyle(at).backgroundColor;
-      if (isOpaque(color)) return color;
-    }
-    return "rgb(255, 255, 255)";
-  };
-  const shows = element => [...element.childNodes].some(node => node.nodeType === 3 && node.data.trim());
-  return [...document.body.querySelectorAll("*")]
-    .filter(element => shows(element) && element.getBoundingClientRect().width > 0)
-    .filter(element => !["STYLE", "title", "style"].includes(element.tagName))
-    .map(element => {
-      const style = getComputedStyle(element), color = element.closest("svg") ? style.fill : style.color;
-      const [light, dark] = [luminance(color), luminance(behind(element))].sort((one, other) => other - one);
-      return [element.textContent.trim(), (light + 0.05) / (dark + 0.05)];
-    });
-}"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
-    program = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if program is None:
-        pytest.skip("Chromium is not installed (Debian: apt install chromium)")
-    with api.sync_playwright() as running:
-        browser = running.chromium.launch(executable_path=program, args=["--no-sandbox"])  # its sandbox refuses root
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import cv2
 import numpy as np
 import pytest
+from browsers import browser as browser  # a fixture
 from small_models import picture
 
 from hami_vision import Detections

@@ -17,6 +17,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from browsers import browser as browser  # a fixture
 from hami.cli import main
 from make_sample import FRAMES, IN, OUT, SCALE, frame
 from small_models import SIZE, picture
