@@ -121,7 +121,7 @@ Server& server() {
     opened->door = std::make_unique<hami_serve::Door>(limits, 1, &python_open);
     const std::string caller = std::to_string(reinterpret_cast<std::uintptr_t>(hami::fuzz::identity()));
     opened->door->publish(
-        R"({"ready": true, "journal": true, "reserved": ["priority", "result"], "models": [{"key": 1, "name": "any",
+        R"({"ready": true, "logs": true, "traces": false, "reserved": ["priority", "result"], "models": [{"key": 1, "name": "any",
         "version": "1", "paths": ["/v2/models/any/infer"], "inputs": [], "outputs": [], "checks_inputs": false,
         "checks_outputs": false, "takes_text": null, "caller": )" +
         caller + "}]}");

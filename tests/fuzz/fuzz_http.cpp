@@ -121,7 +121,7 @@ hami_serve::Door& door() {
     auto* const opened = new hami_serve::Door(limits, 1, &python_open);  // its thread ends with the process
     const std::string caller = std::to_string(reinterpret_cast<std::uintptr_t>(hami::fuzz::identity()));
     opened->publish(
-        R"({"ready": true, "journal": true, "reserved": ["priority", "result"], "models": [{"key": 1, "name": "any",
+        R"({"ready": true, "logs": true, "traces": false, "reserved": ["priority", "result"], "models": [{"key": 1, "name": "any",
       "version": "1", "paths": ["/v2/models/any/infer"], "inputs": [], "outputs": [], "checks_inputs": false,
       "checks_outputs": false, "takes_text": null, "caller": )" +
         caller + "}]}");

@@ -70,6 +70,20 @@ bool is_loggable(std::string_view id) noexcept {
          std::all_of(id.begin(), id.end(), [](char each) { return static_cast<unsigned char>(each) < 0x80; });
 }
 
+// Null: Python writes the line of the request.
+std::unique_ptr<Entry> entry_of(const Head& head) {
+  auto entry = std::make_unique<Entry>();
+  bool is_usual = is_loggable(head.id);
+  for (std::size_t i = 0; i < head.trace.size(); ++i) {
+    is_usual = is_usual && is_loggable(head.trace[i]);
+    entry->trace[i] = head.trace[i];
+  }
+  entry->path = head.path;
+  entry->id = head.id;
+  entry->begun = now_ns();
+  return is_usual ? std::move(entry) : nullptr;
+}
+
 // Of an answer of Python; 500: it has made none.
 std::int32_t status_of(std::string_view answer) noexcept {
   constexpr std::size_t kBefore = sizeof "HTTP/1.1 " - 1;
@@ -151,7 +165,8 @@ void Connection::read_request(std::string_view data) {
   std::shared_ptr<const Table> table = loop_.door().table();
   if (!head->is_post) {
     const bool is_live = head->path == kLive;
-    if ((!is_live && (head->path != kReady || !table->ready)) || head->length > 0) return hand_over(data);
+    if (table->traces || (!is_live && (head->path != kReady || !table->ready)) || head->length > 0)
+      return hand_over(data);
     held_.assign(rest);
     loop_.door().count_answer();
     return write_for_pages(render_probe(is_live ? "{\"live\": true}" : "{\"ready\": true}"));
@@ -161,11 +176,8 @@ void Connection::read_request(std::string_view data) {
   if (found == table->by_path.end() || head->length == 0 || head->length > most) return hand_over(data);
   if (head->json_length && *head->json_length > head->length) return hand_over(data);
   if (table->keeps_journal) {
-    if (!is_loggable(head->id)) return hand_over(data);
-    entry_ = std::make_unique<Entry>();
-    entry_->path = head->path;
-    entry_->id = head->id;
-    entry_->begun = now_ns();
+    entry_ = entry_of(*head);
+    if (!entry_) return hand_over(data);
   }
   const auto length = static_cast<std::int64_t>(head->length);
   if (!loop_.door().charge(length)) return hand_over(data);
@@ -178,6 +190,7 @@ void Connection::begin_body(const Head& head, std::string_view rest, std::shared
                             ModelPtr model) {
   head_ = head;
   head_.path = head_.authorization = head_.host = head_.id = head_.origin = {};
+  head_.trace = {};
   table_ = std::move(table);
   model_ = std::move(model);
   const std::string_view first = rest.substr(0, head.length);
@@ -275,6 +288,10 @@ void Connection::end_entry() noexcept {
 
 void Connection::completed(std::shared_ptr<Request> request, bool failed) {
   forget_request();
+  if (entry_) {
+    entry_->ran_to = now_ns();
+    entry_->error = request->error;
+  }
   const std::int64_t cost = failed ? 0 : size_of_long(*request->model, request->inference, request->keys);
   if (cost > 0) return render_aside(std::move(request), cost);
   std::optional<Answer> answer;

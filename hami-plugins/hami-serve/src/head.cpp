@@ -68,6 +68,8 @@ struct Reader {
                equals(name, "upgrade") || equals(name, "trailer")) {
       is_plain = false;
     }
+    for (std::size_t i = 0; i < kTraceHeaders.size(); ++i)
+      if (equals(name, kTraceHeaders[i])) head.trace[i] = value;
     name = value = {};
   }
 

@@ -1,6 +1,7 @@
 // Head: the head of a request that the native door may answer. Everything else is left to the door in Python.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -10,6 +11,9 @@ namespace hami_serve {
 
 inline constexpr std::size_t kMaxHead = 1 << 14;  // bytes; the door in Python takes longer ones
 
+// By which a client names the parent of a span. In the order of HEADERS in tracing.py.
+inline constexpr std::array<std::string_view, 3> kTraceHeaders = {"traceparent", "tracestate", "baggage"};
+
 struct Head {
   bool is_post = false;
   std::string_view path;
@@ -18,8 +22,9 @@ struct Head {
   std::optional<std::size_t> json_length;
   std::string_view authorization;
   std::string_view host;
-  std::string_view id;      // of the request, for the log
-  std::string_view origin;  // of the page, "" if the browser does not say it
+  std::string_view id;                                       // of the request, for the log
+  std::array<std::string_view, kTraceHeaders.size()> trace;  // the values of those headers
+  std::string_view origin;                                   // of the page, "" if the browser does not say it
   bool is_image = false;
   bool is_text = false;
   bool from_page = false;  // a browser may have sent it for a page

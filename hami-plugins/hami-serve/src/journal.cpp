@@ -28,10 +28,18 @@ void add_entry(std::string& json, const Entry& entry) {
   };
   add("model", entry.model ? entry.model->key : 0);
   add("visits", address_of(entry.visits));
+  add("error", address_of(entry.error));
+  add("ran_from", entry.ran_from);
+  add("ran_to", entry.ran_to);
   add("begun", entry.begun);
   add("ended", entry.ended);
   add("status", entry.status);
-  json += '}';
+  json += ",\"trace\":[";
+  for (const std::string& each : entry.trace) {
+    if (&each != &entry.trace.front()) json += ',';
+    add_string(json, each);
+  }
+  json += "]}";
 }
 
 }  // namespace
@@ -39,6 +47,7 @@ void add_entry(std::string& json, const Entry& entry) {
 bool Entry::record(const ModelPtr& running, std::vector<std::pair<std::string, hami::Value>>& keys) {
   if (id.size() > kMaxId) return false;
   model = running;
+  ran_from = now_ns();
   visits = running->new_visits();
   if (!visits.is_none()) keys.emplace_back(kVisits, visits);
   return true;

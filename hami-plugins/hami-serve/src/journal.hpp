@@ -1,9 +1,10 @@
-// Journal: what the access log says of the requests that the native door has answered. A thread of Python reads it in bulk.
+// Journal: what the access log and the spans say of the requests that the native door has answered. A thread of Python reads it in bulk.
 //
 // An entry is allocated when its request begins, so that passing it on needs no memory. No thread waits for the reader:
 // entries that it does not read in time are dropped, and counted.
 #pragma once
 
+#include <array>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "head.hpp"
 #include "models.hpp"
 #include "queue.hpp"
 
@@ -23,12 +25,16 @@ inline constexpr std::int32_t kClientLeft = 499;  // a status in the log
 inline constexpr std::size_t kMaxId = 1 << 10;    // bytes of a request's id; Python writes the line of a longer one
 
 struct Entry {
-  std::string path;                   // of HTTP; "": ModelInfer over gRPC
-  std::string id;                     // that the client has given to the request
+  std::string path;  // of HTTP; "": ModelInfer over gRPC
+  std::string id;    // that the client has given to the request
+  std::array<std::string, kTraceHeaders.size()> trace;
   ModelPtr model;                     // that runs it; null: none has begun to
   hami::Value visits;                 // of the nodes of the model
+  hami::Value error;                  // of the model, an event that has failed, or None
   std::int64_t begun = 0;             // ns
   std::int64_t ended = 0;             // ns
+  std::int64_t ran_from = 0;          // ns; in the model
+  std::int64_t ran_to = 0;            // ns; 0: its client has left before
   std::int32_t status = kClientLeft;  // of HTTP, or the code of gRPC
   std::unique_ptr<Entry> next;
 

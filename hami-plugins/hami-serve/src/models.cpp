@@ -100,7 +100,8 @@ std::shared_ptr<const Table> read_table(std::string_view json, const Table& old)
   const simdjson::dom::element given = parser.parse(json.data(), json.size());
   auto table = std::make_shared<Table>();
   table->ready = given["ready"];
-  table->keeps_journal = given["journal"];
+  table->traces = given["traces"];
+  table->keeps_journal = table->traces || given["logs"];
   for (const std::string_view name : given["reserved"].get_array()) table->reserved.emplace(name);
   for (const simdjson::dom::element each : given["models"].get_array()) {
     const std::int64_t key = each["key"];

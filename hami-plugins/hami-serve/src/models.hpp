@@ -89,7 +89,8 @@ struct Table {
   std::unordered_map<std::string, ModelPtr> by_path;  // "/v2/models/NAME/infer"
   std::unordered_set<std::string> reserved;           // names of keys that no input has
   bool ready = false;                                 // what /v2/health/ready says
-  bool keeps_journal = false;                         // whether the log has a line for each request
+  bool keeps_journal = false;                         // whether the log has a line for each request, or it has a span
+  bool traces = false;                                // whether it has a span
 };
 
 // Reads a table that Python describes in JSON; models whose keys `old` has stay the same objects. Throws std::exception.

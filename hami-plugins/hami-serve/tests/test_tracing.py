@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
@@ -17,6 +18,8 @@ import pytest
 grpc = pytest.importorskip("grpc", reason="needs hami-serve[grpc]")
 pytest.importorskip("opentelemetry.exporter.otlp.proto.grpc", reason="needs hami-serve[otel]")
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc  # noqa: E402
+from test_journal import MODELS as JOURNAL_MODELS  # noqa: E402
+from test_journal import body, leave  # noqa: E402
 
 from hami_serve import tracing  # noqa: E402
 from hami_serve.grpc_messages import message  # noqa: E402
@@ -24,6 +27,7 @@ from hami_serve.grpc_messages import message  # noqa: E402
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
 SERVER = 2  # the kind of a span
+SECOND = 1_000_000_000  # ns
 GRPC_INFER = "/inference.GRPCInferenceService/ModelInfer"
 TENSOR = {"name": "x", "datatype": "INT8", "shape": [1]}
 
@@ -111,6 +115,113 @@ def test_spans_of_both_protocols_are_below_that_of_the_client(receiver, by):
         for each in of.resource.attributes
     }
     assert names["service.name"] == "hami-serve"
+
+
+MODELS = """
+[any]
+source = "S[Identity,Identity]"
+
+[wrong]
+source = "Identity"
+inputs = [{name = "x", datatype = "INT8", shape = [-1]}]
+outputs = [{name = "y", datatype = "FP32", shape = [-1]}]
+
+[steps]
+source = {a = {backend = "Identity", next = "b"}, b = {backend = "Identity"}}
+"""
+
+
+def tree(spans: list[object], parent: str) -> list[object]:
+    """Return the spans below another one, without times and ids."""
+    return sorted(
+        [
+            (
+                *(span.name, span.kind, sorted(attributes(span).items()), span.status.code, span.status.message),
+                *([event.name for event in span.events], tree(spans, span.span_id.hex())),
+            )
+            for span in spans
+            if span.parent_span_id.hex() == parent
+        ]
+    )
+
+
+def spans_of(receiver, tmp_path, door: str, requests, models: str = MODELS) -> list[object]:
+    """Return the spans of requests to a server, which are in the time of this call."""
+    receiver.received.clear()
+    before = time.time_ns()
+    (tmp_path / "models.toml").write_text(models)
+    command = [sys.executable, "-m", "hami", "serve", "models.toml", "--http", "0", "--json", "--otlp", receiver.url]
+    command += ["--door", door]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            requests(json.loads(process.stdout.readline())["http"].rpartition("/")[2])
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+    spans = receiver.spans()
+    for span in spans:  # the clocks of the two doors are not the same
+        assert before - SECOND <= span.start_time_unix_nano <= span.end_time_unix_nano <= time.time_ns() + SECOND
+    return spans
+
+
+def ask(address: str, path: str, number: int = 1, method: str = "POST", **headers: str) -> None:
+    with closing(http.client.HTTPConnection(address, timeout=60)) as connection:
+        sent = json.dumps({"inputs": [{**TENSOR, "data": [number]}]}) if method == "POST" else None
+        connection.request(method, path, sent, headers)
+        connection.getresponse().read()
+
+
+def ask_all(address: str) -> None:
+    ask(address, "/v2/models/any/infer", traceparent=TRACEPARENT, tracestate="a=b", baggage="c=d")
+    ask(address, "/v2/models/any/versions/1/infer", traceparent=TRACEPARENT)
+    ask(address, "/v2/models/steps/infer", traceparent=TRACEPARENT)
+    ask(address, "/v2/models/any/infer", traceparent="not one")
+    ask(address, "/v2/models/any/infer", number=1000)
+    ask(address, "/v2/models/wrong/infer", traceparent=TRACEPARENT)
+    ask(address, "/v2/models/absent/infer", traceparent=TRACEPARENT)
+    ask(address, "/v2/health/live", method="GET")
+
+
+def test_both_doors_record_the_same_spans(receiver, tmp_path):
+    python, native = (spans_of(receiver, tmp_path, door, ask_all) for door in ("python", "native"))
+    for parent in (PARENT, ""):
+        assert tree(native, parent) == tree(python, parent) != []
+    assert {span.trace_state for span in native} == {span.trace_state for span in python} == {"", "a=b"}
+
+
+def test_a_request_whose_client_leaves_has_the_same_spans_from_both_doors(receiver, tmp_path):
+    def requests(address: str) -> None:
+        found = {"http": f"http://{address}"}
+        leave(found, "/v2/models/long/infer", body("left"), 0, f"traceparent: {TRACEPARENT}")
+
+    def without_nodes(spans: list[object]) -> list[object]:
+        return tree([span for span in spans if span.name != "hami.node"], PARENT)
+
+    python, native = (
+        without_nodes(spans_of(receiver, tmp_path, door, requests, models=JOURNAL_MODELS))
+        for door in ("python", "native")
+    )
+    assert native == python != []
+
+
+def test_requests_that_are_not_sampled_have_no_spans_from_both_doors(receiver, tmp_path):
+    def requests(address: str) -> None:
+        ask(address, "/v2/models/any/infer", traceparent=f"{TRACEPARENT[:-1]}0")
+
+    for door in ("python", "native"):
+        assert spans_of(receiver, tmp_path, door, requests) == []
+
+
+def test_with_another_propagator_the_door_in_python_finds_the_parent(monkeypatch):
+    from opentelemetry import propagate
+
+    class Own:
+        fields = frozenset({"x-own-trace"})
+
+    assert tracing.is_native()
+    monkeypatch.setattr(propagate, "get_global_textmap", Own)
+    assert not tracing.is_native()
 
 
 def test_without_the_packages_the_error_says_what_to_install(monkeypatch):

@@ -58,24 +58,24 @@ def opentelemetry(
 class _RequestSpan:
     """The span of one request, and those of the nodes that it visits."""
 
-    def __init__(self, tracer: trace.Tracer, attributes: Mapping[str, str], request: Any, priority: int | None) -> None:
+    def __init__(self, pipe: _TracedPipe, request: Any, priority: int | None, began: int | None = None) -> None:
         parent = context.get_current()
         keys = request if isinstance(request, Mapping) else {}
         carrier = {key: keys[key] for key in _KEYS if isinstance(keys.get(key), str)}
         if "traceparent" in carrier:
             parent = _PROPAGATOR.extract(carrier, parent)  # keeps the parent if the key is not valid
         chosen = keys.get("priority", priority)
-        found: dict[str, str | int] = {**attributes}
+        found: dict[str, str | int] = {**pipe._attributes}
         if isinstance(chosen, int):
             found["hami.priority"] = chosen
-        self._tracer = tracer
-        self._span = tracer.start_span("hami.request", parent, attributes=found)
+        self._tracer = pipe._tracer
+        self._span = self._tracer.start_span("hami.request", parent, attributes=found, start_time=began)
         self._request: dict[str, Any] = {}
         if isinstance(request, dict) and self._span.is_recording():
             self._request = request
             self._visits = request.setdefault(_VISITS, _core.record_visits())  # another may record them already
 
-    def end(self, error: BaseException | None) -> None:
+    def end(self, error: BaseException | None, ended: int | None = None) -> None:
         """End the spans; `error` is that of the request."""
         if self._request.pop(_VISITS, None) is not None:
             self._add_nodes()
@@ -83,7 +83,7 @@ class _RequestSpan:
             with suppress(Exception):  # the traceback asks the exception, whose class may raise
                 self._span.record_exception(error)
             self._span.set_status(trace.StatusCode.ERROR, f"{name_of(error)}: {text_of(error) or ''}")
-        self._span.end()
+        self._span.end(ended)
 
     def _add_nodes(self) -> None:
         offset = time.time_ns() - time.monotonic_ns()
@@ -104,13 +104,15 @@ class _TracedPipe(Pipe):
     _attributes: Mapping[str, str]
 
     def _start_span(self, request: Any, priority: int | None) -> _RequestSpan:
-        return _RequestSpan(self._tracer, self._attributes, request, priority)
+        return _RequestSpan(self, request, priority)
+
+    def record(self, request: dict[str, Any], error: BaseException | None, began: int, ended: int) -> None:
+        """Record the spans of a request that native code has made. The moments are of `time.time_ns()`."""
+        _RequestSpan(self, request, None, began).end(error, ended)
 
     def __call__(self, requests: Any, timeout: float | None = None, *, priority: int | None = None) -> Any:
-        if not isinstance(requests, list):
-            span = self._start_span(requests, priority)
-            return _ending([span], lambda: super(_TracedPipe, self).__call__(requests, timeout, priority=priority))
-        spans = [self._start_span(request, priority) for request in requests]
+        all_requests = requests if isinstance(requests, list) else [requests]
+        spans = [self._start_span(request, priority) for request in all_requests]
         return _ending(spans, lambda: super(_TracedPipe, self).__call__(requests, timeout, priority=priority))
 
     def submit(self, request: Any, timeout: float | None = None, *, priority: int | None = None) -> Future[Any]:
@@ -124,14 +126,8 @@ class _TracedPipe(Pipe):
         return future
 
     async def acall(self, request: Any, timeout: float | None = None, *, priority: int | None = None) -> Any:
-        span = self._start_span(request, priority)
-        try:
-            result = await super().acall(request, timeout, priority=priority)
-        except BaseException as error:
-            span.end(error)
-            raise
-        span.end(None)
-        return result
+        with _ended(self._start_span(request, priority)):
+            return await super().acall(request, timeout, priority=priority)
 
     def stream(
         self, request: dict[str, Any], timeout: float | None = None, *, priority: int | None = None, buffer: int = 16
@@ -163,7 +159,7 @@ class _TracedPipe(Pipe):
 
 @contextmanager
 def _ended(span: _RequestSpan) -> Iterator[None]:
-    """End the span of a stream with its outcome."""
+    """End the span of a request with its outcome."""
     try:
         yield
     except GeneratorExit:  # the caller has left the loop

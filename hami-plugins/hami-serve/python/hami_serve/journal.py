@@ -1,20 +1,23 @@
-"""The journal of the native door: its threads note each request that they answer, and one thread here writes the log.
+"""The journal of the native door: its threads note each request that they answer.
+
+One thread here writes the lines of these requests in the access log, and records their spans.
 
 Neither reading nor writing delays a request. Entries that come faster than this thread writes are dropped, and counted.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import json
 import logging
 import threading
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import hami
 
-from hami_serve import access_log
+from hami_serve import access_log, tracing
 from hami_serve.errors import short
 from hami_serve.failures import log_fault
 from hami_serve.model import Model
@@ -59,25 +62,41 @@ class Journal:
             try:
                 given = json.loads(ctypes.string_at(taken.address))
                 for each in given["entries"]:
-                    self._write(**each)
-                if given["dropped"]:
-                    log.warning(
-                        "%d requests have no line in the access log: it is written too slowly", given["dropped"]
-                    )
-            except Exception as error:  # of a handler of the program; the next entries are written
-                log_fault("the access log of the native door", error)
+                    self._write(each)
+                if dropped := given["dropped"]:
+                    log.warning("%d requests have no line in the access log: it is written too slowly", dropped)
+            except Exception as error:  # memory is exhausted; the next entries are written
+                log_fault("what the native door has noted", error)
             finally:
                 taken.release()
 
-    def _write(self, path: str, id: str, model: int, visits: int, begun: int, ended: int, status: int) -> None:
-        """Write the line of one request. Moments are those of time.monotonic_ns."""
-        entry = access_log.Entry("HTTP", f"POST {short(path)}") if path else access_log.Entry("gRPC", "ModelInfer")
-        entry.id, entry.started = id, begun / 1e9
-        if model:
-            handle = self._model(model).handle
-            entry.model, entry.version = handle.component, handle.version
-        else:
-            entry.model = short(path.split("/")[3])  # of /v2/models/NAME/infer
-        if visits:
-            entry.times.append(hami.observe.RequestTimes({access_log.VISITS: hami.native.value_of(visits)}))
-        entry.write(status if path else self._code_name(status), ended / 1e9)
+    def _write(self, given: Mapping[str, Any]) -> None:
+        try:
+            self._write_one(given)
+        except Exception as error:  # of a handler, or of a processor of spans, of the program
+            log_fault("what the native door has noted of a request", error)
+
+    def _write_one(self, given: Mapping[str, Any]) -> None:
+        """Write the line of one request, and its spans. Moments are those of time.monotonic_ns."""
+        path, began, ended = given["path"], given["begun"], given["ended"]
+        model = self._model(given["model"]) if given["model"] else None
+        visits = hami.native.value_of(given["visits"]) if given["visits"] else None
+        if access_log.is_on():
+            entry = access_log.Entry("HTTP", f"POST {short(path)}") if path else access_log.Entry("gRPC", "ModelInfer")
+            entry.id, entry.started = given["id"], began / 1e9
+            entry.model = short(path.split("/")[3]) if model is None else model.handle.component
+            entry.version = "" if model is None else model.handle.version
+            if visits is not None:
+                entry.times.append(hami.observe.RequestTimes({access_log.VISITS: visits}))
+            entry.write(given["status"] if path else self._code_name(given["status"]), ended / 1e9)
+        if path and tracing.is_on():
+            run = None if model is None or model.pipe is None else tracing.Run(model.pipe, visits, *_outcome(given))
+            tracing.record(path, given["trace"], given["status"], began, ended, run)
+
+
+def _outcome(given: Mapping[str, Any]) -> tuple[BaseException | None, int, int]:
+    """Return how the model of a request has run: its error, and from when to when."""
+    if not given["ran_to"]:
+        return asyncio.CancelledError(), given["ran_from"], given["ended"]
+    error = hami.native.value_of(given["error"]).exception() if given["error"] else None
+    return error, given["ran_from"], given["ran_to"]

@@ -238,8 +238,8 @@ class NativeDoor:
                 if (found := self._entry(model)) is not None:
                     entries.setdefault(found["key"], found)["paths"].append(path)
             table: dict[str, Any] = {"ready": self._ready, "reserved": sorted(RESERVED), "models": [*entries.values()]}
-            table["journal"] = access_log.is_on()
-            if table["journal"] and self._journal is None:
+            table["logs"], table["traces"] = access_log.is_on(), tracing.is_on()
+            if (table["logs"] or table["traces"]) and self._journal is None:
                 self._journal = Journal(functools.partial(self._take_entries, self._door), self.model, self._code_name)
             data, error = json.dumps(table).encode(), ctypes.create_string_buffer(ERROR_SIZE)
             if self._native.publish(self._door, data, len(data), error, ERROR_SIZE):
@@ -254,7 +254,7 @@ class NativeDoor:
     def _entry(self, model: Model) -> dict[str, Any] | None:
         """Return what the native door has to know of a model; None if it cannot answer its requests."""
         pipe, key = model.pipe, model.handle.generation
-        if tracing.is_on():  # which describes each request, its times in the nodes included
+        if tracing.is_on() and not tracing.is_native():
             return None
         if pipe is None or model.version.decoupled or model.takes_rows or hami.native.uses_python(pipe):
             return None

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, MutableMapping
+import time
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import hami
+
+from hami_serve.access_log import VISITS
 
 if TYPE_CHECKING:
     from opentelemetry import trace
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")  # variables that turn spans on
 NAME = "hami-serve"
+HEADERS = ("traceparent", "tracestate", "baggage")  # those that the native door passes on, in its order
 Scope = MutableMapping[str, Any]
 
 
@@ -63,6 +68,13 @@ def is_on() -> bool:
     return api is not None and not isinstance(api.get_tracer_provider(), api.ProxyTracerProvider)
 
 
+def is_native() -> bool:
+    """Return whether the parent of a span is in `HEADERS`."""
+    from opentelemetry import propagate
+
+    return propagate.get_global_textmap().fields <= {*HEADERS}
+
+
 def traced(pipe: hami.Pipe, component: str, version: str) -> hami.Pipe:
     """Return the pipe of a model in a form whose requests have spans, if there is a provider."""
     if not is_on():
@@ -90,6 +102,48 @@ def server_span(name: str, headers: Mapping[str, str], attributes: Mapping[str, 
     parent = extract(headers)
     with tracer.start_as_current_span(name, parent, trace.SpanKind.SERVER, attributes=attributes) as span:
         yield span
+
+
+@dataclass(frozen=True)
+class Run:
+    """A request of a model that the native door has made. The moments are of time.monotonic_ns."""
+
+    pipe: hami.Pipe
+    visits: Any  # what the core has recorded, or None
+    error: BaseException | None
+    began: int
+    ended: int
+
+
+def record(path: str, trace_headers: Sequence[str], status: int, began: int, ended: int, run: Run | None) -> None:
+    """Record the spans of an inference request over HTTP that the native door has answered.
+
+    Args:
+        path: That of the request.
+        trace_headers: The values of `HEADERS`, "" for those that the request does not have.
+        status: That of the answer.
+        began: When it began, of time.monotonic_ns.
+        ended: When it had its answer.
+        run: How the model ran; None if it did not.
+    """
+    from opentelemetry import trace
+    from opentelemetry.propagate import extract
+
+    offset = time.time_ns() - time.monotonic_ns()
+    parent = extract({name: value for name, value in zip(HEADERS, trace_headers, strict=True) if value})
+    attributes = {"http.request.method": "POST", "url.path": path}
+    span = trace.get_tracer(NAME).start_span(
+        "POST", parent, trace.SpanKind.SERVER, attributes=attributes, start_time=began + offset
+    )
+    parts = path.split("/")  # /v2/models/NAME/infer or /v2/models/NAME/versions/VERSION/infer
+    parameters = {"name": parts[3]} if len(parts) == 5 else {"name": parts[3], "version": parts[5]}
+    _describe(span, {"method": "POST", "path": path, "path_params": parameters}, status)
+    record_run: Any = getattr(run.pipe, "record", None) if run is not None else None
+    if run is not None and record_run is not None:  # it was built with a provider
+        request = {} if run.visits is None else {VISITS: run.visits}
+        with trace.use_span(span):
+            record_run(request, run.error, run.began + offset, run.ended + offset)
+    span.end(ended + offset)
 
 
 class Tracing:
