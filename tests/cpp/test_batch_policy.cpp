@@ -54,6 +54,13 @@ TEST_CASE("a hold lasts twice the expected time at most, never longer than it ma
   CHECK_EQ(held(returning({100, 100}, 2), late).requests, 0u);
 }
 
+TEST_CASE("a result without requests expects nobody") {
+  ReturnTimes returns = returning({100, 100}, 0);
+  CHECK_EQ(held(returns, ready(1)).requests, 0u);
+  returns.arrive(50);  // of a caller that nobody answered
+  CHECK_EQ(held(returns, ready(1)).requests, 0u);
+}
+
 TEST_CASE("without a request the instance expects the callers whose return gives the highest rate") {
   CHECK_EQ(held(returning({100, 100, 100, 100}, 4), ready(0)).requests, 4u);
   CHECK_EQ(held(returning({100, 100, 100, 900}, 4), ready(0)).requests, 3u);  // the last one is not worth its wait

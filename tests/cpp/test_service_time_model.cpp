@@ -53,6 +53,13 @@ TEST_CASE("the first run of a size teaches nothing") {
   CHECK(is_about(model.line()->per_item / kOneMs, 1));
 }
 
+TEST_CASE("a batch without items teaches nothing") {
+  ServiceTimeModel model = taught({1, 8}, [](std::size_t items) { return 1 + static_cast<double>(items); });
+  const double before = *model.of(8);
+  for (int i = 0; i < 10; ++i) model.add(0, milliseconds(1000));
+  CHECK_EQ(*model.of(8), before);
+}
+
 TEST_CASE("neither part of the cost is below zero") {
   const ServiceTimeModel grows = taught({1, 8}, [](std::size_t items) { return static_cast<double>(items * items); });
   REQUIRE(grows.line().has_value());
