@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "schedule/batch_policy.hpp"
 #include "schedule/policy_constants.hpp"
 
 namespace hami {
@@ -103,21 +104,30 @@ CostModel::Choice CostModel::choose(std::size_t max_items) noexcept {
             [](const Waiting& a, const Waiting& b) { return a.cost != b.cost ? a.cost < b.cost : a.place < b.place; });
   divide(max_items);
   Choice choice;
+  std::size_t batches = 0;
   double least = kInfinite;
+  bool due_is_chosen = false;
   for (std::size_t end = waiting_.size(); end > 0; end = starts_[end]) {
     const std::size_t start = starts_[end];
     std::size_t items = 0;
+    ++batches;
     bool is_due = false;
     for (std::size_t i = start; i < end; ++i) {
       items += waiting_[i].items;
       is_due = is_due || waiting_[i].place == due_;
     }
     const double each = (least_[end] - least_[start]) / static_cast<double>(items);
-    if (!is_due && each > least) continue;
+    if (due_is_chosen || (!is_due && each > least)) continue;
     least = each;
+    for (std::size_t i = end;
+         i < waiting_.size() && waiting_[i].cost == waiting_[end - 1].cost && items + waiting_[i].items <= max_items;
+         ++i)
+      items += waiting_[i].items;  // without padding
     choice = {waiting_[start].cost, waiting_[end - 1].cost, items};
-    if (is_due) break;
+    due_is_chosen = is_due;
   }
+  choice.all = least_[waiting_.size()];
+  choice.batches = batches;
   return choice;
 }
 
@@ -136,6 +146,21 @@ void CostModel::divide(std::size_t max_items) noexcept {
       starts_[end] = start;
     }
   }
+}
+
+std::size_t CostModel::share(const Choice& choice, std::size_t items,
+                             const std::vector<double>& free_in) const noexcept {
+  const auto time_of = [&](std::size_t count) { return time(static_cast<double>(count), choice.most); };
+  const double whole = time_of(items);
+  double sum = choice.all, least = whole;
+  std::size_t instances = 1;
+  for (const double free : free_in) {
+    if (free >= least) break;
+    sum += free + (++instances > choice.batches ? fixed_ : 0);
+    least = std::min(least, sum / static_cast<double>(instances));
+  }
+  if (least * (1 + kNegligible) >= whole) return items;
+  return items_within(to_nanoseconds(least) + 1, 1, items, time_of);
 }
 
 double CostModel::note_batch(const RequestChain& batch) noexcept {

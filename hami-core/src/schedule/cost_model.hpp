@@ -7,6 +7,12 @@
 // least time per item runs first: no other order answers requests sooner on average. A request that has waited kPatience times as
 // long as it takes alone, or has no more than that until its deadline, is due; then the batch of the first one in order that is due
 // runs. So a request waits no longer than that and the batches of those ahead of it.
+//
+// Share. k instances, of which each is free in f, end what waits at the same time if each of their batches ends in
+//
+//   (sum of f + time of all batches on one instance + fixed * the batches that this adds) / k
+//
+// The instance takes no more of the chosen batch than ends in this time, with the k that makes it least.
 #pragma once
 
 #include <array>
@@ -24,6 +30,8 @@ class CostModel {
   struct Choice {
     double least = 0, most = 0;
     std::size_t items = 0;
+    double all = 0;           // the time of all batches into which those that wait are divided
+    std::size_t batches = 0;  // their number; 0: no times are known
   };
 
   CostModel();  // nothing allocates later
@@ -41,6 +49,9 @@ class CostModel {
   void clear() noexcept { waiting_.clear(); }
   bool add(const Request& request, Nanoseconds moment) noexcept;  // false: no further one counts
   Choice choose(std::size_t max_items) noexcept;
+  // How many of the `items` of the chosen batch an instance takes, so that it ends when others have run the rest of what waits; all, if
+  // that is not sooner. `free_in`: nanoseconds until each of the others is free, sorted.
+  std::size_t share(const Choice& choice, std::size_t items, const std::vector<double>& free_in) const noexcept;
 
   // A batch starts: for the statistics. Returns the cost of its largest item.
   double note_batch(const RequestChain& batch) noexcept;

@@ -18,6 +18,7 @@ std::size_t quotient(std::size_t items, std::size_t by) noexcept { return items 
 void NodeScheduler::add_instance(const Range& range, bool any_thread) {
   idle_.insert(idle_.begin(), instances_.size());  // the first instance is used first
   instances_.push_back({range, any_thread});
+  free_in_.reserve(instances_.size());
   const Range& first = instances_.front().range;
   alike_ = alike_ && range.min == first.min && range.max == first.max;
 }

@@ -292,9 +292,10 @@ class NodeScheduler {
     std::size_t target_size = 0;
     bool samples = false;  // the target size is a sample
     Cut batch = {};
-    bool enough = false;    // the batch has its minimum size
-    bool starts = false;    // it must not wait for others
-    bool may_grow = false;  // below the target size, and others may join it
+    CostModel::Choice by_cost = {};  // how requests of unequal cost are divided
+    bool enough = false;             // the batch has its minimum size
+    bool starts = false;             // it must not wait for others
+    bool may_grow = false;           // below the target size, and others may join it
   };
   using Answer = std::optional<Action>;
   Answer enough_instances_run(View& view) noexcept;
@@ -308,11 +309,13 @@ class NodeScheduler {
   Answer fail_below_minimum(View& view) noexcept;
   Answer leave_slot_to_forming(View& view) noexcept;
   Answer wait_for_slot(View& view) noexcept;
+  Answer run_share(View& view) noexcept;
   Answer run_batch(View& view) noexcept;
 
   void choose_batch(View& view, Takes which) noexcept;
   void choose_by_cost(View& view) noexcept;
   bool needs_slot(const View& view) const noexcept;
+  void find_free(const View& view) noexcept;
   Action hold(const Forming& forming) noexcept;
   void take(View& view) noexcept;
 
@@ -334,6 +337,7 @@ class NodeScheduler {
       {"kAgain: the batch is below its minimum size", &NodeScheduler::fail_below_minimum},
       {"kIdle: another instance has the next start slot", &NodeScheduler::leave_slot_to_forming},
       {"kWait: another instance of the device just started", &NodeScheduler::wait_for_slot},
+      {"kRun: a share of the batch ends sooner, and others take the rest", &NodeScheduler::run_share},
       {"kRun", &NodeScheduler::run_batch},
   };
 
@@ -344,6 +348,7 @@ class NodeScheduler {
   bool alike_ = true;  // all instances have the same range
   RequestQueue queue_;
   std::vector<Index> idle_;         // never allocates: it begins with all instances
+  std::vector<double> free_in_;     // nanoseconds until others are free, for run_share(); never allocates either
   std::size_t dispatched_ = 0;      // number of dispatched instances
   std::size_t normal_running_ = 0;  // number of instances that run batches with normal requests
   Nanoseconds high_until_ = 0;      // until then, high traffic is present
