@@ -8,6 +8,7 @@ from pathlib import Path
 import cv2
 import hami
 import pytest
+from hami.cli import main
 from small_models import picture
 
 from hami_vision.heads import ALIASES, HEADS
@@ -91,6 +92,15 @@ def test_the_programs_of_the_page_on_results_run(page, run, capsys):
     assert len(printed) == 17
     assert printed[-1] == "SinkState(taken=16, dropped=0, failed=0, reason='')"
     assert {file.name for file in Path("more").iterdir()} == {"street.webm", "street.jsonl", "run.json"}
+
+
+def test_the_command_of_the_table_draws_the_layers_of_a_model(detector, tmp_path, monkeypatch):
+    pytest.importorskip("hami_tools", reason="hami-tools is not installed")
+    (command,) = re.findall(r"`hami (graph model\.onnx .*?)`", README)
+    monkeypatch.chdir(tmp_path)
+    Path("model.onnx").write_bytes(detector.read_bytes())
+    assert main(command.split()) == 0
+    assert {"Conv", "Gather"} <= set(re.findall(r"\w+", Path("model.html").read_text()))
 
 
 @pytest.mark.parametrize(
