@@ -104,7 +104,7 @@ def test_the_rotation_in_the_metadata_is_applied(tmp_path):
 
 def test_a_device_that_is_gone_has_failed():
     found, state = frames_of(63, live_retries=0)
-    assert (found, state.state, state.reason) == ([], "failed", "63 cannot be opened as a video")
+    assert (found, state.state, state.reason) == ([], "failed", "device 63 cannot be opened as a video")
 
 
 @pytest.mark.parametrize("answers", [False, True])

@@ -118,6 +118,18 @@ def test_an_address_that_is_lost_is_named_at_once_and_counted_at_the_end(walks, 
     assert "  12 frames, " in printed.out
 
 
+def test_addresses_whose_passwords_alone_differ_are_two_sources(walks, capsys, monkeypatch):
+    """The second one ended the run, with all its other sources."""
+    monkeypatch.setattr(run_command, "Sources", partial(run_command.Sources, live_retries=0))
+    assert main(["run", "detect", *MODEL, walks[0], *(f"http://{one}:x@127.0.0.1:1/live" for one in "ab")]) == 1
+    printed = capsys.readouterr().out
+    assert re.findall(r"^(http.*):$", printed, re.MULTILINE) == [
+        "http://***@127.0.0.1:1/live",
+        "http://***@127.0.0.1:1/live (2)",
+    ]
+    assert "  12 frames, " in printed
+
+
 def test_json_has_a_line_for_each_frame(walks, capsys):
     assert main(["run", "track", *MODEL, walks[0], "--json"]) == 0
     *frames, end = map(json.loads, capsys.readouterr().out.splitlines())

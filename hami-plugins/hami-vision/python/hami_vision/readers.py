@@ -113,7 +113,8 @@ class VideoReader(Reader):
                 video = cv2.VideoCapture(self._place, cv2.CAP_FFMPEG, options)
         try:
             if not video.isOpened():
-                raise SourceError(f"{self._place} cannot be opened as a video")
+                device = "device " * isinstance(self._place, int)
+                raise SourceError(f"{device}{self._place} cannot be opened as a video")
             refused, pool = 0, _Pool()
             while refused < _REFUSED_IN_A_ROW:
                 start = monotonic()
@@ -246,5 +247,5 @@ def _reader_of_path(path: str) -> Reader:
 def _pictures(place: str, files: Iterable[str]) -> Reader:
     found = sorted(file for file in files if file.lower().endswith(PICTURES))
     if not found:
-        raise SourceError(f"{place} has no pictures ({', '.join(PICTURES)})")
+        raise SourceError(f"{place} has no pictures ({', '.join(PICTURES)}); name videos one by one")
     return PictureReader(found)

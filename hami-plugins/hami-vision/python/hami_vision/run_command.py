@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import signal
 import sys
@@ -221,7 +222,9 @@ class _Work:
         self._finish(0)
 
     def _add(self, sources: Sources, place: str) -> None:
-        name = hami.observe.redact(place)
+        shown = hami.observe.redact(place)  # that of two addresses whose passwords alone differ is the same
+        names = itertools.chain([shown], (f"{shown} ({number})" for number in itertools.count(2)))
+        name = next(each for each in names if each not in self._sources)
         if self._save is not None and self._save.is_complete(name):
             self._skipped.append(name)
             self._ended += 1
