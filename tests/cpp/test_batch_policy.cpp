@@ -54,7 +54,7 @@ TEST_CASE("a hold lasts twice the expected time at most, never longer than it ma
   CHECK_EQ(held(returning({100, 100}, 2), late).requests, 0u);
 }
 
-TEST_CASE("a result without requests expects nobody") {
+TEST_CASE("without open results, no caller is expected") {
   ReturnTimes returns = returning({100, 100}, 0);
   CHECK_EQ(held(returns, ready(1)).requests, 0u);
   returns.arrive(50);  // of a caller that nobody answered
