@@ -57,7 +57,7 @@ TEST_CASE("a hold lasts twice the expected time at most, never longer than it ma
 TEST_CASE("without open results, no caller is expected") {
   ReturnTimes returns = returning({100, 100}, 0);
   CHECK_EQ(held(returns, ready(1)).requests, 0u);
-  returns.arrive(50);  // of a caller that nobody answered
+  returns.arrive(50);  // of a caller without an earlier answer
   CHECK_EQ(held(returns, ready(1)).requests, 0u);
 }
 

@@ -72,6 +72,16 @@ TEST_CASE("declarations carry name, type, default, choices and range") {
   CHECK(parse_param_specs(" ").empty());
 }
 
+TEST_CASE("a choice with two dots is a range, but that of a text or of a path is a text") {
+  for (const char* const type : {"str", "path", "file", "library"}) {
+    CAPTURE(type);
+    const ParamSpec found = spec(std::string("p: ") + type + "? {a..b}");
+    CHECK(found.choices == std::vector<std::string>{"a..b"});
+    CHECK_FALSE(found.least.has_value());
+  }
+  CHECK_EQ(*spec("p: int? {1..2}").most, 2.0);
+}
+
 TEST_CASE("a parameter may have other spellings") {
   const std::vector<ParamSpec> specs = parse_param_specs("width|resize_w | w: int = 1 {1..} 'pixels'; height: int");
   CHECK(specs[0].spellings() == std::vector<std::string>{"width", "resize_w", "w"});
