@@ -130,6 +130,13 @@ def test_addresses_whose_passwords_alone_differ_are_two_sources(walks, capsys, m
     assert "  12 frames, " in printed
 
 
+def test_a_model_that_gives_nan_is_not_taken_for_one_that_finds_nothing(walks, capsys):
+    assert main(["run", "detect", *MODEL, "--set", "scale=nan", walks[0]]) == 0
+    printed = capsys.readouterr()
+    assert "objects in all frames: 0" in printed.out
+    assert re.fullmatch(r"left out by detect: nan_boxes: \d+", printed.err.splitlines()[-1])
+
+
 def test_json_has_a_line_for_each_frame(walks, capsys):
     assert main(["run", "track", *MODEL, walks[0], "--json"]) == 0
     *frames, end = map(json.loads, capsys.readouterr().out.splitlines())

@@ -36,6 +36,7 @@ _MOST_RUNNING = 32  # frames in the pipe: enough for batches, and few in memory
 _MOST_OPEN = 16  # files that are read at a time, beside all streams and devices
 _POLL = 0.1  # seconds without a frame after which it looks at the sources
 _RECENT = 32  # frames over which the rate in the bar is measured
+_LEFT_OUT = ("nan_boxes", "outside", "over_max_objects")  # counters of DecodeDetections and the nodes that count
 _MOST_REPORTED = 3  # failures of a source that are printed; each frame of a stream for days may fail
 
 
@@ -304,6 +305,9 @@ class _Work:
                 )
             else:
                 print("\n".join([f"{printable(name)}:", *(f"  {line}" for line in source.lines())]))
+        for node, stats in self._pipe.stats().items():
+            if left_out := ", ".join(f"{name}: {stats.counters[name]}" for name in _LEFT_OUT if name in stats.counters):
+                print(f"left out by {printable(node)}: {left_out}", file=sys.stderr)
         for name in self._skipped:
             print(f"{printable(name)}: complete since an earlier run", file=sys.stderr)
         bad = Counter(source.state.state for source in self._sources.values())["failed"]
