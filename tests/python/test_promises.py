@@ -65,6 +65,13 @@ def test_free_threaded_python_is_compared_by_callers_and_required() -> None:
         assert json.loads(done.stdout)["calls/s of one"] > 0
 
 
+def test_a_sample_breaks_a_promise_only_if_it_is_hardly_by_chance() -> None:
+    cases = [(0, 20, 0.15), (6, 20, 0.15), (7, 20, 0.15), (3, 3, 0.5), (5, 5, 0.5), (4, 5, 0.5)]
+    measure = f"import promise; print([promise.shows_more(*each) for each in {cases}])"
+    done = subprocess.run([sys.executable, "-c", measure], cwd=FOLDER, capture_output=True, text=True, check=True)
+    assert done.stdout == "[False, False, True, False, True, False]\n"
+
+
 def test_the_possible_answers_under_overload_are_those_of_a_worker_without_delays() -> None:
     measure = "import overload; print(*(overload.possible(rate, 1.0, 4.0, 0) for rate in (10, 500)))"
     done = subprocess.run([sys.executable, "-c", measure], cwd=FOLDER, capture_output=True, text=True, check=True)

@@ -10,7 +10,6 @@ only reserve memory.
 
 from __future__ import annotations
 
-import math
 import os
 import random
 import re
@@ -24,10 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import relinked
-from promise import Clock, Figures, keep, main
+from promise import Clock, Figures, keep, main, shows_more
 
 PROMISED = 0.85  # of the mutants are noticed
-CHANCE = 0.05  # of a sample with so many that survive, if the promise holds, below which it does not
 SIMULATIONS = "policy: *"  # tests that take most of the time, so that they see only what the others do not notice
 SLOWER = 5.0  # a mutant that takes so many times the time of the tests, and 20 s, hangs
 NOT_MUTATED = re.compile(r"HAMI_ASSERT|static_assert|reserve\(|^\s*(#|template|using|operator)|= default|= delete")
@@ -95,13 +93,6 @@ def passes(program: Path, chosen: str, timeout_s: float) -> bool:
     return True
 
 
-def are_too_many(survived: int, tried: int) -> bool:
-    """Whether a sample shows that more mutants survive than promised: hardly any other sample would have so many."""
-    part = 1 - PROMISED
-    likely = sum(math.comb(tried, n) * part**n * PROMISED ** (tried - n) for n in range(survived, tried + 1))
-    return likely < CHANCE
-
-
 def try_room(room: str, seconds: float) -> tuple[int, list[Mutant]]:
     """Return how many mutants of the room were run, and those that the tests did not notice."""
     mutants = [mutant for file in relinked.sources(room) for mutant in mutants_of(file)]
@@ -138,7 +129,7 @@ def run(seconds: float, strict: bool) -> Figures:
         tried, survived = try_room(room, seconds / len(relinked.ROOMS))
         keep(tried > 0, f"no mutant of {room} was tried in {seconds} s")
         figures |= {f"mutants of {room}": tried, f"not noticed in {room}": len(survived)}
-        if are_too_many(len(survived), tried):
+        if shows_more(len(survived), tried, 1 - PROMISED):
             broken += [f"{len(survived)} of {tried} mutants of {room} were not noticed", *map(str, survived)]
     keep(not broken, "\n".join(broken))
     return figures

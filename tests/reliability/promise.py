@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import threading
 import time
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 Figures = dict[str, float | int | str]
+CHANCE = 0.05  # that a sample breaks a promise which holds
 
 
 class Broken(SystemExit):
@@ -24,6 +26,12 @@ def keep(holds: bool, seen: str) -> None:
     """Raise Broken unless the promise holds."""
     if not holds:
         raise Broken(seen)
+
+
+def shows_more(count: int, tries: int, part: float) -> bool:
+    """Whether `count` of some tries shows that it is more than a part of all, and hardly by chance."""
+    likely = (math.comb(tries, n) * part**n * (1 - part) ** (tries - n) for n in range(count, tries + 1))
+    return sum(likely) < CHANCE
 
 
 class Clock:

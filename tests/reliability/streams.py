@@ -34,7 +34,7 @@ import numpy as np
 from hami_vision.readers import Reader, Reading, VideoReader
 from hami_vision.sinks import VideoWriter
 from hami_vision.sources import Sources
-from promise import Clock, Figures, keep, left_over, main, resident_mb
+from promise import Clock, Figures, keep, left_over, main, resident_mb, shows_more
 
 HEALTHY, BAD, RATE = 24, 8, 5  # streams, streams, frames per second
 MODEL_S, PHASE_S, SHOWN_S = 0.002, 15.0, 20.0  # of a batch, of a phase, of a video
@@ -232,7 +232,9 @@ def run(seconds: float, strict: bool) -> Figures:
     keep(growth <= GROWTH_MB, f"+ {growth:.1f} MB, promised {GROWTH_MB}: {figures}")
     names = sorted(each.name for each in threading.enumerate())
     keep(after[0] <= before[0] and after[1] <= before[1], f"{before} before, {after} after, {names}: {figures}")
-    keep(not strict or ratio <= MOST_SLOWER, f"p99 is {ratio:.2f} times as long, promised {MOST_SLOWER}: {figures}")
+    slower = sum(each > MOST_SLOWER for each in ratios)
+    is_broken = strict and ratio > MOST_SLOWER and shows_more(slower, len(ratios), 0.5)
+    keep(not is_broken, f"p99 is {ratio:.2f} times as long, promised {MOST_SLOWER}: {figures}")
     return figures
 
 
