@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from threading import Lock
 from typing import Annotated, Any
 from weakref import WeakValueDictionary
@@ -20,6 +21,7 @@ MAX_CHARACTERS_PER_TOKEN = 250  # a text is cut there before it is tokenized, un
 INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
 
 Text = str | tuple[str, str]
+_MISSING = object()
 
 
 class EngineInputs:
@@ -134,7 +136,7 @@ class Tokenize(hami.Backend):
 
     def init(self, options: Any) -> None:
         self._folder = ModelFolder.of(self.model)
-        self._folder.prompt(None)  # checks the default
+        self._default_prompt = self._folder.prompt(None)
         self._prompt_lengths: dict[str, int] = {}  # of the prompts of the folder, in tokens
         self._inputs = EngineInputs("Tokenize", options)
         takes = self._folder.max_tokens()
@@ -196,7 +198,8 @@ class Tokenize(hami.Backend):
         items, texts = [], []
         for item in batch:
             try:
-                prompt = self._folder.prompt(item.get("prompt", None))
+                name = item.get("prompt", None)
+                prompt = self._default_prompt if name is None else self._folder.prompt(name)
                 texts.append(self._read(item, prompt))
                 items.append((item, prompt))
             except hami.Error as error:
@@ -233,11 +236,12 @@ class Tokenize(hami.Backend):
         item["truncated"] = False
 
     def _read(self, item: Any, prompt: str) -> Text:
-        if "data" not in item:
+        data = item.get("data", _MISSING)
+        if data is _MISSING:
             raise hami.RequestError("Tokenize: the request has no `data`; it takes a text")
-        data = item["data"]
         if not self.pair:
-            return prompt + _text(data, "data")
+            text = _text(data, "data")
+            return prompt + text if prompt else text
         if not isinstance(data, (list, tuple)) or len(data) != 2:
             raise hami.DataTypeError(f"Tokenize(pair=true) takes a list of two texts, got {_describe(data)}")
         return _text(data[0], "the first text"), _text(data[1], "the second text")
@@ -250,9 +254,11 @@ class Tokenize(hami.Backend):
             return self._tokenizer.encode_batch(texts)  # with offsets
         if self._limit is None:
             return self._tokenizer.encode_batch_fast(texts)
-        found = self._tokenizer.encode_batch_fast([_cut(text, self._shared.max_characters) for text in texts])
-        for i, text in enumerate(texts):
-            characters = self._shared.max_characters
+        most = self._shared.max_characters
+        longer = {i: text for i, text in enumerate(texts) if _length(text) > most}
+        found = self._tokenizer.encode_batch_fast([*map(_cut, texts, repeat(most))] if longer else texts)
+        for i, text in longer.items():
+            characters = most
             while not found[i].overflowing and _length(text) > characters:  # long runs of blanks, for example
                 characters *= 4
                 (found[i],) = self._tokenizer.encode_batch_fast([_cut(text, characters)])
