@@ -237,6 +237,45 @@ def test_a_task_that_is_cancelled_cancels_its_request(gate):
     asyncio.run(main())
 
 
+def test_a_task_that_is_cancelled_cancels_the_rows_of_its_request_which_count_as_one(gate):
+    slow = gate("rows")
+
+    async def main() -> None:
+        with AllRounder({"a": {"backend": "TestGate", "gate": "rows", "max": 4, "instance_num": 2}}) as rounder:
+
+            async def call() -> None:
+                model, left = await rounder.acquire_async("a")
+                await rounder.acall_rows(model, [{"data": row} for row in range(3)], left)
+
+            task = asyncio.create_task(call())
+            await asyncio.to_thread(slow.begun.acquire, timeout=10)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert await asyncio.to_thread(slow.cancelled.wait, 10)
+            (found,) = rounder.models()
+            assert (found.in_flight, found.calls, found.failures) == (0, 1, 1)
+            slow.opened.set()
+            await call()
+            (found,) = rounder.models()
+            assert (found.in_flight, found.calls, found.failures) == (0, 2, 1)
+
+    asyncio.run(main())
+
+
+def test_the_rows_that_fail_are_named_and_the_others_have_their_result():
+    async def main() -> None:
+        with AllRounder({"a": "FanOut[Identity]"}) as rounder:
+            requests = [{"data": [1]}, {"data": 7}, {"data": [2]}]
+            model, left = await rounder.acquire_async("a")
+            errors = await rounder.acall_rows(model, requests, left)
+            assert [type(error).__name__ for error in errors] == ["NoneType", "DataTypeError", "NoneType"]
+            assert [request.get("result") for request in requests] == [[1], None, [2]]
+            assert rounder.models()[0].failures == 1
+
+    asyncio.run(main())
+
+
 def test_many_load_and_unload_cycles_leave_an_exact_registry():
     with AllRounder({"a": say("a")}) as rounder:
         for _ in range(50):
