@@ -6,9 +6,8 @@ Finished files are kept in the cache until a source changes.
 from __future__ import annotations
 
 import os
-import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from pathlib import Path
 
@@ -55,9 +54,17 @@ def with_needed(plugin: str) -> list[Path]:
     while waiting:
         folder = waiting.pop()
         found[folder.name] = folder
-        names = {re.split(r"[^\w.-]", text, maxsplit=1)[0] for text in pyproject(folder)["project"]["dependencies"]}
+        names = names_of(pyproject(folder)["project"]["dependencies"])
         waiting += [other for other in folders() if other.name in names - found.keys()]
     return list(found.values())
+
+
+def names_of(requirements: Iterable[str]) -> set[str]:
+    """Return the canonical names of the packages that are required."""
+    from packaging.requirements import Requirement  # of the environments in the cache
+    from packaging.utils import canonicalize_name
+
+    return {canonicalize_name(Requirement(text).name) for text in requirements}
 
 
 def is_native(project: Path) -> bool:

@@ -19,6 +19,7 @@ from pathlib import Path
 from hami_build import development, headers, interpreters, project
 from hami_build.development import compiler_settings, place
 from hami_build.steps import Failure, environment, guarded, run, step
+from packaging.utils import canonicalize_name
 
 from . import dist
 from .paths import CACHE, REQUIREMENTS, ROOT, SHARED_CCACHE, pyproject
@@ -84,7 +85,7 @@ def package_of(plugin: Path) -> Path:
 
 def usable_plugins(installed: Sequence[str]) -> tuple[list[Path], dict[str, str]]:
     """The plugins whose requirements are among `installed`, and why each of the others is left out."""
-    known = {normalised(name) for name in installed}
+    known = set(map(canonicalize_name, installed))
     usable, left_out = [], {}
     for folder in dist.folders():
         missing = sorted(name for name in requirements_of(folder) if name not in known)
@@ -101,13 +102,9 @@ def requirements_of(plugin: Path) -> set[str]:
     wanted = [*project.get("dependencies", []), *project.get("optional-dependencies", {}).get("test", [])]
     own = REQUIREMENTS / f"{plugin.name}.txt"
     if own.is_file():
-        wanted += [line for line in own.read_text("utf-8").splitlines() if line and not line.startswith(("#", "-"))]
-    names = {normalised(re.split(r"[^\w.-]", text, maxsplit=1)[0]) for text in wanted}
-    return {name for name in names if not name.startswith("hami-")}
-
-
-def normalised(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
+        lines = (line.partition("#")[0].strip() for line in own.read_text("utf-8").splitlines())
+        wanted += [line for line in lines if line and not line.startswith("-")]
+    return {name for name in dist.names_of(wanted) if not name.startswith("hami-")}
 
 
 def link(changed: Callable[[Path], bool] = lambda folder: True) -> dict[str, str]:

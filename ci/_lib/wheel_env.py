@@ -12,7 +12,7 @@ from hami_build import zig
 from hami_build.interpreters import Interpreter
 from hami_build.steps import Failure, exclusive, run, step
 
-from . import environments
+from . import dist, environments
 from .paths import CACHE, DIST
 
 
@@ -66,15 +66,10 @@ def ensure(name: str, interpreter: Interpreter, wanted: Sequence[str], others: S
 
 def third_party(wheels: Sequence[Path]) -> list[str]:
     """Return the requirements of `wheels` that are not packages of ours, without extras."""
-    from packaging.requirements import Requirement  # of the tools' environment
-    from packaging.utils import canonicalize_name
-
-    from .dist import folders
-
-    ours = {"hami-core", *(plugin.name for plugin in folders())}
+    ours = {"hami-core", *(plugin.name for plugin in dist.folders())}
     lines = [line for wheel in wheels for line in requirements_of(wheel).splitlines() if "extra ==" not in line]
     asked = {line.removeprefix("Requires-Dist:").strip() for line in lines if line.startswith("Requires-Dist:")}
-    return sorted(text for text in asked if canonicalize_name(Requirement(text).name) not in ours)
+    return sorted(text for text in asked if not dist.names_of([text]) & ours)
 
 
 def download(interpreter: Interpreter, wanted: Sequence[str]) -> list[Path]:

@@ -7,8 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from _lib import site
 from _lib.paths import ROOT
-from _lib.site import build
 from pages import generated, hooks
 
 BACKENDS = [
@@ -87,10 +87,10 @@ def test_the_page_of_the_plugins_has_each_plugin_and_no_empty_table() -> None:
     ],
 )
 def test_files_from_other_hosts_are_found(text: str, suffix: str, found: list[str]) -> None:
-    assert build.loaded_from_elsewhere(text, suffix) == found
+    assert site.loaded_from_elsewhere(text, suffix) == found
 
 
 def test_a_diagram_without_the_script_that_draws_it_is_found(tmp_path: Path) -> None:
     (tmp_path / "a.html").write_text('<pre class="mermaid"></pre>')
     (tmp_path / "b.html").write_text('<script src="mermaid.min.js"></script><pre class="mermaid"></pre>')
-    assert list(build.external(tmp_path)) == ["a.html: the script that draws diagrams"]
+    assert list(site.external(tmp_path)) == ["a.html: the script that draws diagrams"]

@@ -1,4 +1,7 @@
-"""Builds the documentation site, fetches the script that draws its diagrams, and checks that it loads nothing else."""
+"""Builds the documentation site, fetches the script that draws its diagrams, and checks that it loads nothing else.
+
+ci/pages contains what MkDocs loads.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,9 @@ from pathlib import Path
 
 from hami_build.steps import Failure, environment, exclusive, run, step
 
-from .. import environments, tiers
-from ..paths import CACHE, ROOT
-from ..runners import Totals
+from . import environments, tiers
+from .paths import CACHE, ROOT
+from .runners import Totals
 
 SITE = ROOT / "build" / "site"
 CONFIG = ROOT / "hami-core" / "mkdocs.yml"
