@@ -25,7 +25,7 @@ Slice line_around(std::string_view text, std::size_t at) {
     if (before != std::string_view::npos) line.begin = before + 1;
   }
   while (line.begin < std::min(at, line.end) && is_space_byte(text[line.begin])) ++line.begin;
-  while (line.end > line.begin && line.end > at && is_space_byte(text[line.end - 1])) --line.end;
+  while (line.end > at && is_space_byte(text[line.end - 1])) --line.end;
   return line;
 }
 
