@@ -255,7 +255,7 @@ void Connection::run(std::shared_ptr<Request> request) {
 // Lets the core record the nodes of a request for the log. False: Python writes its line.
 bool Connection::record(Request& request) {
   if (!is_raw(head_)) entry_->id = request.inference.id;
-  return entry_->record(request.model, request.inference.keys);
+  return entry_->record(request.model, request.inference);
 }
 
 // Lets the worker render the answer, which needs at most `cost` bytes. Python says it if they are too many.

@@ -283,7 +283,7 @@ void Call::run(std::optional<GrpcInference> found, std::shared_ptr<Request> requ
   request->inference = std::move(found->inference);
   if (entry_) {
     entry_->id = request->inference.id;
-    if (!entry_->record(request->model, request->inference.keys)) return leave();
+    if (!entry_->record(request->model, request->inference)) return leave();
   }
   if (deadline_ != INT64_MAX) request->timeout = std::max<std::int64_t>(deadline_ - now_ns(), 1);
   request_ = request.get();

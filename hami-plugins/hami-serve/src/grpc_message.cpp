@@ -28,12 +28,15 @@ enum RequestField : std::uint32_t {
   kModelName = 1,
   kModelVersion = 2,
   kId = 3,
+  kParameters = 4,
   kInputs = 5,
   kOutputs = 6,
   kRawInputs = 7
 };
 enum TensorField : std::uint32_t { kName = 1, kDatatype = 2, kShape = 3, kContents = 5 };
 enum AnswerField : std::uint32_t { kAnswerOutputs = 5, kRawOutputs = 6 };  // the first three are those of a request
+enum EntryField : std::uint32_t { kKey = 1, kValue = 2 };                  // of a map
+enum ParameterField : std::uint32_t { kInt64 = 2 };
 enum Contents : std::uint32_t { kBools = 1, kInts, kInt64s, kUints, kUint64s, kFloats, kDoubles, kTexts };
 enum Wire : std::uint32_t { kVarint = 0, kDelimited = 2 };
 
@@ -211,6 +214,29 @@ WantedOutput read_output(std::string_view data) {
   return output;
 }
 
+void read_parameter(std::string_view data, Inference& inference) {
+  std::string name;
+  std::string_view value;
+  Fields fields(data);
+  for (Field field; fields.next(field);) {
+    require(field.wire == kDelimited && (field.number == kKey || (field.number == kValue && value.empty())));
+    if (field.number == kKey)
+      read_text(field, name);
+    else
+      value = field.bytes;
+  }
+  Fields choices(value);
+  Field choice;
+  require(choices.next(choice) && choices.at_end() && choice.number == kInt64 && choice.wire == kVarint);
+  const auto given = static_cast<std::int64_t>(choice.integer);
+  if (name == "timeout")
+    inference.set_timeout(given);
+  else if (name == "priority")
+    inference.set_priority(given);
+  else
+    throw Unusual();
+}
+
 Parts read_parts(std::string_view data, Inference& inference) {
   Parts parts;
   Fields fields(data);
@@ -220,6 +246,7 @@ Parts read_parts(std::string_view data, Inference& inference) {
       case kModelName: read_text(field, parts.model); break;
       case kModelVersion: read_text(field, parts.version); break;
       case kId: read_text(field, inference.id); break;
+      case kParameters: read_parameter(field.bytes, inference); break;
       case kInputs: {
         GrpcInput input = read_input(field.bytes);
         require_new(parts.inputs, input.name);

@@ -173,6 +173,18 @@ WantedOutput read_output(object given, Texts& texts) {
   return output;
 }
 
+void read_parameter(simdjson::simdjson_result<simdjson::ondemand::field>& parameter, Inference& inference) {
+  const std::string_view name = parameter.escaped_key();
+  if (name == "binary_data_output")
+    inference.all_binary = parameter.value().get_bool();
+  else if (name == "timeout")
+    inference.set_timeout(parameter.value().get_int64());
+  else if (name == "priority")
+    inference.set_priority(parameter.value().get_int64());
+  else
+    throw Unusual();
+}
+
 // Texts of the inputs are in the memory of `texts`.
 std::vector<Input> read_members(simdjson::ondemand::parser& parser, std::string_view json, Texts& texts,
                                 Inference& inference) {
@@ -203,10 +215,7 @@ std::vector<Input> read_members(simdjson::ondemand::parser& parser, std::string_
       }
     } else if (key == "parameters") {
       require(!std::exchange(has_parameters, true));
-      for (auto parameter : field.value().get_object()) {
-        require(parameter.escaped_key().value() == "binary_data_output");
-        inference.all_binary = parameter.value().get_bool();
-      }
+      for (auto parameter : field.value().get_object()) read_parameter(parameter, inference);
     } else {
       throw Unusual();
     }
@@ -224,6 +233,17 @@ Inference read_raw(const Body& body, const Model& model) {
 }
 
 }  // namespace
+
+void Inference::set_timeout(std::int64_t microseconds) {
+  constexpr std::int64_t kMicrosecond = 1'000;  // ns
+  require(!timeout && microseconds >= 0 && microseconds < std::numeric_limits<std::int64_t>::max() / kMicrosecond);
+  timeout = microseconds * kMicrosecond;
+}
+
+void Inference::set_priority(std::int64_t given) {
+  require(priority == 0 && given > 0 && given <= std::numeric_limits<std::uint8_t>::max());
+  priority = given;
+}
 
 bool is_raw(const Head& head) noexcept { return head.is_image || head.json_length == std::size_t{0}; }
 

@@ -25,6 +25,12 @@ struct Inference {
   bool all_binary = false;
   std::string id;
   std::uint64_t rows = 1;
+  std::optional<std::int64_t> timeout;  // ns
+  std::int64_t priority = 0;            // 0: none
+
+  // Both throw Unusual, also if the parameter is there twice.
+  void set_timeout(std::int64_t microseconds);  // 0: none, as in Triton
+  void set_priority(std::int64_t given);
 };
 
 // Whether the body is the input itself.

@@ -157,6 +157,7 @@ void read_elements(const std::shared_ptr<Body>& body, Input& input, char* data, 
 
 void bind_inputs(std::vector<Input>& inputs, const Model& model, const Table& table, Inference& inference) {
   inference.rows = check_inputs(inputs, model);
+  if (inference.priority > 0) inference.keys.emplace_back("priority", hami::Value(inference.priority));
   const auto is_bytes = [](const Input& input) { return input.type->is_bytes(); };
   if (!std::any_of(inputs.begin(), inputs.end(), is_bytes)) return set_keys(inputs, table, inference);
   require(inputs.size() == 1);

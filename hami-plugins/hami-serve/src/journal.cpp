@@ -29,6 +29,7 @@ void add_entry(std::string& json, const Entry& entry) {
   add("model", entry.model ? entry.model->key : 0);
   add("visits", address_of(entry.visits));
   add("error", address_of(entry.error));
+  add("priority", entry.priority);
   add("ran_from", entry.ran_from);
   add("ran_to", entry.ran_to);
   add("begun", entry.begun);
@@ -44,12 +45,13 @@ void add_entry(std::string& json, const Entry& entry) {
 
 }  // namespace
 
-bool Entry::record(const ModelPtr& running, std::vector<std::pair<std::string, hami::Value>>& keys) {
+bool Entry::record(const ModelPtr& running, Inference& inference) {
   if (id.size() > kMaxId) return false;
   model = running;
+  priority = inference.priority;
   ran_from = now_ns();
   visits = running->new_visits();
-  if (!visits.is_none()) keys.emplace_back(kVisits, visits);
+  if (!visits.is_none()) inference.keys.emplace_back(kVisits, visits);
   return true;
 }
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "head.hpp"
+#include "inference.hpp"
 #include "models.hpp"
 #include "queue.hpp"
 
@@ -30,6 +31,7 @@ struct Entry {
   std::array<std::string, kTraceHeaders.size()> trace;
   ModelPtr model;                     // that runs it; null: none has begun to
   hami::Value visits;                 // of the nodes of the model
+  std::int64_t priority = 0;          // of the request; 0: none
   hami::Value error;                  // of the model, an event that has failed, or None
   std::int64_t begun = 0;             // ns
   std::int64_t ended = 0;             // ns
@@ -38,8 +40,8 @@ struct Entry {
   std::int32_t status = kClientLeft;  // of HTTP, or the code of gRPC
   std::unique_ptr<Entry> next;
 
-  // Lets the core record the nodes of a request with these keys. False: the id is too long. Throws std::bad_alloc.
-  bool record(const ModelPtr& running, std::vector<std::pair<std::string, hami::Value>>& keys);
+  // Lets the core record the nodes of a request. False: the id is too long. Throws std::bad_alloc.
+  bool record(const ModelPtr& running, Inference& inference);
 };
 
 class Journal {

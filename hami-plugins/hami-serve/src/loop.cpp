@@ -152,6 +152,8 @@ bool Loop::submit(std::shared_ptr<Request> shared) {
   std::vector<hami_text> keys;
   std::vector<hami_value> values;
   Model& model = *shared->model;
+  const std::int64_t timeout = shared->inference.timeout.value_or(0);
+  if (timeout > 0) shared->timeout = std::min(shared->timeout, timeout);
   try {
     for (const auto& [key, value] : shared->inference.keys) {
       keys.push_back({key.data(), key.size()});

@@ -50,6 +50,11 @@ MODELS = {
         "inputs": [{**tensor("FP32", [4]), "name": "data"}, {**tensor("BF16", [4]), "name": "b"}],
         "outputs": [{**tensor("BF16", [4]), "name": "b"}, {**tensor("FP32", [4]), "name": "data"}],
     },
+    "urgent": {
+        "source": "HasKey(priority)[Add(mark='with a priority'),Add(mark='without')]",
+        "outputs": [{"name": "mark", "datatype": "BYTES", "shape": [1]}],
+    },
+    "slow": "Sleep(1s)",
     "fails": {"source": "TestFails"},
     "python": "TestRaises",
 }
@@ -218,6 +223,31 @@ REQUESTS = {
     "a version": request(of_json(tensor("FP32", [1, 2], data=[1, 2])), "/v2/models/numbers/versions/1/infer"),
     "a wrong shape": request(of_json(tensor("FP32", [2], data=[1, 2])), "/v2/models/numbers/infer"),
     "a wrong datatype": request(of_json(tensor("FP64", [1, 2], data=[1, 2])), "/v2/models/numbers/infer"),
+    **{
+        name: request(of_json(tensor("INT8", [1], data=[1]), parameters=parameters), "/v2/models/urgent/infer")
+        for name, parameters in {
+            "a timeout and a priority": {"timeout": 60_000_000, "priority": 2},
+            "all parameters": {"binary_data_output": True, "priority": 255, "timeout": 10**12},
+            "no timeout and no priority": {"timeout": 0, "priority": 0},
+            "a timeout of zero": {"timeout": 0},
+            "a priority that is too large": {"priority": 256},
+            "a negative priority": {"priority": -1},
+            "a negative timeout": {"timeout": -1},
+            "the longest timeout": {"timeout": 2**63 - 1},
+            "a timeout that is too long": {"timeout": 2**63},
+            "a timeout as text": {"timeout": "60000000"},
+            "a fraction as priority": {"priority": 1.5},
+            "a flag as priority": {"priority": True},
+            "null as timeout": {"timeout": None},
+            "a deadline that has not come": {"deadline": 1e11},
+            "a parameter of the model": {"temperature": 1.5},
+            "a sequence": {"sequence_id": 7, "sequence_start": True},
+        }.items()
+    },
+    "a priority twice": request(
+        b'{"parameters":{"priority":2,"priority":3},"inputs":[{"name":"x","datatype":"INT8","shape":[1],"data":[1]}]}',
+        "/v2/models/urgent/infer",
+    ),
     "a deadline": request(of_json(tensor("INT8", [1], data=[1]), parameters={"timeout": 5_000_000})),
     "an unknown model": request(of_json(tensor("INT8", [1], data=[1])), "/v2/models/none/infer"),
     "a model in Python": request(of_json(tensor("INT8", [1], data=[1])), "/v2/models/fails/infer"),
@@ -247,6 +277,7 @@ def test_both_doors_answer_alike(doors, name):
             "brain floats as bytes",
             "NaN in an answer",
         ),
+        *("a deadline", "a timeout and a priority", "all parameters", "a timeout of zero"),
         *("declared as brain floats", "brain floats for numbers", "converted numbers before others", "long JSON"),
     ],
 )
@@ -256,6 +287,21 @@ def test_native_threads_answer_alone(start, monkeypatch, name):
     monkeypatch.setattr(NativeDoor, "_start", lambda _, running: left.append(running))
     assert exchange(server.port, REQUESTS[name]).startswith(b"HTTP/1.1 200")
     assert not left
+
+
+def test_a_priority_reaches_the_pipe(doors):
+    assert b"with a priority" in exchange(doors[1].port, REQUESTS["a timeout and a priority"])
+    assert b"without" in exchange(doors[1].port, REQUESTS["a timeout of zero"])
+
+
+def test_a_timeout_ends_a_request_in_both_doors(doors):
+    sent = request(
+        of_json(tensor("INT8", [1], data=[1]), parameters={"timeout": 20_000}, id="late"), "/v2/models/slow/infer"
+    )
+    for door in doors:  # the rest of the text says at which node it was then
+        answer = exchange(door.port, sent)
+        assert answer.startswith(b"HTTP/1.1 504 ")
+        assert b"the request timed out: its limit of " in answer
 
 
 def test_a_client_that_leaves_while_its_long_json_is_read_leaves_nothing(start):

@@ -126,6 +126,20 @@ REQUESTS = {
     "a wanted output": raw("FP32", [2, 2], FLOATS, model_name="numbers", outputs=[{"name": "y"}]),
     "an unknown output": raw("FP32", [2, 2], FLOATS, model_name="numbers", outputs=[{"name": "z"}]),
     "a parameter": raw("INT8", [1], b"a", parameters={"timeout": {"int64_param": 5_000_000}}),
+    **{
+        name: raw("INT8", [1], b"a", parameters=parameters)
+        for name, parameters in {
+            "a priority": {"priority": {"int64_param": 2}, "timeout": {"int64_param": 0}},
+            "a priority that is too large": {"priority": {"int64_param": 256}},
+            "a negative timeout": {"timeout": {"int64_param": -1}},
+            "the longest timeout": {"timeout": {"int64_param": 2**63 - 1}},
+            "a timeout as text": {"timeout": {"string_param": "5000000"}},
+            "a timeout without a value": {"timeout": {}},
+            "an unsigned priority": {"priority": {"uint64_param": 3}},
+            "a flag as priority": {"priority": {"bool_param": True}},
+            "a parameter of the model": {"temperature": {"double_param": 1.5}},
+        }.items()
+    },
     "an unknown model": raw("INT8", [1], b"a", model_name="none"),
     "a model in Python": raw("INT8", [1], b"a", model_name="fails"),
     "a large tensor": raw("INT64", [1 << 16], bytes(range(256)) * (1 << 11)),

@@ -165,9 +165,12 @@ def spans_of(receiver, tmp_path, door: str, requests, models: str = MODELS) -> l
     return spans
 
 
-def ask(address: str, path: str, number: int = 1, method: str = "POST", **headers: str) -> None:
+def ask(
+    address: str, path: str, number: int = 1, method: str = "POST", parameters: object = None, **headers: str
+) -> None:
     with closing(http.client.HTTPConnection(address, timeout=60)) as connection:
-        sent = json.dumps({"inputs": [{**TENSOR, "data": [number]}]}) if method == "POST" else None
+        given = {"inputs": [{**TENSOR, "data": [number]}], "parameters": parameters or {}}
+        sent = json.dumps(given) if method == "POST" else None
         connection.request(method, path, sent, headers)
         connection.getresponse().read()
 
@@ -178,6 +181,7 @@ def ask_all(address: str) -> None:
     ask(address, "/v2/models/steps/infer", traceparent=TRACEPARENT)
     ask(address, "/v2/models/any/infer", traceparent="not one")
     ask(address, "/v2/models/any/infer", number=1000)
+    ask(address, "/v2/models/any/infer", parameters={"priority": 2, "timeout": 60_000_000}, traceparent=TRACEPARENT)
     ask(address, "/v2/models/wrong/infer", traceparent=TRACEPARENT)
     ask(address, "/v2/models/absent/infer", traceparent=TRACEPARENT)
     ask(address, "/v2/health/live", method="GET")

@@ -90,7 +90,9 @@ class Journal:
                 entry.times.append(hami.observe.RequestTimes({access_log.VISITS: visits}))
             entry.write(given["status"] if path else self._code_name(given["status"]), ended / 1e9)
         if path and tracing.is_on():
-            run = None if model is None or model.pipe is None else tracing.Run(model.pipe, visits, *_outcome(given))
+            keys = {} if visits is None else {access_log.VISITS: visits}
+            keys |= {"priority": given["priority"]} if given["priority"] else {}
+            run = None if model is None or model.pipe is None else tracing.Run(model.pipe, keys, *_outcome(given))
             tracing.record(path, given["trace"], given["status"], began, ended, run)
 
 

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import hami
 
-from hami_serve.access_log import VISITS
-
 if TYPE_CHECKING:
     from opentelemetry import trace
 
@@ -109,7 +107,7 @@ class Run:
     """A request of a model that the native door has made. The moments are of time.monotonic_ns."""
 
     pipe: hami.Pipe
-    visits: Any  # what the core has recorded, or None
+    keys: dict[str, Any]  # of the request, among them its visits
     error: BaseException | None
     began: int
     ended: int
@@ -140,9 +138,8 @@ def record(path: str, trace_headers: Sequence[str], status: int, began: int, end
     _describe(span, {"method": "POST", "path": path, "path_params": parameters}, status)
     record_run: Any = getattr(run.pipe, "record", None) if run is not None else None
     if run is not None and record_run is not None:  # it was built with a provider
-        request = {} if run.visits is None else {VISITS: run.visits}
         with trace.use_span(span):
-            record_run(request, run.error, run.began + offset, run.ended + offset)
+            record_run(run.keys, run.error, run.began + offset, run.ended + offset)
     span.end(ended + offset)
 
 
