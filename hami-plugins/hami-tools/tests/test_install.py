@@ -488,6 +488,19 @@ def test_settings_of_uv_leave_out_no_requirement_and_keep_a_folder_usable_offlin
     assert len(list(without_pip.site.glob("acme_*.dist-info"))) == 2
 
 
+@needs_uv
+@pytest.mark.parametrize("source", ["--from", "--index"])
+def test_hashes_that_the_settings_of_uv_require_are_those_of_the_index(
+    index: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    monkeypatch.setenv("PATH", str(Path(str(UV)).parent))
+    without_pip = HamiEnvironment(tmp_path / "env", *PACKAGES)
+    where = str(tmp_path / "wheels") if source == "--from" else index
+    done = without_pip.hami("install", "acme-two", source, where, UV_REQUIRE_HASHES="1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(list(without_pip.site.glob("acme_*.dist-info"))) == 2
+
+
 def test_an_installation_in_another_place_is_not_reported_as_done(
     with_pip: HamiEnvironment, index: str, tmp_path: Path
 ) -> None:

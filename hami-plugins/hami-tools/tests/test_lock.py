@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import hami
@@ -22,6 +29,59 @@ needs_uv = pytest.mark.skipif(UV is None, reason="uv is not installed")
 @pytest.fixture
 def index(tmp_path: Path) -> str:
     return acme_index(tmp_path)
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+@pytest.fixture
+def private_index(index: str, tmp_path: Path) -> Iterator[str]:
+    """Return the address of the index over TLS, for which clients need the file ca.pem."""
+    if not shutil.which("openssl"):
+        pytest.skip("needs openssl")
+    new = "openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout"
+    (tmp_path / "names").write_text("subjectAltName = DNS:localhost\nbasicConstraints = CA:FALSE\n")
+    for command in (
+        f"{new} ca.key -x509 -out ca.pem -days 2 -subj /CN=Private",
+        f"{new} key -out request -subj /CN=localhost",
+        "openssl x509 -req -in request -CA ca.pem -CAkey ca.key -set_serial 1 -extfile names -out cert",
+    ):
+        subprocess.run(command.split(), cwd=tmp_path, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "cert", tmp_path / "key")
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path))) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        address = f"https://localhost:{server.server_port}"
+        for page in (tmp_path / "simple").glob("*/index.html"):
+            page.write_text(page.read_text().replace(tmp_path.as_uri(), address))
+        serving = threading.Thread(target=server.serve_forever, args=(0.05,))
+        serving.start()
+        yield f"{address}/simple"
+        server.shutdown()
+        serving.join()
+
+
+@pytest.mark.parametrize("tool", ["pip", pytest.param("uv", marks=needs_uv)])
+def test_a_certificate_that_is_unknown_is_the_reason_and_one_that_is_given_is_used(
+    private_index: str, tmp_path: Path, tool: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        monkeypatch.delenv(name, raising=False)
+    if tool == "uv":
+        monkeypatch.setenv("PATH", str(Path(str(UV)).parent))
+    here = HamiEnvironment(tmp_path / "env", *(["pip"] if tool == "pip" else []), *PACKAGES)
+    lock_here = ("lock", "--index", private_index, "--to", str(tmp_path / "pylock.toml"))
+    quick = {"PIP_RETRIES": "1", "UV_HTTP_RETRIES": "0"}
+    done = here.hami(*lock_here, **quick)
+    assert done.returncode == 1
+    assert f"{tool} could not lock" in done.stderr
+    assert "certificate" in done.stderr
+    known = {"pip": "PIP_CERT", "uv": "SSL_CERT_FILE"}[tool]
+    done = here.hami(*lock_here, **quick, **{known: str(tmp_path / "ca.pem")})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [each.name for each in lock.read(tmp_path / "pylock.toml")] == ["hami-core", "hami-tools"]
 
 
 @pytest.fixture

@@ -244,7 +244,8 @@ class Uv:
         options = ["--deps", "--dry-run", *self._torch(sources), *self._fresh(sources)]
         for requirement in requirements if upgrade else ():
             options += ["--upgrade-package", re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]]
-        done = _run([*self._install(environment), *options, *sources.options(), *requirements])
+        command = [*self._install(environment), *options, *sources.options(), *requirements]
+        done = _run(command, UV_REQUIRE_HASHES="0")  # nothing is installed here
         if done.returncode:
             raise _failed("uv", "install", requirements, done.stderr)
         changes = [_change(name, version) for name, version in _UV_CHANGE.findall(done.stderr)]
@@ -256,10 +257,15 @@ class Uv:
         return changes
 
     def install(self, changes: Sequence[Change], sources: Sources, environment: Environment) -> None:
+        pinned = [f"{change.name}=={change.new}" for change in changes]
+        if _is_on("UV_REQUIRE_HASHES"):  # its plan has none
+            done, text = self._compile_alone(pinned, sources)
+            _check("uv", "install", pinned, done)
+            lines = [each.requirement(by_name=True) for each in of_pylock(text)]
+            return self.install_locked(lines, sources, environment)
         options = ["--quiet", "--no-deps", *self._torch(sources), *self._fresh(sources), *sources.options()]
         if environment.target:
             options += ["--target", environment.folder]
-        pinned = [f"{change.name}=={change.new}" for change in changes]
         _check("uv", "install", pinned, _run([*self._install(environment), *options, *pinned]))
 
     def install_locked(self, lines: Sequence[str], sources: Sources, environment: Environment) -> None:
@@ -281,8 +287,7 @@ class Uv:
         if done.returncode:
 
             def is_listed(one: str) -> bool:
-                with _lines([one]) as file:
-                    return self._compile([file, "--no-deps"], sources)[0].returncode == 0
+                return self._compile_alone([one], sources)[0].returncode == 0
 
             _require_listed([*requirements, *constraints], done.stderr, sources, is_listed)
         _check("uv", "lock", requirements, done)
@@ -292,6 +297,11 @@ class Uv:
                 "settings, which are in uv.toml or pyproject.toml"
             )
         return of_pylock(text)
+
+    def _compile_alone(self, pinned: Sequence[str], sources: Sources) -> tuple[subprocess.CompletedProcess[str], str]:
+        """Find the files of these versions, and not of what they require."""
+        with _lines(pinned) as file:
+            return self._compile([file, "--no-deps", *self._torch(sources)], sources)
 
     def _compile(self, arguments: Sequence[str], sources: Sources) -> tuple[subprocess.CompletedProcess[str], str]:
         """Run a resolution; return also its pylock.toml. The user's settings may name another file for it."""
@@ -308,13 +318,18 @@ class Uv:
     def _fresh(self, sources: Sources) -> list[str]:
         """Return the option without which uv installs, from a folder, the first build that it saw of a version."""
         local = sources.folder or any(_address(index).startswith("file:") for index in sources.indexes)
-        offline = os.environ.get("UV_OFFLINE", "").lower() in ("1", "true", "yes", "on", "t", "y")
-        return (["--no-cache"] if offline else ["--refresh"]) if local else []  # uv takes --refresh only with a network
+        fresh = "--no-cache" if _is_on("UV_OFFLINE") else "--refresh"  # which uv takes only with a network
+        return [fresh] if local else []
 
     def _install(self, environment: Environment) -> list[str]:
         if environment.user:
             raise PluginError("uv cannot install for one user: omit --user, or install pip first")
         return [self._path, "pip", "install", "--no-progress", "--python", sys.executable]
+
+
+def _is_on(variable: str) -> bool:
+    """Return whether a variable of uv is true."""
+    return os.environ.get(variable, "").lower() in ("1", "true", "yes", "on", "t", "y")
 
 
 def _change(name: str, version: str) -> Change:
@@ -390,6 +405,8 @@ def _require_listed(pinned: Sequence[str], output: str, sources: Sources, is_lis
         sources: Where it looked for them.
         is_listed: Whether an index has a package in that version.
     """
+    if _CONNECTION.search(output) or "Failed to fetch" in output:  # an index gave no answer, which pip and uv explain
+        return
     named = set(map(normalised, re.findall(r"[A-Za-z0-9][A-Za-z0-9._-]*", output.replace("==", " "))))
     suspects = [each for each in dict.fromkeys(pinned) if normalised(_name_of_line(each)) in named]
     if absent := [each.replace("==", " ") for each in suspects if not is_listed(each)]:
