@@ -274,6 +274,7 @@ LISTED = {
     ),
     "Neg": ("Neg", "x", {}, 17, np.int8([[-128, 3]]), {}),
     "64 bits": ("Mul", "x x", {}, 17, np.array([[100_000, 2]]), {}),
+    "Div of large integers": ("Div", "x c", {}, 17, np.int32([[16_777_217, 2]]), {"c": np.int32([1])}),
     "float64": ("Add", "x x", {}, 17, np.array([[1 + 1e-12, 2]]), {}),
 }
 
@@ -289,6 +290,34 @@ def test_a_difference_at_the_edge_is_listed_and_the_model_runs(pipe, tmp_path, n
     with np.errstate(all="ignore"):
         difference = result.astype(np.float64) - expected.astype(np.float64)
     assert not np.array_equal(difference, np.zeros_like(difference))
+
+
+CHAINS = {
+    "Floor": ([("Div", {}), ("Floor", {})], floats([41, 82, 7, 3]), floats([41, 41, 7, 3])),
+    "Ceil": ([("Div", {}), ("Ceil", {})], floats([21, 42, 45, 3]), floats([7, 14, 15, 3])),
+    "Cast": ([("Div", {}), ("Cast", {"to": TensorProto.INT32})], floats([41, 82, 7, 3]), floats([41, 41, 7, 3])),
+    "Cast to float16": (
+        [("Mul", {}), ("Cast", {"to": TensorProto.FLOAT16}), ("Cast", {"to": TensorProto.FLOAT})],
+        floats([70_000, 0.1, 1, 2]),
+        floats([1, 1, 1, 1]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_a_difference_between_two_operators_is_listed(pipe, tmp_path, name):
+    chain, data, other = CHAINS[name]
+    values = ["x", *(f"v{i}" for i in range(1, len(chain))), "y"]
+    nodes = [
+        helper.make_node(operator, [value, "other"] if value == "x" else [value], [after], **attributes)
+        for (operator, attributes), value, after in zip(chain, values, values[1:], strict=False)
+    ]
+    kind = chain[-1][1].get("to", TensorProto.FLOAT)
+    path = save(tmp_path / "m.onnx", nodes, PORTS[0], {"y": (kind, None)}, {"other": other}, 17)
+    assert [(each.operator, each.refused) for each in find_differences(path)] == [(chain[1][0], False)]
+    with np.errstate(over="ignore"):
+        (expected,) = ReferenceEvaluator(onnx.load(path)).run(None, {"x": data})
+    assert not np.array_equal(array(pipe(model=str(path))({"data": data})), expected)
 
 
 def test_a_refused_difference_that_is_accepted_is_a_warning(pipe, tmp_path, caplog):

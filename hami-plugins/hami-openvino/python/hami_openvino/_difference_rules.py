@@ -17,7 +17,9 @@ NEWEST_OPSET = 28
 _UINT32 = 12
 _FLOATS = {1, 10, 11, 16}
 _FLOAT64 = 11
+_FLOAT16 = 10
 _BFLOAT16 = 16
+_INT32 = 6
 _BOOL = 9
 ELSEWHERE = "run the model with OnnxTensor"
 
@@ -177,6 +179,11 @@ def _repeats_at_run_time(node: Node, types: Types) -> bool:
     return types.constant(node.input(1)) is None and (rank is None or rank > 3)
 
 
+def _cuts_a_quotient(node: Node, types: Types) -> bool:
+    producer = types.producer(node.input(0))
+    return producer is not None and producer.op_type == "Div" and _is_float(producer, types)
+
+
 _EIGHT_BITS = ("Add", "Sub", "Mul", "Sum", "Pow", "BitShift")
 _NAN = ("Relu", "Clip", "Max", "Min")
 
@@ -327,6 +334,19 @@ RULES: tuple[Rule, ...] = (
         "numbers outside of 8 bits become the smallest or the largest value",
         "",
     ),
+    Rule(
+        ("Cast", "CastLike"),
+        _casts(_FLOATS, (_FLOAT16,)),
+        "float16 that becomes float32 again keeps the digits and the range of float32",
+        "",
+    ),
+    Rule(
+        ("Floor", "Ceil", "Cast"),
+        _cuts_a_quotient,
+        "x / y is x * (1 / y), and may be just beside a whole number: the floor of 41 / 41 is 0",
+        "",
+    ),
+    Rule(("Div",), _is_of(_INT32, _UINT32, INT64, UINT64), "integers from 16777217 on are divided as float32", ""),
     Rule(
         ("QuantizeLinear", "DynamicQuantizeLinear"),
         _always,

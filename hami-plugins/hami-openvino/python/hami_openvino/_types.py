@@ -63,6 +63,7 @@ class Types:
         self._outer = outer
         self._dtypes: dict[str, int] = {}
         self._ranks: dict[str, int] = {}
+        self._producers = {name: node for node in body.own_nodes for name in node.outputs}
         self.constants: dict[str, Constant] = dict(body.constants)
         for name, port in body.ports.items():
             self._set(name, port.data_type, None if port.shape is None else len(port.shape))
@@ -85,6 +86,10 @@ class Types:
 
     def constant(self, name: str) -> Constant | None:
         return self.constants.get(name) or (self._outer.constant(name) if self._outer else None)
+
+    def producer(self, name: str) -> Node | None:
+        """Return the node that computes a tensor, None for an input or a constant."""
+        return self._producers.get(name) or (self._outer.producer(name) if self._outer else None)
 
     def _set(self, name: str, dtype: int, rank: int | None) -> None:
         if dtype and name:
