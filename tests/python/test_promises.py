@@ -65,6 +65,24 @@ def test_free_threaded_python_is_compared_by_callers_and_required() -> None:
         assert json.loads(done.stdout)["calls/s of one"] > 0
 
 
+def test_a_promise_that_breaks_in_a_thread_is_broken() -> None:
+    program = """
+import threading
+import promise
+
+def run(seconds, strict):
+    thread = threading.Thread(target=promise.keep, args=(False, "an answer is wrong"))
+    thread.start()
+    thread.join()
+    return {"answers": 1}
+
+promise.main(run, "answers are right")
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=FOLDER, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.endswith("\nbroken: a thread ended by Broken('broken: an answer is wrong')\n")
+
+
 def test_a_sample_breaks_a_promise_only_if_it_is_hardly_by_chance() -> None:
     cases = [(0, 20, 0.15), (6, 20, 0.15), (7, 20, 0.15), (3, 3, 0.5), (5, 5, 0.5), (4, 5, 0.5)]
     measure = f"import promise; print([promise.shows_more(*each) for each in {cases}])"

@@ -63,7 +63,7 @@ def main(run: Callable[[float, bool], Figures], promise: str) -> None:
     arguments = parser.parse_args()
     failed: list[threading.ExceptHookArgs] = []
 
-    def note(thread: threading.ExceptHookArgs) -> None:  # also of SystemExit, which ends a thread without a word
+    def note(thread: threading.ExceptHookArgs) -> None:  # Broken ends only its thread
         failed.append(thread)
         threading.__excepthook__(thread)
 
