@@ -373,8 +373,8 @@ TEST_CASE(
     unreachable += course.unreachable();
     rules.insert(course.rules().begin(), course.rules().end());
   }
-  // Each rule answers, except two: one needs a trial of fewer instances, the other a long overload.
-  CHECK_EQ(rules.size(), std::size(NodeScheduler::kRules) - 2);
+  // Each rule answers, except three: they need a trial of fewer instances, a long overload, or requests of known cost.
+  CHECK_EQ(rules.size(), std::size(NodeScheduler::kRules) - 3);
   CHECK_GT(runs, 10'000u);
   CHECK_GT(refused, 100u);  // below `min` in time
   CHECK_GT(dropped, 100u);

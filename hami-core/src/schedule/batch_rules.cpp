@@ -68,7 +68,8 @@ void NodeScheduler::choose_by_cost(View& view) noexcept {
   if (config_.batching.mode == BatchingMode::kPerCall || !alike_) return;
   costs_->clear();
   queue_.for_each_equal(view.which, [&](const Request& request) { return costs_->add(request, view.moment); });
-  const CostModel::Choice choice = view.by_cost = costs_->choose(view.target_size);
+  const CostModel::Choice& choice = costs_->choose(view.target_size);
+  view.by_cost = &choice;
   const Cut chosen = cut(choice.items, view.which, {nullptr, -kNever, choice.least, choice.most});
   if (chosen.items < view.floor || chosen.count == queue_.size()) return;
   view.batch = chosen;
@@ -142,11 +143,10 @@ NodeScheduler::Answer NodeScheduler::wait_for_slot(View& view) noexcept {
 
 // Only with learned costs: an adaptive target is a share already. The times of one batch say nothing about several on a shared device.
 NodeScheduler::Answer NodeScheduler::run_share(View& view) noexcept {
-  if (view.by_cost.batches == 0 || view.batch.count == 1 || instances_.size() == 1 || view.floor > 1 ||
-      config_.shared_device)
+  if (!view.by_cost || view.batch.count == 1 || instances_.size() == 1 || view.floor > 1 || config_.shared_device)
     return std::nullopt;
   find_free(view);
-  const std::size_t share = costs_->share(view.by_cost, view.batch.items, free_in_);
+  const std::size_t share = costs_->share(*view.by_cost, view.batch.items, free_in_);
   if (share >= view.batch.items) return std::nullopt;
   view.batch = cut(share, view.which, view.batch.start);
   return run_batch(view);
@@ -160,9 +160,10 @@ void NodeScheduler::find_free(const View& view) noexcept {
   for (const Instance& instance : instances_) {
     if (&instance == &view.instance) continue;
     if (instance.dispatched) free_in_.push_back(0);
-    const double usual = static_cast<double>(instance.ends - instance.began);
+    if (instance.began == 0) continue;
+    const double usual = costs_->time(static_cast<double>(instance.items), instance.cost);
     const double runs = static_cast<double>(view.moment - instance.began);
-    if (instance.ends > 0 && runs < policy::kUncertain * usual) free_in_.push_back(std::max(0.0, usual - runs));
+    if (runs < policy::kUncertain * usual) free_in_.push_back(std::max(0.0, usual - runs));
   }
   std::sort(free_in_.begin(), free_in_.end());
   if (free_in_.size() >= most) free_in_.resize(most - 1);
@@ -180,7 +181,7 @@ NodeScheduler::Answer NodeScheduler::run_batch(View& view) noexcept {
                              : view.missed                          ? StartReason::kTimeout
                                                                     : StartReason::kQueueEmpty;
   take(view);
-  if (config_.by_deadline || costs_)
+  if (config_.by_deadline)
     view.instance.ends = after(view.moment, to_nanoseconds(times_.of(view.batch.items).value_or(0) *
                                                            to_usual(view.batch.items, view.instance.cost)));
   return Action{Action::kRun, 0, reason};
@@ -193,6 +194,7 @@ NodeScheduler::Action NodeScheduler::hold(const Forming& forming) noexcept {
 
 void NodeScheduler::take(View& view) noexcept {
   queue_.take(view.batch, view.taken, view.which);
+  view.instance.items = view.batch.items;
   if (costs_) view.instance.cost = costs_->note_batch(view.taken);
   const Nanoseconds first = view.taken.first()->queued_at;
   Nanoseconds later = 0;

@@ -98,12 +98,11 @@ bool CostModel::add(const Request& request, Nanoseconds moment) noexcept {
   return place + 1 < kRivals;
 }
 
-CostModel::Choice CostModel::choose(std::size_t max_items) noexcept {
-  if (!known_) return {waiting_.front().cost, waiting_.front().cost, max_items};
+const CostModel::Choice& CostModel::choose(std::size_t max_items) noexcept {
+  if (!known_) return choice_ = {waiting_.front().cost, waiting_.front().cost, max_items};
   std::sort(waiting_.begin(), waiting_.end(),
             [](const Waiting& a, const Waiting& b) { return a.cost != b.cost ? a.cost < b.cost : a.place < b.place; });
   divide(max_items);
-  Choice choice;
   std::size_t batches = 0;
   double least = kInfinite;
   bool due_is_chosen = false;
@@ -123,12 +122,12 @@ CostModel::Choice CostModel::choose(std::size_t max_items) noexcept {
          i < waiting_.size() && waiting_[i].cost == waiting_[end - 1].cost && items + waiting_[i].items <= max_items;
          ++i)
       items += waiting_[i].items;  // without padding
-    choice = {waiting_[start].cost, waiting_[end - 1].cost, items};
+    choice_ = {waiting_[start].cost, waiting_[end - 1].cost, items};
     due_is_chosen = is_due;
   }
-  choice.all = least_[waiting_.size()];
-  choice.batches = batches;
-  return choice;
+  choice_.all = least_[waiting_.size()];
+  choice_.batches = batches;
+  return choice_;
 }
 
 void CostModel::divide(std::size_t max_items) noexcept {
@@ -151,6 +150,7 @@ void CostModel::divide(std::size_t max_items) noexcept {
 std::size_t CostModel::share(const Choice& choice, std::size_t items,
                              const std::vector<double>& free_in) const noexcept {
   const auto time_of = [&](std::size_t count) { return time(static_cast<double>(count), choice.most); };
+  if (choice.batches == 0) return items;
   const double whole = time_of(items);
   double sum = choice.all, least = whole;
   std::size_t instances = 1;

@@ -31,7 +31,7 @@ class CostModel {
     double least = 0, most = 0;
     std::size_t items = 0;
     double all = 0;           // the time of all batches into which those that wait are divided
-    std::size_t batches = 0;  // their number; 0: no times are known
+    std::size_t batches = 0;  // their number; 0: no times are known, and nothing is shared
   };
 
   CostModel();  // nothing allocates later
@@ -48,7 +48,7 @@ class CostModel {
   // The requests that wait, in their order, at least one; those after the first kRivals are ignored.
   void clear() noexcept { waiting_.clear(); }
   bool add(const Request& request, Nanoseconds moment) noexcept;  // false: no further one counts
-  Choice choose(std::size_t max_items) noexcept;
+  const Choice& choose(std::size_t max_items) noexcept;
   // How many of the `items` of the chosen batch an instance takes, so that it ends when others have run the rest of what waits; all, if
   // that is not sooner. `free_in`: nanoseconds until each of the others is free, sorted.
   std::size_t share(const Choice& choice, std::size_t items, const std::vector<double>& free_in) const noexcept;
@@ -84,6 +84,7 @@ class CostModel {
   std::vector<Waiting> waiting_;
   std::vector<double> least_;        // [i]: the time of the first i of them
   std::vector<std::size_t> starts_;  // [i]: where the last batch of these begins
+  Choice choice_;                    // the last one
   std::size_t due_ = 0;              // the place of the first request that is due
   double cost_ = 0, padded_ = 0;
 };

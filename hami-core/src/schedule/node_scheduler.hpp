@@ -219,7 +219,8 @@ class NodeScheduler {
     Nanoseconds free_since = 0;
     Nanoseconds ends = 0;   // when its batch ends, by the learned times; 0: not known
     Nanoseconds began = 0;  // when it took its batch from the queue; 0: it did not
-    double cost = 1;        // of the largest item of its batch
+    std::size_t items = 0;  // of its batch, and the cost of the largest
+    double cost = 1;
   };
   using Cut = RequestQueue::Cut;
   using Takes = RequestQueue::Takes;
@@ -292,10 +293,10 @@ class NodeScheduler {
     std::size_t target_size = 0;
     bool samples = false;  // the target size is a sample
     Cut batch = {};
-    CostModel::Choice by_cost = {};  // how requests of unequal cost are divided
-    bool enough = false;             // the batch has its minimum size
-    bool starts = false;             // it must not wait for others
-    bool may_grow = false;           // below the target size, and others may join it
+    const CostModel::Choice* by_cost = nullptr;  // how requests of unequal cost are divided
+    bool enough = false;                         // the batch has its minimum size
+    bool starts = false;                         // it must not wait for others
+    bool may_grow = false;                       // below the target size, and others may join it
   };
   using Answer = std::optional<Action>;
   Answer enough_instances_run(View& view) noexcept;
