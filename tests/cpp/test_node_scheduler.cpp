@@ -374,7 +374,7 @@ TEST_CASE(
     rules.insert(course.rules().begin(), course.rules().end());
   }
   // Each rule answers, except three: they need a trial of fewer instances, a long overload, or requests of known cost.
-  CHECK_EQ(rules.size(), std::size(NodeScheduler::kRules) - 3);
+  CHECK_GE(rules.size(), std::size(NodeScheduler::kRules) - 3);  // many more courses see them too
   CHECK_GT(runs, 10'000u);
   CHECK_GT(refused, 100u);  // below `min` in time
   CHECK_GT(dropped, 100u);
