@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -23,7 +24,9 @@ def in_wheel(pattern: str) -> Path:
 def compile_file(source: Path, target: Path) -> subprocess.CompletedProcess[str]:
     in_wheel("cuda_nvrtc/lib/libnvrtc.so.11*")
     command = [sys.executable, str(KERNELS / "compile_ptx.py"), str(source), str(target)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    # A sanitizer opens libraries for NVRTC, so that those beside it are not found.
+    env = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
 
 
 ENTRIES = {
