@@ -103,6 +103,31 @@ def test_an_older_opset_is_converted(tmp_path, data):
     assert onnx.load(tmp_path / "old.int8.onnx").opset_import[0].version >= 13
 
 
+@pytest.mark.parametrize(("operator", "opset"), [("Upsample", 9), ("Resize", 10)])
+def test_pixels_between_others_stay_where_they_were_before_the_conversion(tmp_path, data, operator, opset):
+    constants = {
+        "w": np.random.default_rng(0).normal(0, 0.3, (4, 3, 3, 3)).astype(np.float32),
+        "scales": np.float32([1, 1, 2, 2]),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["maps"]),
+        helper.make_node(operator, ["maps", "scales"], ["y"], mode="linear"),
+    ]
+    model = save(tmp_path / "old.onnx", nodes, {"x": PORT}, {"y": (TensorProto.FLOAT, None)}, constants, opset=opset)
+    assert main(["quantize", str(model), "--data", str(data), "--output", str(tmp_path / "int8.onnx")]) == 0
+    sample = np.load(data / "0.npy")
+    expected = outputs(model, sample)
+    assert np.abs(outputs(tmp_path / "int8.onnx", sample) - expected).max() < 0.02 * np.abs(expected).max()
+
+
+def test_an_operator_with_another_meaning_in_newer_opsets_is_refused(tmp_path, data, capsys):
+    constants = {"w": np.ones((4, 3, 1, 1), np.float32)}
+    nodes = [helper.make_node("Conv", ["x", "w"], ["maps"]), helper.make_node("Hardmax", ["maps"], ["y"])]
+    model = save(tmp_path / "old.onnx", nodes, {"x": PORT}, {"y": (TensorProto.FLOAT, None)}, constants, opset=11)
+    assert main(["quantize", str(model), "--data", str(data)]) == 1
+    assert "the model has Hardmax of opset 11, which means another operator from opset 13 on" in capsys.readouterr().err
+
+
 def quantized_convolution(path, tail, opset):
     """A convolution between int8 values, and a tail in float that moves values only."""
     constants = {

@@ -17,6 +17,7 @@ import numpy as np
 from hami.cli import print_table, printable
 from numpy.typing import NDArray
 
+_LAST_OF_CORNERS = 10  # the last opset whose Resize has no coordinate_transformation_mode
 _MIN_OPSET = 13  # scales for each channel
 _COSTLY = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 _HELD_OUT = 5  # one of so many samples is for the comparison alone, if there are as many
@@ -167,15 +168,27 @@ def _inputs(model: Any) -> list[Any]:
 
 
 def _converted(model: Any, opset: int) -> Any:
-    from onnx import version_converter
+    """Return the model in the least opset that can be quantized.
 
+    The converter of onnx changes what two operators compute: a linear Upsample or Resize of opset 10 or older, whose
+    pixels begin at the corner, and Hardmax, which reduced all axes from `axis` on.
+    """
+    from onnx import helper, version_converter
+
+    if any(node.op_type == "Hardmax" for node in model.graph.node):
+        raise hami.ConfigError(f"the model has Hardmax of opset {opset}, which means another operator from opset 13 on")
     try:
-        return version_converter.convert_version(model, _MIN_OPSET)
+        converted = version_converter.convert_version(model, _MIN_OPSET)
     except Exception as error:
         raise hami.ConfigError(
             f"the model has opset {opset}, scales for each channel need {_MIN_OPSET}, and it cannot be converted: "
             f"{error}"
         ) from error
+    if opset <= _LAST_OF_CORNERS:
+        for node in converted.graph.node:
+            if node.op_type == "Resize" and any(each.s == b"linear" for each in node.attribute):
+                node.attribute.append(helper.make_attribute("coordinate_transformation_mode", "asymmetric"))
+    return converted
 
 
 def _size(path: Path) -> int:
