@@ -13,13 +13,17 @@ trap 'rm -rf "$work"' EXIT
 python3 -m venv "$work/env"
 "$work/env/bin/pip" install --quiet --disable-pip-version-check onnxruntime==1.32.0 onnx==1.21.0 numpy==2.2.6 sympy==1.14.0
 cd "$work"
-"$work/env/bin/python" - <<'PY' 2>/dev/null
+"$work/env/bin/python" - <<'PY'
+import logging
+
 import numpy as np
 import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
 
+logging.disable(logging.WARNING)  # advice about preprocessing
+ort.set_default_logger_severity(3)
 print("onnxruntime", ort.__version__, "onnx", onnx.__version__)
 random = np.random.default_rng(0)
 

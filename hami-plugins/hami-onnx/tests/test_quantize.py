@@ -171,7 +171,9 @@ def test_a_model_in_int8_runs_with_a_tail_in_float(tmp_path, tail, opset):
 
 
 def test_a_detector_of_opset_21_whose_tail_transposes_is_quantized(tmp_path, data, capsys):
-    weights = np.random.default_rng(0).normal(0, 0.3, (6, 3, 1, 1)).astype(np.float32)
+    # Small ones: on processors without VNNI, sums of large products in 8 bits end at the largest value of 16 bits.
+    weights = np.random.default_rng(0).normal(0, 0.1, (6, 3, 1, 1)).astype(np.float32)
+    weights[0, 0] = 0.6
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["maps"]),
         helper.make_node("Transpose", ["maps"], ["y"], perm=[0, 2, 3, 1]),

@@ -292,6 +292,51 @@ def test_a_difference_at_the_edge_is_listed_and_the_model_runs(pipe, tmp_path, n
     assert not np.array_equal(difference, np.zeros_like(difference))
 
 
+REDUCED = np.array([[3, -7, 0, 1], [41, 5, -2, 0]], np.int64)
+BEHIND_REDUCE = {  # operators between ReduceMax and Div, and the inputs of Div
+    "dividend": ([], "m c"),
+    "divisor": ([], "c m"),
+    "squeezed": ([("Squeeze", "m a", "s")], "s c"),
+    "negated": ([("Neg", "m", "s")], "s c"),
+    "added to": ([("Add", "m c", "s")], "s c"),
+    "transposed": ([("Transpose", "m", "s")], "s c"),
+}
+
+
+def behind_reduce(path, between, inputs, kind=TensorProto.INT64):
+    nodes = [
+        helper.make_node("ReduceMax", ["x", "a"], ["m"], keepdims=1),
+        *(helper.make_node(operator, names.split(), [after]) for operator, names, after in between),
+        helper.make_node("Div", inputs.split(), ["y"], name="the node"),
+    ]
+    constants = {"a": np.array([1]), "c": np.array(3, onnx.helper.tensor_dtype_to_np_dtype(kind))}
+    return save(path, nodes, {"x": (kind, ["n", 4])}, {"y": (kind, None)}, constants, 18)
+
+
+@pytest.mark.parametrize("name", BEHIND_REDUCE)
+def test_an_integer_quotient_behind_a_reduction_is_refused_and_really_differs(pipe, tmp_path, name):
+    path = behind_reduce(tmp_path / "m.onnx", *BEHIND_REDUCE[name])
+    with pytest.raises(hami.ConfigError, match="rounds integer quotients to the nearest"):
+        pipe(model=str(path))
+    (expected,) = ReferenceEvaluator(onnx.load(path)).run(None, {"x": REDUCED})
+    result = array(pipe(model=str(path), accept_differences=["Div"])({"data": REDUCED}))
+    assert not np.array_equal(result, expected)
+
+
+@pytest.mark.parametrize(("between", "inputs"), [([], "m x"), ([], "x c")])
+def test_other_integer_quotients_are_taken_and_right(pipe, tmp_path, between, inputs):
+    path = behind_reduce(tmp_path / "m.onnx", between, inputs)
+    data = np.array([[3, 7, 9, 1], [41, 5, 2, 4]], np.int64)
+    (expected,) = ReferenceEvaluator(onnx.load(path)).run(None, {"x": data})
+    assert np.array_equal(array(pipe(model=str(path))({"data": data})), expected)
+
+
+def test_a_float_quotient_behind_a_reduction_is_taken_and_right(pipe, tmp_path):
+    path = behind_reduce(tmp_path / "m.onnx", [], "c m", TensorProto.FLOAT)
+    data = np.float32([[3, 7, 9, 1], [41, 5, 2, 4]])
+    np.testing.assert_allclose(array(pipe(model=str(path))({"data": data})), 3 / data.max(1, keepdims=True), rtol=1e-5)
+
+
 CHAINS = {
     "Floor": ([("Div", {}), ("Floor", {})], floats([41, 82, 7, 3]), floats([41, 41, 7, 3])),
     "Ceil": ([("Div", {}), ("Ceil", {})], floats([21, 42, 45, 3]), floats([7, 14, 15, 3])),

@@ -20,6 +20,10 @@ _FLOAT64 = 11
 _FLOAT16 = 10
 _BFLOAT16 = 16
 _INT32 = 6
+_INTEGERS = {0, _INT32, INT64, _UINT32, UINT64, 4, 5}
+_AFTER_REDUCE = {"Squeeze", "Unsqueeze", "Reshape", "Flatten", "Transpose", "Expand", "Identity", "Cast"} | {
+    *("Add", "Sub", "Mul", "Div", "Neg", "Abs", "Clip")
+}
 _BOOL = 9
 ELSEWHERE = "run the model with OnnxTensor"
 
@@ -181,7 +185,23 @@ def _repeats_at_run_time(node: Node, types: Types) -> bool:
 
 def _cuts_a_quotient(node: Node, types: Types) -> bool:
     producer = types.producer(node.input(0))
-    return producer is not None and producer.op_type == "Div" and _is_float(producer, types)
+    keeps_fractions = node.op_type == "Cast" and node.integer("to") in _FLOATS
+    return producer is not None and producer.op_type == "Div" and _is_float(producer, types) and not keeps_fractions
+
+
+def _divides_a_reduced_integer(node: Node, types: Types) -> bool:
+    return types.dtype(node.input(0)) in _INTEGERS and any(
+        types.constant(other) is not None and _is_reduced(name, types)
+        for name, other in (node.inputs[:2], node.inputs[1::-1])
+    )
+
+
+def _is_reduced(name: str, types: Types) -> bool:
+    """Return whether integers come from a reduction, which computes what follows it in float32."""
+    node = types.producer(name)
+    while node is not None and node.op_type in _AFTER_REDUCE and types.dtype(node.input(0)) in _INTEGERS:
+        node = types.producer(node.input(0))
+    return node is not None and node.op_type.startswith("Reduce") and types.dtype(node.input(0)) in _INTEGERS
 
 
 _EIGHT_BITS = ("Add", "Sub", "Mul", "Sum", "Pow", "BitShift")
@@ -306,6 +326,12 @@ RULES: tuple[Rule, ...] = (
         _is_of(INT8, UINT8),
         "rounds to the nearest integer of 8 bits if a length is not fixed, where ONNX drops the fraction",
         "compute in int32 and cast the result",
+    ),
+    Rule(
+        ("Div",),
+        _divides_a_reduced_integer,
+        "rounds integer quotients to the nearest behind ReduceSum and the like, and exchanges a constant dividend with them",
+        "make the constant an input of the model, or divide in float32 and cast the result",
     ),
     Rule(
         ("BitShift",),
