@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import struct
+import tracemalloc
 
 import cv2
 import hami
 import numpy as np
 import pytest
 from PIL import Image, ImageOps
+
+from hami_image import _av1_stream
 
 FORMATS = {"AVIF": {"quality": 95, "speed": 9, "subsampling": "4:4:4"}, "JPEG2000": {}}  # the latter without loss
 
@@ -110,6 +113,42 @@ def test_a_jpeg_2000_file_whose_boxes_hide_a_large_picture_is_refused_before_dec
     at = data.index(b"ihdr") + 4
     data[at : at + 8] = struct.pack(">II", 5, 5)
     assert "the JPEG 2000 image is 400 x 300" in refused(run, bytes(data), max_pixels=1000)
+
+
+def box(kind: bytes, content: bytes) -> bytes:
+    return struct.pack(">I4s", 8 + len(content), kind) + content
+
+
+def avif_of_items(extents: list[int], stream: bytes, sizes: int = 0) -> bytes:
+    """An AVIF file whose items have so many parts; without `sizes` of places and lengths, each is the whole file."""
+    entries = b"".join(struct.pack(">HBB4s", i, 0, 0, b"av01") + b"\0" for i in range(1, len(extents) + 1))
+    infos = b"".join(box(b"infe", b"\2\0\0\0" + entries[9 * i : 9 * i + 9]) for i in range(len(extents)))
+    places = b"".join(struct.pack(">HHH", i, 0, count) for i, count in enumerate(extents, 1))
+    meta = (
+        box(b"pitm", struct.pack(">IH", 0, 1))
+        + box(b"iinf", struct.pack(">IH", 0, len(extents)) + infos)
+        + box(b"iloc", struct.pack(">IHH", 0, sizes, len(extents)) + places)
+    )
+    return box(b"ftyp", b"avif\0\0\0\0avif") + box(b"meta", b"\0" * 4 + meta) + box(b"mdat", stream)
+
+
+@pytest.mark.parametrize("extents", [[3000], [3] * 200, [65535], [65535] * 50, [1] * 300])
+def test_parts_of_items_that_repeat_the_file_take_no_memory(run, extents):
+    data = avif_of_items(extents, bytes(100_000))
+    tracemalloc.start()
+    try:
+        assert "contain no unambiguous image size" in refused(run, data)
+        assert tracemalloc.get_traced_memory()[1] < 4 * len(data)
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_long_number_in_a_sequence_header_ends_the_file():
+    size = (1 << 21) - 1
+    times = b"\x04" + bytes(7) + b"\x02"  # a profile, and times at equal distance: a number of variable length follows
+    header = b"\x0a" + b"\xff\xff\x7f"  # with a size of 3 bytes
+    with pytest.raises(IndexError, match="a number is too long"):
+        list(_av1_stream.sequences(memoryview(header + times.ljust(size, b"\0"))))
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -92,7 +92,7 @@ MASKS = {
     "555-without-masks": (16, None, 8),
     "565-blue-first": (16, (0x1F, 0x7E0, 0xF800), 8),
     "444": (16, (0xF00, 0xF0, 0xF), 9),
-    "888": (32, (0xFF0000, 0xFF00, 0xFF), 0),
+    "888": (32, (0xFF0000, 0xFF00, 0xFF), 1),  # OpenCV's own gray
     "888-red-last": (32, (0xFF, 0xFF00, 0xFF0000), 0),
     "888-shifted": (32, (0xFF000000, 0xFF0000, 0xFF00), 0),
     "10-bits": (32, (0x3FF00000, 0xFFC00, 0x3FF), 1),
@@ -115,13 +115,51 @@ def test_the_rows_of_a_bmp_file_with_masks_may_begin_at_the_top(run):
     assert np.array_equal(run("DecodeMat", data=bmp(bits, masks, 40, top_first=True))["result"], upright)
 
 
-@pytest.mark.parametrize("masks", [(0, 0, 0), (0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF), (0x80000001, 1, 0x80000000)])
+def test_a_colour_without_a_mask_is_0(run):
+    data = bytearray(bmp(32, (0xFF, 0xFF00, 0xFF0000), 40))
+    struct.pack_into("<III", data, 54, 0xFF, 0, 0)
+    result = run("DecodeMat", {"color": "rgb"}, data=bytes(data))["result"]
+    assert np.array_equal(result, PICTURE * np.uint8([1, 0, 0]))
+
+
+@pytest.mark.parametrize("masks", [(0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF), (0x80000001, 1, 0x80000000)])
 @pytest.mark.parametrize("bits", [16, 32])
 def test_masks_that_make_no_sense_are_pictures(run, bits, masks):
     data = bytearray(bmp(32, (0xFF, 0xFF00, 0xFF0000), 40))
     struct.pack_into("<H", data, 28, bits)
     struct.pack_into("<III", data, 54, *masks)
     assert run("DecodeMat", data=bytes(data))["result"].shape == PICTURE.shape
+
+
+def test_a_bmp_file_with_alpha_as_opencv_writes_it_needs_no_more_memory_than_others(run):
+    data = cv2.imencode(".bmp", np.dstack([PICTURE, PICTURE[..., 0]]))[1].tobytes()
+    assert struct.unpack_from("<I", data, 30) == (3,)  # with masks
+    assert np.array_equal(run("DecodeMat", {"max_memory": 6 * 40 * 68}, data=data)["result"], PICTURE)
+
+
+@pytest.mark.parametrize("depth", [8, 10, 12])
+def test_an_avif_file_with_alpha_has_8_bits_after_decoding(run, depth):
+    stored = np.dstack([PICTURE, np.full(PICTURE.shape[:2], 200, np.uint8)])
+    values = stored if depth == 8 else stored.astype(np.uint16) << depth - 8
+    data = cv2.imencode(".avif", values, (cv2.IMWRITE_AVIF_DEPTH, depth, cv2.IMWRITE_AVIF_QUALITY, 100))[1]
+    result = run("DecodeMat", {"alpha": True}, data=data.tobytes())["result"]
+    assert result.dtype == np.uint8
+    assert distance(result, stored) <= 6
+
+
+def test_a_gray_avif_file_with_alpha_is_refused(run):
+    picture = Image.fromarray(np.dstack([PICTURE[..., 0], PICTURE[..., 1]]))
+    data = saved(picture, "AVIF", subsampling="4:0:0")
+    assert error_of(run, data) == (
+        "DecodeMat: the AVIF file is gray with an alpha channel, which is not supported; save it in colours, or without "
+        "alpha"
+    )
+
+
+def test_a_gray_jpeg_2000_file_that_says_ycbcr_is_gray(run):
+    data = bytearray(saved(Image.fromarray(PICTURE[..., 0]), "JPEG2000"))
+    struct.pack_into(">I", data, data.index(b"colr") + 7, 18)
+    assert np.array_equal(run("DecodeMat", {"color": "gray"}, data=bytes(data))["result"], PICTURE[..., 0])
 
 
 @pytest.mark.parametrize("cut", [1, 500, 5000])

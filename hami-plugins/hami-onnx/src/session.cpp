@@ -193,7 +193,7 @@ Session::Session(const Settings& settings)
         api.AddSessionConfigEntry(options.get(), "optimization.disable_specified_optimizers", kQdqPropagation));
     why = create(settings, options.get());
   }
-  if (!why.empty()) fail(HAMI_FAILED_PRECONDITION, why);
+  if (!why.empty()) throw hami::Error(HAMI_FAILED_PRECONDITION, why);
   inputs_ = read_ports(library_, handle_.get(), api.SessionGetInputCount, api.SessionGetInputName,
                        api.SessionGetInputTypeInfo);
   optional_ = read_ports(library_, handle_.get(), api.SessionGetOverridableInitializerCount,

@@ -7,12 +7,15 @@ from typing import NamedTuple
 
 _SEQUENCE_HEADER = 1  # type of an open bitstream unit (OBU)
 _MAX_UNITS = 10_000
+_MAX_HEADER = 1024  # bytes of a sequence header that are read; with all operating points it has fewer than 500
+_MAX_ZEROS = 32  # before a number of variable length
 
 
 class Sequence(NamedTuple):
     """What a sequence header says."""
 
     size: tuple[int, int]  # (width, height); no picture after it is larger
+    depth: int  # bits of a value: 8, 10 or 12
     is_gray: bool
     is_limited: bool  # of a gray picture: black is 16 and white 235 (of 8 bits)
 
@@ -49,7 +52,7 @@ def sequences(stream: memoryview) -> Iterator[Sequence]:
         if at + length > len(stream):
             raise IndexError("a unit ends outside of the stream")
         if header >> 3 & 15 == _SEQUENCE_HEADER:
-            yield _sequence(_Bits(stream[at : at + length]))
+            yield _sequence(_Bits(stream[at : at + min(length, _MAX_HEADER)]))
         at += length
     raise IndexError("too many units")
 
@@ -76,12 +79,13 @@ def _sequence(bits: _Bits) -> Sequence:
     widths, heights = bits.read(4) + 1, bits.read(4) + 1
     size = bits.read(widths) + 1, bits.read(heights) + 1
     _skip_tools(bits, has_frames=not is_still)
-    if bits.read(1) and profile == 2:  # more than 8 bits
-        bits.read(1)
+    depth = 8
+    if bits.read(1):
+        depth = 12 if profile == 2 and bits.read(1) else 10
     is_gray = bool(profile != 1 and bits.read(1))
     if bits.read(1):
         bits.read(24)  # primaries, transfer, matrix
-    return Sequence(size, is_gray, is_gray and not bits.read(1))
+    return Sequence(size, depth, is_gray, is_gray and not bits.read(1))
 
 
 def _skip_timing(bits: _Bits) -> None:
@@ -93,6 +97,8 @@ def _skip_timing(bits: _Bits) -> None:
             zeros = 0
             while not bits.read(1):
                 zeros += 1
+                if zeros == _MAX_ZEROS:
+                    raise IndexError("a number is too long")
             bits.read(zeros)
         if bits.read(1):
             delay_bits = bits.read(5) + 1

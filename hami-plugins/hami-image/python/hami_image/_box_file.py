@@ -14,6 +14,7 @@ from hami_image import _av1_stream
 
 CODESTREAM = b"\xff\x4f\xff\x51"  # the first two markers of a JPEG 2000 codestream: start, and size
 _SYCC = 18  # YCbCr of the full range, with the matrix of ITU-R BT.601
+_MAX_EXTENTS = 10_000  # parts of all items together; items have one
 _MAX_BOXES = 10_000  # of one level; files have about ten
 _ROTATIONS = {1: cv2.ROTATE_90_COUNTERCLOCKWISE, 2: cv2.ROTATE_180, 3: cv2.ROTATE_90_CLOCKWISE}  # by field `irot`
 
@@ -32,6 +33,7 @@ class Avif(NamedTuple):
     size: tuple[int, int] | None  # (width, height) as stored: of the largest picture in it
     alpha: bool
     transforms: Sequence[tuple[bytes, int]]  # "irot" and "imir" of the picture with their value, in order
+    depth: int  # bits of a value
     is_limited_gray: bool  # black is 16 and white 235 (of 8 bits), and there are no colours
     problem: str  # why it is not decoded
 
@@ -100,7 +102,7 @@ def read_avif(data: memoryview) -> Avif:
     """
     meta = next((box for box in boxes(data, 0, len(data)) if box.kind == b"meta"), None)
     if meta is None or bytes(data[8:12]) == b"avis":
-        return Avif((0, 0), False, (), False, "is a sequence of images; save one of them as a file of its own")
+        return Avif((0, 0), False, (), 8, False, "is a sequence of images; save one of them as a file of its own")
     parts = {box.kind: box for box in boxes(data, meta.begin + 4, meta.end)}
     inside = {box.kind: box for box in boxes(data, *parts[b"iprp"][1:])} if b"iprp" in parts else {}
     properties = list(boxes(data, *inside[b"ipco"][1:])) if b"ipco" in inside else []
@@ -108,16 +110,22 @@ def read_avif(data: memoryview) -> Avif:
     numbers = _associations(data, inside[b"ipma"]).get(primary, []) if b"ipma" in inside else []
     own = [properties[number - 1] for number in numbers if 0 < number <= len(properties)]
     sizes = [struct.unpack_from(">II", data, each.begin + 4) for each in properties if each.kind == b"ispe"]
+    alpha = any(each.kind == b"auxC" and b":alpha" in bytes(data[each.begin : each.end]) for each in properties)
     sequences = [each for stream in _streams(data, parts) for each in _av1_stream.sequences(stream)]
     sizes += [each.size for each in sequences]
+    is_gray = bool(sequences) and all(each.is_gray for each in sequences)
+    problem = ""
+    if any(each.kind == b"clap" for each in own):
+        problem = "has a clean aperture (clap), which is not supported; crop the image and save it again"
+    elif is_gray and alpha:
+        problem = "is gray with an alpha channel, which is not supported; save it in colours, or without alpha"
     return Avif(
         max(sizes, key=lambda each: each[0] * each[1], default=None),
-        any(each.kind == b"auxC" and b":alpha" in bytes(data[each.begin : each.end]) for each in properties),
+        alpha,
         [(each.kind, data[each.begin]) for each in own if each.kind in (b"irot", b"imir")],
-        bool(sequences) and all(each.is_gray for each in sequences) and _is_limited(data, own, sequences),
-        "has a clean aperture (clap), which is not supported; crop the image and save it again"
-        if any(each.kind == b"clap" for each in own)
-        else "",
+        max((each.depth for each in sequences), default=8),
+        is_gray and _is_limited(data, own, sequences),
+        problem,
     )
 
 
@@ -144,12 +152,16 @@ def _streams(data: memoryview, parts: Mapping[bytes, Box]) -> Iterator[memoryvie
     index_size = sizes & 15 if version else 0
     id_size = 4 if version == 2 else 2
     count, at = _number(data, begin + 6, id_size), begin + 6 + id_size
+    extents_left, bytes_left = _MAX_EXTENTS, len(data)
     for _ in range(min(count, _MAX_BOXES)):
         item, at = _number(data, at, id_size), at + id_size
         in_meta = version and _number(data, at, 2) & 15 == 1  # in the box `idat`
         at += (2 if version else 0) + 2
         base, extents = _number(data, at, base_size), _number(data, at + base_size, 2)
         at += base_size + 2
+        extents_left -= extents
+        if extents_left < 0:
+            raise IndexError("too many parts of items")
         content = bytearray()
         for _ in range(extents):
             at += index_size
@@ -159,7 +171,10 @@ def _streams(data: memoryview, parts: Mapping[bytes, Box]) -> Iterator[memoryvie
             start += base + (parts[b"idat"].begin if in_meta and b"idat" in parts else 0)
             if item in pictures:
                 content += data[start : start + length if length else len(data)]
+                if len(content) > bytes_left:
+                    raise IndexError("the items have more bytes than the file")
         if item in pictures:
+            bytes_left -= len(content)
             yield memoryview(content)
 
 

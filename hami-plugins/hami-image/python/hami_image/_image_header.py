@@ -9,11 +9,12 @@ from typing import NamedTuple
 
 from hami_image._box_file import CODESTREAM, read_avif, read_jpeg2000
 from hami_image._native import FileHeader, read_file_header
-from hami_image._stored_colors import Decode, Masks, decode_limited_gray, decode_masks, decode_sycc
+from hami_image._stored_colors import Decode, Masks, decode_avif, decode_masks, decode_sycc
 
 FORMATS = "JPEG, PNG, WebP, BMP, GIF, TIFF, AVIF or JPEG 2000"
 
 _ANY_SCANS = 2**31
+_USUAL_MASKS = (0xFF0000, 0xFF00, 0xFF)  # OpenCV takes them for any of 32 bits
 _BITFIELDS = 3  # a compression of BMP files: none, with masks
 _CIELAB = 8  # a kind of colours in TIFF files
 # Bytes of memory per pixel, with the result; measured by the tests.
@@ -122,6 +123,8 @@ def _bmp(name: str, data: memoryview) -> ImageHeader:
     size = (abs(width), abs(height))  # a negative height means top row first
     if compression == _BITFIELDS and bits in (16, 32):
         red, green, blue = struct.unpack_from("<III", data, 54)  # in the header, or behind one of 40 bytes
+        if bits == 32 and (red, green, blue) == _USUAL_MASKS:
+            return ImageHeader(name, size)
     elif compression == 0 and bits == 16:
         red, green, blue = 0x7C00, 0x3E0, 0x1F
     else:
@@ -134,6 +137,9 @@ def _bmp(name: str, data: memoryview) -> ImageHeader:
 def _avif(name: str, data: memoryview) -> ImageHeader:
     found = read_avif(data)
     pixel_bytes = _AVIF_ALPHA if found.alpha else _AVIF
+    decode = None
+    if found.is_limited_gray or (found.alpha and found.depth > 8):
+        decode = functools.partial(decode_avif, depth=found.depth, is_limited_gray=found.is_limited_gray)
     return ImageHeader(
         name,
         found.size,
@@ -141,7 +147,7 @@ def _avif(name: str, data: memoryview) -> ImageHeader:
         pixel_bytes=pixel_bytes,
         transforms=found.transforms,
         problem=found.problem,
-        decode=decode_limited_gray if found.is_limited_gray else None,
+        decode=decode,
     )
 
 
@@ -149,7 +155,9 @@ def _jpeg2000(name: str, data: memoryview) -> ImageHeader:
     found = read_jpeg2000(data)
     if found is None:
         return ImageHeader(name, None)
-    decode = functools.partial(decode_sycc, space_at=found.sycc_at) if found.sycc_at else None
+    decode = None
+    if found.sycc_at and found.components >= 3:
+        decode = functools.partial(decode_sycc, space_at=found.sycc_at)
     return ImageHeader(name, found.size, pixel_bytes=_JPEG2000 + _JPEG2000_COMPONENT * found.components, decode=decode)
 
 

@@ -28,14 +28,15 @@ class Masks(NamedTuple):
     masks: tuple[int, int, int]
 
 
-def decode_limited_gray(data: memoryview, flags: int) -> Image | None:
-    """Decode a gray AVIF file in which black is 16 and white is 235; OpenCV returns these values."""
+def decode_avif(data: memoryview, flags: int, depth: int, is_limited_gray: bool) -> Image | None:
+    """Decode an AVIF file whose values have more than 8 bits, or in which black is 16 and white is 235.
+
+    OpenCV keeps 10 and 12 bits beside an alpha channel, and the limited range of a file without colours.
+    """
     image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
-    if image is None:
-        return None
-    colors = image[..., :3] if image.ndim == 3 else image  # alpha is never limited
-    colors[...] = _FULL_RANGE[colors]
-    return image  # type: ignore[return-value]
+    if image is not None and image.dtype == np.uint16:
+        image = (image >> depth - 8).astype(np.uint8)
+    return _FULL_RANGE[image] if image is not None and is_limited_gray else image  # type: ignore[return-value]
 
 
 def decode_sycc(data: memoryview, flags: int, space_at: int) -> Image | None:
@@ -66,8 +67,11 @@ def decode_masks(data: memoryview, flags: int, file: Masks) -> Image | None:
         values = values[::-1]
     image = np.empty((*values.shape, 3), np.uint8)
     for place, mask in enumerate(file.masks):
-        shift = (mask & -mask).bit_length() - 1 if mask else 0
-        most = max(mask >> shift, 1)
+        if not mask:
+            image[..., place] = 0
+            continue
+        shift = (mask & -mask).bit_length() - 1
+        most = mask >> shift
         table = np.round(np.arange(min(most, 255) + 1) * 255 / min(most, 255)).astype(np.uint8)
         shift += max(most.bit_length() - 8, 0)  # of more bits, the first eight
         image[..., place] = table[values >> shift & min(most, 255)]

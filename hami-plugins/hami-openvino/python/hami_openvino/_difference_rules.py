@@ -330,7 +330,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         ("Div",),
         _divides_a_reduced_integer,
-        "rounds integer quotients to the nearest behind ReduceSum and the like, and exchanges a constant dividend with them",
+        "rounds integer quotients to the nearest behind ReduceSum and the like, and exchanges a constant dividend",
         "make the constant an input of the model, or divide in float32 and cast the result",
     ),
     Rule(
