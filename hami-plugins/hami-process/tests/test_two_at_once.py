@@ -26,8 +26,8 @@ def echo(pipe: hami.Pipe, *values: Any) -> None:
 
 
 def fail(pipe: hami.Pipe) -> None:
-    with pytest.raises(ValueError, match="bad value"):
-        pipe({"data": ("fail", "plain")})
+    with pytest.raises(KeyError, match="only this one"):  # an exception of `forward` is that of a whole batch
+        pipe({"data": ("fail", "item")})
 
 
 def stream(pipe: hami.Pipe) -> None:
