@@ -151,8 +151,8 @@ def test_a_gray_avif_file_with_alpha_is_refused(run):
     picture = Image.fromarray(np.dstack([PICTURE[..., 0], PICTURE[..., 1]]))
     data = saved(picture, "AVIF", subsampling="4:0:0")
     assert error_of(run, data) == (
-        "DecodeMat: the AVIF file is gray with an alpha channel, which is not supported; save it in colours, or without "
-        "alpha"
+        "DecodeMat: the AVIF file is gray with an alpha channel, which is not supported; save it in colours, or "
+        "without alpha"
     )
 
 
