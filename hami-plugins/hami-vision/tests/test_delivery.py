@@ -73,6 +73,28 @@ def test_a_sink_that_blocks_does_not_stop_the_others(lossless, monkeypatch):
     assert state.reason == "still busy when it was closed"
 
 
+@pytest.mark.parametrize("by", ["__call__", "close"])
+def test_two_sinks_that_close_the_delivery_do_not_wait_for_each_other(by):
+    together = threading.Barrier(2)
+
+    class Sink:
+        def __call__(self, *_):
+            if by == "__call__":
+                self.close_all()
+
+        def close(self):
+            if by == "close":
+                self.close_all()
+
+        def close_all(self):
+            together.wait(WAIT)
+            delivery.close()
+
+    with Delivery({"a": Sink(), "b": Sink()}) as delivery:
+        delivery.send(frame(), 0)
+    assert [(state.taken, state.failed) for state in delivery.states().values()] == [(1, 0)] * 2
+
+
 def test_a_lossless_sink_that_is_only_slow_gets_everything():
     seen, slow = [], threading.Semaphore(0)
 

@@ -84,9 +84,14 @@ class Delivery:
         return {name: lane.state for name, lane in self._lanes.items()}
 
     def close(self) -> None:
-        """Deliver what waits, and close the sinks; returns after ten seconds, also where a sink hangs."""
+        """Deliver what waits, and close the sinks; returns after ten seconds, also where a sink hangs.
+
+        Called by a sink, it returns at once: two sinks would wait for each other.
+        """
         for lane in self._lanes.values():
             lane.end()
+        if any(lane.is_current for lane in self._lanes.values()):
+            return
         deadline = time.monotonic() + _CLOSE_TIMEOUT
         for lane in self._lanes.values():
             lane.join(max(0.0, deadline - time.monotonic()))
@@ -109,6 +114,11 @@ class _Lane:
         self._is_stuck = self._has_ended = self._is_left = False
         self._thread = threading.Thread(target=self._run, name=f"sink {name}", daemon=True)
         self._thread.start()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller is on the thread of this sink."""
+        return self._thread is threading.current_thread()
 
     def take(self, frame: Frame, result: Any) -> None:
         self._sink(frame, result)
@@ -136,8 +146,6 @@ class _Lane:
             self._changed.notify_all()
 
     def join(self, seconds: float) -> None:
-        if self._thread is threading.current_thread():  # the sink closes the delivery, and ends after that
-            return
         self._thread.join(seconds)
         with self._changed:
             is_left, self._is_left = self._is_left, self._thread.is_alive()
