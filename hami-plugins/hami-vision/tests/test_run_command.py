@@ -27,8 +27,10 @@ from hami_vision import Detections, run_command
 from hami_vision.live_page import LivePage
 from hami_vision.saving import SaveFolder
 from hami_vision.sinks import VideoWriter
+from hami_vision.sources import Sources
 
 WALK = Path(hami_vision.__file__).parent / "sample" / "walk.webm"
+WAIT = 20  # seconds, until a test fails
 NAMES = "detect, segment, count-heads, track, count-people"
 MODEL = ["--set", f"model={WALK.with_name('squares.onnx')}", "--set", f"labels={WALK.with_name('squares.txt')}"]
 
@@ -171,6 +173,23 @@ def test_a_signal_closes_the_files_and_the_next_run_goes_on(walks, tmp_path, cap
     assert len((out / "b.jsonl").read_text().splitlines()) == 12
     assert f"{walks[0]}: complete since an earlier run" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_source_whose_frames_have_all_been_read_but_not_run_is_closed_by_a_signal(tmp_path, capsys, monkeypatch):
+    for i in range(4):
+        cv2.imwrite(str(tmp_path / f"{i}.png"), picture(("red", 8 * i, 24)))
+    take_next = Sources.next
+
+    def next_after_all_is_read(self, timeout):
+        with self._arrived:
+            assert self._arrived.wait_for(lambda: all(state.is_done for state in self.states().values()), WAIT)
+        signal.raise_signal(signal.SIGINT)
+        return take_next(self, timeout)
+
+    monkeypatch.setattr(Sources, "next", next_after_all_is_read)
+    assert main(["run", "track", *MODEL, str(tmp_path), "--json"]) == 130
+    end = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (end["state"], end["frames"]) == ("closed", 1)
 
 
 def test_a_file_that_has_changed_is_read_again_and_other_settings_are_refused(walks, tmp_path):

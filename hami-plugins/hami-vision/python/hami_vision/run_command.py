@@ -219,7 +219,8 @@ class _Work:
                 rates = (f"{_short(name)} {self._sources[name].rate:.1f}/s" for name in sources.states())
                 progress.update(self._ended, "  ".join(rates))
             for name, state in sources.states().items():
-                self._sources[name].state = state if state.is_done else replace(state, state="closed")
+                is_cut = not state.is_done or (state.state == "ended" and state.waiting)
+                self._sources[name].state = replace(state, state="closed") if is_cut else state
         self._finish(0)
 
     def _add(self, sources: Sources, place: str) -> None:
