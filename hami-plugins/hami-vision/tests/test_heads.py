@@ -176,6 +176,17 @@ def test_objects_in_the_border_are_left_out_and_counted():
     assert found.boxes.tolist() == [[20, 0, 40, 36]]
 
 
+@pytest.mark.parametrize(("head", "inside"), [("yolov8", [20, 46, 8, 6]), ("yolov10", [16, 43, 24, 49])])
+def test_objects_in_the_border_take_no_place_of_those_in_the_picture(head, inside):
+    rows = table(6 if head == "yolov10" else 84)
+    rows[:2, :5] = [*(4, 4, 12, 10), 0.875], [*inside, 0.75]  # the first is above the picture in both layouts
+    rows[7] = 0
+    with hami.pipe({"backend": "DecodeDetections", "head": head, "max_objects": 1}) as pipe:
+        found = pipe({"data": (rows if head == "yolov10" else rows.T)[None], "letter_box": BOX})["result"]
+        assert pipe.stats()["default"].counters == {"outside": 1}
+    assert found.boxes.tolist() == [IN_PICTURE]
+
+
 def test_the_letter_box_maps_back_what_it_made():
     for width, height in ((64, 64), (127, 63), (63, 127), (1920, 1080), (5, 3), (1000, 1)):
         box = LetterBox.fit(width, height, 64, 48)

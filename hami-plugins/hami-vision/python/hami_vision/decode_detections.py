@@ -72,20 +72,19 @@ class DecodeDetections(hami.Backend):
         found = candidates_of(name, outputs, size, labels, self.score_threshold)
         if found.nan_boxes:
             self.count("nan_boxes", found.nan_boxes)
-        kept = self._best(found, HEADS[ALIASES.get(name, name)].suppress)
         if "angle" not in found.extra:  # else the turned box may be in the picture
-            is_outside = ~box.meets(found.boxes[kept])
-            if is_outside.any():
-                self.count("outside", int(is_outside.sum()))
-                kept = kept[~is_outside]
-        extra = {key: column[kept] for key, column in found.extra.items()}
-        boxes = found.boxes[kept]
+            is_inside = box.meets(found.boxes)
+            if not is_inside.all():
+                self.count("outside", int((~is_inside).sum()))
+                found = found.at(is_inside)
+        found = found.at(self._best(found, HEADS[ALIASES.get(name, name)].suppress))
+        extra = found.extra
         return Detections(
-            boxes=_box_in_image(boxes, box, "angle" in extra),
-            scores=found.scores[kept],
-            classes=found.classes[kept],
+            boxes=_box_in_image(found.boxes, box, "angle" in extra),
+            scores=found.scores,
+            classes=found.classes,
             names=self._names,
-            masks=_masks(extra["coefficients"], outputs.parts["prototypes"], boxes, box)
+            masks=_masks(extra["coefficients"], outputs.parts["prototypes"], found.boxes, box)
             if "coefficients" in extra
             else None,
             keypoints=_keypoints(extra["keypoints"], box) if "keypoints" in extra else None,

@@ -7,7 +7,7 @@ fit, the caller has to name one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import hami
@@ -84,6 +84,11 @@ class Candidates:
     classes: Array
     extra: dict[str, Array]  # angle, keypoints or coefficients, by box
     nan_boxes: int = 0  # left out: the score is NaN, or it passes and another number of the box is
+
+    def at(self, kept: Array) -> Candidates:
+        """Return those at these indices, or where a mask is true."""
+        extra = {name: column[kept] for name, column in self.extra.items()}
+        return replace(self, boxes=self.boxes[kept], scores=self.scores[kept], classes=self.classes[kept], extra=extra)
 
 
 @dataclass
@@ -243,14 +248,8 @@ def _passing(scores: Array, threshold: float) -> Array:
 def _without_nan(found: Candidates) -> Candidates:
     extra = [column for name, column in found.extra.items() if name != "keypoints"]  # a point may be NaN alone
     is_nan = np.isnan(np.column_stack([found.boxes, found.scores, found.classes, *extra])).any(1)
-    kept = np.flatnonzero(~is_nan)
-    return Candidates(
-        found.boxes[kept],
-        found.scores[kept],
-        found.classes[kept].astype(np.int64),
-        {name: column[kept] for name, column in found.extra.items()},
-        int(is_nan.sum()),
-    )
+    kept = found.at(~is_nan)
+    return replace(kept, classes=kept.classes.astype(np.int64), nan_boxes=int(is_nan.sum()))
 
 
 def _from_table(name: str, head: Head, table: Array, labels: int | None, score_threshold: float) -> Candidates:
