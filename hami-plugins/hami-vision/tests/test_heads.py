@@ -187,6 +187,15 @@ def test_objects_in_the_border_take_no_place_of_those_in_the_picture(head, insid
     assert found.boxes.tolist() == [IN_PICTURE]
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint32, np.int64, np.float16])
+def test_labels_of_any_type_keep_the_class_before_the_first(dtype):
+    """Unsigned ones became 255."""
+    made = outputs_of("ssd")
+    made["detection_boxes"][0, 5], made["detection_scores"][0, 5] = made["detection_boxes"][0, 4], 0.5
+    made["detection_classes"] = np.array([[1] * 4 + [3, 0] + [1] * 4], dtype)
+    assert decode(made, head="ssd").classes.tolist() == [2, -1]
+
+
 def test_the_letter_box_maps_back_what_it_made():
     for width, height in ((64, 64), (127, 63), (63, 127), (1920, 1080), (5, 3), (1000, 1)):
         box = LetterBox.fit(width, height, 64, 48)

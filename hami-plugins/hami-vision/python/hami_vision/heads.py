@@ -232,7 +232,8 @@ def candidates_of(
     else:
         scores = outputs.parts["scores"].reshape(-1).astype(np.float32)
         kept = _passing(scores, score_threshold)
-        classes = outputs.parts["labels"].reshape(-1)[kept] - head.first_class
+        numbers = outputs.parts["labels"].reshape(-1)[kept].astype(np.float64)  # unsigned ones would wrap
+        classes = numbers - head.first_class
         found = Candidates(outputs.parts["boxes"].reshape(-1, 4)[kept].astype(np.float32), scores[kept], classes, {})
     found.boxes = _as_corners(found.boxes, head.box)
     if head.relative:
