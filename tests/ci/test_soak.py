@@ -129,6 +129,69 @@ def test_promises_that_were_not_tried_are_counted_apart_and_named(
     ]
 
 
+def test_a_part_that_was_not_tried_is_named_with_its_part(soak: ModuleType) -> None:
+    tried = soak.in_turn(
+        pipes=lambda seconds, strict: {"requests": 7, "not tried": "no clients"},
+        servers=lambda seconds, strict: {"requests": 9, "not tried": "no server"},
+        loops=lambda seconds, strict: {"requests": 1},
+    )
+    assert tried(3.0, True) == {
+        "pipes: requests": 7,
+        "servers: requests": 9,
+        "loops: requests": 1,
+        "not tried": "pipes: no clients; servers: no server",
+    }
+
+
+def test_each_file_of_tests_has_a_log_of_its_own(soak: ModuleType) -> None:
+    files = [*ROOT.glob("tests/*/test_*.py"), *ROOT.glob("hami-plugins/*/tests/test_*.py")]
+    files += sorted((ROOT / "tests" / "reliability").glob("*.py"))
+    logs = {soak.log_of(file) for file in files}
+    assert len(logs) == len(files)
+    assert soak.log_of(ROOT / "tests" / "python" / "test_memory.py").name == "soak-tests-python-test_memory.log"
+
+
+@pytest.mark.parametrize(
+    ("printed", "figures"),
+    [
+        ("code by names of HAMi: import 3\n2 passed, 1 skipped in 0.10s\n", {"test files": 4}),
+        ("code by names of HAMi: import 3\n1 failed, 1 passed in 0.10s\n", {"test files": 4}),
+        (
+            "code by names of HAMi: import 3\n1 skipped in 0.10s\n",
+            {"test files": 0, "not tried": "no file of tests ran to its end under the watch"},
+        ),
+        (
+            "code by names of HAMi: import 0\n1 error in 0.10s\n",
+            {"test files": 0, "not tried": "no file of tests ran to its end under the watch"},
+        ),
+    ],
+)
+def test_only_files_with_tests_that_pass_are_counted_under_the_watch(
+    soak: ModuleType, monkeypatch: pytest.MonkeyPatch, printed: str, figures: dict[str, int | str]
+) -> None:
+    clock, limits = FakeTime(), []
+
+    def takes_its_limit(command: object, seconds: float, *_: object) -> tuple[int, str]:
+        limits.append(seconds)
+        clock.now += seconds
+        return 0, printed
+
+    monkeypatch.setattr(soak, "program", lambda name: lambda seconds, strict: {})
+    monkeypatch.setattr(soak, "run_within", takes_its_limit)
+    monkeypatch.setattr(soak, "time", clock)
+    assert soak.code_from_data(200.0, True) == figures
+    assert limits == [25.0] * 4  # a file that hangs leaves time to three others
+
+
+def test_data_that_chooses_code_in_a_suite_breaks_the_promise(
+    soak: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(soak, "program", lambda name: lambda seconds, strict: {})
+    monkeypatch.setattr(soak, "run_within", lambda *_: (1, "CODE FROM DATA: exec in file.py:planted: 'this'"))
+    with pytest.raises(RuntimeError, match="CODE FROM DATA: exec"):
+        soak.code_from_data(200.0, True)
+
+
 def test_free_threaded_python_is_sought_before_anything_is_made(
     soak: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,17 +203,15 @@ def test_free_threaded_python_is_sought_before_anything_is_made(
         soak.free_threaded(60.0, True)
 
 
-def test_a_suite_that_outlasts_its_time_is_ended_with_what_it_has_started(
-    soak: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_suite_that_outlasts_its_time_is_ended_with_what_it_has_started(soak: ModuleType, tmp_path: Path) -> None:
     program = tmp_path / "starts_another.py"
     program.write_text(
         "import subprocess; child = subprocess.Popen(['sleep', '1000']); print(child.pid, flush=True); child.wait()"
     )
-    monkeypatch.setattr(soak, "CACHE", tmp_path)
-    status, text = soak.run_within([sys.executable, program], 3.0)
+    log = tmp_path / "logs" / "starts_another.log"
+    status, text = soak.run_within([sys.executable, program], 3.0, log)
     assert status is None
-    assert (tmp_path / "logs" / "soak-starts_another.log").read_text() == text
+    assert log.read_text() == text
     state = Path(f"/proc/{int(text)}/stat")
     while state.is_file() and state.read_text().rpartition(")")[2].split()[0] != "Z":
         time.sleep(0.01)  # it is ended, and its new parent has not waited for it

@@ -85,9 +85,46 @@ promise.main(run, "answers are right")
 
 def test_a_sample_breaks_a_promise_only_if_it_is_hardly_by_chance() -> None:
     cases = [(0, 20, 0.15), (6, 20, 0.15), (7, 20, 0.15), (3, 3, 0.5), (5, 5, 0.5), (4, 5, 0.5)]
+    cases += [(600, 4000, 0.15), (660, 4000, 0.15), (0, 0, 0.5)]  # as many as need large numbers, and none
     measure = f"import promise; print([promise.shows_more(*each) for each in {cases}])"
     done = subprocess.run([sys.executable, "-c", measure], cwd=FOLDER, capture_output=True, text=True, check=True)
-    assert done.stdout == "[False, False, True, False, True, False]\n"
+    assert done.stdout == "[False, False, True, False, True, False, False, True, False]\n"
+
+
+def test_bad_streams_are_tried_in_enough_pairs_of_phases_to_show_something() -> None:
+    for module in ("hami_vision", "cv2", "numpy"):
+        pytest.importorskip(module)
+    measure = """
+from promise import shows_more
+from streams import PHASE_S, length_of_phase
+
+for seconds in (60.0, 86.0, 239.0, 241.0, 3600.0):
+    pairs = seconds / length_of_phase(seconds) / 2
+    assert abs(pairs - round(pairs)) < 1e-9, "the last phase is as long as the others"
+    assert shows_more(round(pairs) - 1, round(pairs), 0.5)
+    assert length_of_phase(seconds) <= PHASE_S
+"""
+    done = subprocess.run([sys.executable, "-c", measure], cwd=FOLDER, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_a_crowd_measures_stays_small_and_is_a_fair_sample() -> None:
+    measure = """
+import random
+from crowd import KEPT, Sample
+
+random.seed(0)
+samples = [Sample() for _ in range(100)]
+for sample in samples:
+    for value in range(1000):
+        sample.add(value)
+assert {sample.count for sample in samples} == {1000}
+assert {len(sample.kept) for sample in samples} == {KEPT}
+kept = sorted(value for sample in samples for value in sample.kept)
+assert 450 < kept[len(kept) // 2] < 550
+"""
+    done = subprocess.run([sys.executable, "-c", measure], cwd=FOLDER, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_possible_answers_under_overload_are_those_of_a_worker_without_delays() -> None:

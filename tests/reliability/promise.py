@@ -30,8 +30,12 @@ def keep(holds: bool, seen: str) -> None:
 
 def shows_more(count: int, tries: int, part: float) -> bool:
     """Whether `count` of some tries shows that it is more than a part of all, and hardly by chance."""
-    likely = (math.comb(tries, n) * part**n * (1 - part) ** (tries - n) for n in range(count, tries + 1))
-    return sum(likely) < CHANCE
+
+    def likely(n: int) -> float:  # by logarithms: the number of combinations may exceed any float
+        combinations = math.lgamma(tries + 1) - math.lgamma(n + 1) - math.lgamma(tries - n + 1)
+        return math.exp(combinations + n * math.log(part) + (tries - n) * math.log1p(-part))
+
+    return sum(map(likely, range(count, tries + 1))) < CHANCE
 
 
 class Clock:
