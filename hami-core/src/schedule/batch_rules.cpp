@@ -152,15 +152,15 @@ NodeScheduler::Answer NodeScheduler::run_share(View& view) noexcept {
   return run_batch(view);
 }
 
-// When the other instances that may run such requests are free, the first one first. One whose batch takes far longer than usual does
-// not count.
+// When the other instances that may run such requests are free, the first one first: those that may start now at once. One whose
+// batch takes far longer than usual does not count.
 void NodeScheduler::find_free(const View& view) noexcept {
-  const std::size_t most = view.which == Takes::kHigh ? instances_in_use() : free_for_normal(instances_in_use(), 0);
-  free_in_.assign(free_instances(), 0);
+  const bool urgent = view.which == Takes::kHigh;
+  const std::size_t most = urgent ? instances_in_use() : free_for_normal(instances_in_use(), 0),
+                    may_start = urgent ? most : free_for_normal();  // this one is among them
+  free_in_.assign(std::min(free_instances() + dispatched_, may_start - 1), 0);
   for (const Instance& instance : instances_) {
-    if (&instance == &view.instance) continue;
-    if (instance.dispatched) free_in_.push_back(0);
-    if (instance.began == 0) continue;
+    if (&instance == &view.instance || instance.began == 0) continue;
     const double usual = costs_->time(static_cast<double>(instance.items), instance.cost);
     const double runs = static_cast<double>(view.moment - instance.began);
     if (runs < policy::kUncertain * usual) free_in_.push_back(std::max(0.0, usual - runs));

@@ -217,6 +217,31 @@ TEST_CASE("an instance leaves no rest below the minimum size of a batch") {
   CHECK_EQ(node.run(*node.scheduler.dispatch_idle()), 3);
 }
 
+TEST_CASE("with reserve, an instance leaves nothing to those that are free, or woken, but must not run it") {
+  struct Case {
+    std::size_t instances, reserve;
+    std::vector<std::size_t> shares;  // of those that start, one after the other, while one instance runs long
+  };
+  for (const Case& each : {Case{3, 1, {10}}, {4, 1, {5, 5}}, {4, 2, {10}}, {3, 0, {5, 5}}})
+    for (const bool woken : {false, true}) {
+      CAPTURE(each.instances);
+      CAPTURE(each.reserve);
+      CAPTURE(woken);
+      Node node(each.instances);
+      node.scheduler.config().reserve = each.reserve;
+      node.push(1, 1000);
+      CHECK_EQ(node.run(*node.scheduler.dispatch_idle()), 1);
+      node.push(10);
+      std::vector<NodeScheduler::Index> start;
+      while (start.size() < (woken ? each.instances - 1 : 1)) start.push_back(*node.scheduler.dispatch_idle());
+      for (std::size_t i = 0; i < each.shares.size(); ++i) {
+        if (i == start.size()) start.push_back(*node.scheduler.dispatch_idle());
+        CHECK_EQ(node.run(start[i]), each.shares[i]);
+      }
+      CHECK(node.scheduler.queue().empty());
+    }
+}
+
 TEST_CASE("with reserve, urgent requests are shared by all instances") {
   Node node;
   node.scheduler.config().reserve = 1;
