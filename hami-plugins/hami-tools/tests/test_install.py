@@ -162,7 +162,7 @@ def test_uv_chooses_the_build_of_torch(with_pip: HamiEnvironment, torch_index: s
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("install  torch  2.9.0+cu128\n")
     plan, install = (tmp_path / "calls").read_text().splitlines()
-    assert plan.endswith("--dry-run --torch-backend=auto acme-net")
+    assert plan.endswith("--dry-run --no-require-hashes --torch-backend=auto acme-net")
     assert install.endswith("--quiet --no-deps --torch-backend=auto torch==2.9.0+cu128")
 
 
@@ -489,16 +489,56 @@ def test_settings_of_uv_leave_out_no_requirement_and_keep_a_folder_usable_offlin
 
 
 @needs_uv
+@pytest.mark.parametrize("setting", ["require-hashes = true in uv.toml", "UV_REQUIRE_HASHES"])
 @pytest.mark.parametrize("source", ["--from", "--index"])
 def test_hashes_that_the_settings_of_uv_require_are_those_of_the_index(
-    index: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+    index: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, setting: str
 ) -> None:
     monkeypatch.setenv("PATH", str(Path(str(UV)).parent))
     without_pip = HamiEnvironment(tmp_path / "env", *PACKAGES)
     where = str(tmp_path / "wheels") if source == "--from" else index
-    done = without_pip.hami("install", "acme-two", source, where, UV_REQUIRE_HASHES="1")
+    (tmp_path / "uv.toml").write_text("[pip]\nrequire-hashes = true\n")
+    settings = {setting: "1"} if setting == "UV_REQUIRE_HASHES" else {"UV_CONFIG_FILE": str(tmp_path / "uv.toml")}
+    done = without_pip.hami("install", "acme-two", source, where, **settings)
     assert (done.returncode, done.stderr) == (0, "")
     assert len(list(without_pip.site.glob("acme_*.dist-info"))) == 2
+
+
+@needs_uv
+def test_an_installation_with_hashes_changes_nothing_where_settings_of_uv_leave_a_package_out(
+    index: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(Path(str(UV)).parent))
+    without_pip = HamiEnvironment(tmp_path / "env", *PACKAGES)
+    (tmp_path / "uv.toml").write_text('[pip]\nno-emit-package = ["acme-two"]\nno-annotate = true\n')
+    settings = {"UV_CONFIG_FILE": str(tmp_path / "uv.toml"), "UV_REQUIRE_HASHES": "1"}
+    done = without_pip.hami("install", "acme-two", "--index", index, **settings)
+    assert done.returncode == 1
+    assert "uv left acme-two out of its resolution; nothing was changed; remove no-emit-package" in done.stderr
+    assert not list(without_pip.site.glob("acme_*"))
+
+
+def test_the_build_of_torch_is_chosen_also_where_the_settings_of_uv_require_hashes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real torch is a large download, so this uv only writes its calls down."""
+    wheel = "torch-2.9.0+cu128-py3-none-any.whl"
+    (tmp_path / "pylock.toml").write_text(
+        f'[[packages]]\nname = "torch"\nversion = "2.9.0+cu128"\n'
+        f'wheels = [{{url = "https://packages.example/{wheel}", hashes = {{sha256 = "{"0" * 64}"}}}}]\n'
+    )
+    program = tmp_path / "uv"
+    program.write_text(
+        f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\n'
+        f'case "$*" in *--output-file*) cp {tmp_path}/pylock.toml "$6" ;; *--require-hashes*) ;;\n'
+        '*) echo "error: In --require-hashes mode, all requirements must have a hash" >&2; exit 2 ;; esac\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    change = installers.Change("torch", "", "2.9.0+cu128")
+    installers.Uv().install([change], installers.Sources(torch_backend="auto"), Environment(str(tmp_path)))
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert ["--torch-backend=auto" in call for call in calls] == [True] * 3
 
 
 def test_an_installation_in_another_place_is_not_reported_as_done(

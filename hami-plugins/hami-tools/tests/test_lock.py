@@ -169,7 +169,7 @@ def test_settings_of_uv_leave_nothing_out_of_a_lock_in_silence(
     settings.write_text(f'[pip]\nno-emit-package = ["{left_out}"]\nno-annotate = true\n')
     done = without_pip.hami(*command, UV_CONFIG_FILE=str(settings))
     assert (done.returncode, written.exists()) == (1, False)
-    assert f"uv left {left_out} out of the lock; nothing was written; remove no-emit-package" in done.stderr
+    assert f"uv left {left_out} out of its resolution; nothing was changed; remove no-emit-package" in done.stderr
 
 
 def test_files_come_from_a_folder_without_a_network(locked: Path, tmp_path: Path) -> None:

@@ -241,11 +241,11 @@ class Uv:
     def plan(
         self, requirements: Sequence[str], sources: Sources, environment: Environment, *, upgrade: bool
     ) -> list[Change]:
-        options = ["--deps", "--dry-run", *self._torch(sources), *self._fresh(sources)]
+        options = ["--deps", "--dry-run", "--no-require-hashes", *self._torch(sources), *self._fresh(sources)]
         for requirement in requirements if upgrade else ():
             options += ["--upgrade-package", re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]]
         command = [*self._install(environment), *options, *sources.options(), *requirements]
-        done = _run(command, UV_REQUIRE_HASHES="0")  # nothing is installed here
+        done = _run(command, UV_REQUIRE_HASHES=None)  # nothing is installed here; the option is for uv.toml
         if done.returncode:
             raise _failed("uv", "install", requirements, done.stderr)
         changes = [_change(name, version) for name, version in _UV_CHANGE.findall(done.stderr)]
@@ -258,20 +258,22 @@ class Uv:
 
     def install(self, changes: Sequence[Change], sources: Sources, environment: Environment) -> None:
         pinned = [f"{change.name}=={change.new}" for change in changes]
-        if _is_on("UV_REQUIRE_HASHES"):  # its plan has none
-            done, text = self._compile_alone(pinned, sources)
-            _check("uv", "install", pinned, done)
-            lines = [each.requirement(by_name=True) for each in of_pylock(text)]
-            return self.install_locked(lines, sources, environment)
         options = ["--quiet", "--no-deps", *self._torch(sources), *self._fresh(sources), *sources.options()]
         if environment.target:
             options += ["--target", environment.folder]
-        _check("uv", "install", pinned, _run([*self._install(environment), *options, *pinned]))
+        done = _run([*self._install(environment), *options, *pinned])
+        if done.returncode and "--require-hashes" in done.stderr:  # the user's settings want them; its plan has none
+            found = self._files("install", pinned, *self._compile_alone(pinned, sources))
+            lines = [each.requirement(by_name=True) for each in found]
+            return self.install_locked(lines, sources, environment)
+        _check("uv", "install", pinned, done)
 
     def install_locked(self, lines: Sequence[str], sources: Sources, environment: Environment) -> None:
-        options = ["--target", environment.folder] if environment.target else []
+        options = [*self._torch(sources), *sources.options()]
+        if environment.target:
+            options += ["--target", environment.folder]
         with _lines(lines) as file:
-            command = [*self._install(environment), "--quiet", *LOCKED, file, *options, *sources.options()]
+            command = [*self._install(environment), "--quiet", *LOCKED, file, *options]
             _check("uv", "install", map(_name_of_line, lines), _run(command))
 
     def uninstall(self, names: Sequence[str]) -> None:
@@ -283,18 +285,24 @@ class Uv:
 
     def resolve(self, requirements: Sequence[str], constraints: Sequence[str], sources: Sources) -> list[Locked]:
         with _lines(requirements) as wanted, _lines(constraints) as limits:
-            done, text = self._compile(["--deps", "--annotate", wanted, "--constraint", limits], sources)
+            done, text = self._compile(["--deps", wanted, "--constraint", limits], sources)
         if done.returncode:
 
             def is_listed(one: str) -> bool:
                 return self._compile_alone([one], sources)[0].returncode == 0
 
             _require_listed([*requirements, *constraints], done.stderr, sources, is_listed)
-        _check("uv", "lock", requirements, done)
+        return self._files("lock", requirements, done, text)
+
+    def _files(
+        self, verb: str, names: Sequence[str], done: subprocess.CompletedProcess[str], text: str
+    ) -> list[Locked]:
+        """Return the files of a resolution. Raises PluginError if it failed, or settings leave a package out of it."""
+        _check("uv", verb, names, done)
         if absent := re.findall(r"^# (\S+)$", text.partition(_LEFT_OUT)[2], re.M):
             raise PluginError(
-                f"uv left {', '.join(absent)} out of the lock; nothing was written; remove no-emit-package from its "
-                "settings, which are in uv.toml or pyproject.toml"
+                f"uv left {', '.join(absent)} out of its resolution; nothing was changed; remove no-emit-package from "
+                "its settings, which are in uv.toml or pyproject.toml"
             )
         return of_pylock(text)
 
@@ -307,7 +315,7 @@ class Uv:
         """Run a resolution; return also its pylock.toml. The user's settings may name another file for it."""
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder, "pylock.toml")
-            options = ["--format", "pylock.toml", "--output-file", str(file), "--no-header", "--quiet"]
+            options = ["--format", "pylock.toml", "--output-file", str(file), "--no-header", "--annotate", "--quiet"]
             options += ["--python", sys.executable, *self._fresh(sources), *sources.options()]
             done = _run([self._path, "pip", "compile", *options, *arguments])
             return done, file.read_text("utf-8") if file.is_file() else ""
@@ -355,8 +363,9 @@ def installed_versions() -> list[str]:
     return [f"{name}=={version}" for name, version in sorted(found.items()) if version]
 
 
-def _run(command: Sequence[str], **variables: str) -> subprocess.CompletedProcess[str]:
-    env = {**_plain_environment(), **variables}
+def _run(command: Sequence[str], **variables: str | None) -> subprocess.CompletedProcess[str]:
+    """Run a command with more variables; with None, without this one."""
+    env = {name: value for name, value in {**_plain_environment(), **variables}.items() if value is not None}
     return subprocess.run(command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL, env=env)
 
 
