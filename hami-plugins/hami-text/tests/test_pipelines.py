@@ -126,6 +126,13 @@ def test_a_folder_without_a_pooling_is_an_error_that_names_the_key(write):
         embed(write(pooling={"pooling_mode": "median"}), ["cat"])
 
 
+def test_a_configured_pooling_replaces_an_unknown_one_of_the_folder_also_in_metadata(write):
+    model = write(pooling={"pooling_mode": "median", "word_embedding_dimension": SIZE})
+    with hami.pipe(f"Pool(model='{model}',pooling=mean)") as pipe:
+        (output,) = hami.config.signature(pipe.describe())["outputs"]
+    assert output == {"name": "result", "dtype": "float32", "shape": [SIZE]}
+
+
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_texts_of_unequal_length_share_runs(write, side):
     """With their padding at the right, also if tokenizer_config.json says otherwise: positions are absolute."""

@@ -25,7 +25,7 @@ def unit(vector: Any) -> Any:
     return vector / np.linalg.norm(vector)
 
 
-def poster(source: Any) -> Post:
+def poster(source: Any, read: Callable[[bytes], Any] = json.loads) -> Post:
     application = hami_serve.app(source)
 
     async def run(path: str, body: bytes) -> tuple[int, Any]:
@@ -40,10 +40,12 @@ def poster(source: Any) -> Post:
         async def send(message: Any) -> None:
             sent.append(message)
 
-        scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b""}
+        path, _, query = path.partition("?")
+        scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode()}
+        scope["query_string"] = query.encode()
         headers = [(b"host", b"localhost"), (b"content-length", str(len(body)).encode())]
         await application({**scope, "headers": headers, "http_version": "1.1", "scheme": "http"}, receive, send)
-        return sent[0]["status"], json.loads(b"".join(part.get("body", b"") for part in sent[1:]))
+        return sent[0]["status"], read(b"".join(part.get("body", b"") for part in sent[1:]))
 
     def post(path: str, body: Any) -> tuple[int, Any]:
         return loop.run_until_complete(run(path, body if isinstance(body, bytes) else json.dumps(body).encode()))
@@ -69,6 +71,12 @@ def post(write_in: Any) -> Iterator[Post]:
             "tokens": f"Tokenize(model='{embedding}')",
             "classify": {"extends": "classify-text", "global": {"model": classes}},
             "broken": "TestBrokenText",
+            "refusing": f"S[Tokenize(model='{embedding}'),TestRefusal]",
+            "keys": f"S[Tokenize(model='{embedding}'),TestKeys]",
+            "declared": {
+                "source": f"S[Tokenize(model='{embedding}'),TestKeys]",
+                "outputs": [{"name": "result", "datatype": "FP32", "shape": [1]}],
+            },
         }
     )
     yield started
@@ -79,6 +87,30 @@ def post(write_in: Any) -> Iterator[Post]:
 class TestBrokenText(hami.Backend):
     def forward(self, batch: list[Any]) -> None:
         raise ZeroDivisionError("in the model")
+
+
+@hami.register
+class TestRefusal(hami.Backend):
+    error = hami.RequestError("this text is refused")  # of all its requests
+
+    def forward(self, batch: list[Any]) -> None:
+        raise self.error
+
+
+@hami.register
+class TestKeys(hami.Backend):
+    def forward(self, batch: list[Any]) -> None:
+        for item in batch:
+            item["result"] = np.float32([item.get("number", 0)])
+
+
+@hami.register
+class TestParts(hami.Backend):
+    def forward(self, batch: list[Any]) -> None:
+        for item in batch:
+            for part in "abc":
+                item.emit(part)
+            item["result"] = item["parameters"]["end"]
 
 
 TEXTS = ["the cat sat", "dog", "", "a very long text the cat sat on"]
@@ -172,6 +204,84 @@ def test_the_first_text_of_a_tensor_that_fails_is_named(post):
     assert infer(post, "strict", [1], [LONG]) == (400, text)
     status, error = infer(post, "embed", [1], ["a"], name="text")
     assert (status, 'needs the input "data"' in error) == (400, True), error
+
+
+def test_the_row_that_fails_is_named_to_its_own_client_only(post):
+    status, text = infer(post, "refusing", [1], ["a"])
+    assert (status, text.partition("\n")[0]) == (400, "this text is refused")
+    for count in (2, 3, 2):
+        failed, error = infer(post, "refusing", [count], ["a"] * count)
+        assert failed == 400
+        assert error.count("element") == 1
+        assert error.endswith(f"\nelement 0 of {count}")
+    assert "element" not in infer(post, "refusing", [1], ["a"])[1]
+
+
+def test_a_text_has_other_keys_beside_it(post):
+    text = TEXTS[0]
+    vector = vectors_of(f"a {text}").mean(0)
+    for body, wanted in (
+        ({"data": text, "prompt": "query"}, unit(vector)),
+        ({"data": text, "prompt": "query", "normalize": False}, vector),
+        ({"data": text, "prompt": "query", "dimensions": 2}, unit(vector[:2])),
+        ({"data": [text] * 3, "prompt": "query", "dimensions": 2, "normalize": None}, [unit(vector[:2])] * 3),
+    ):
+        status, answer = post("/models/embed", body)
+        assert status == 200, answer
+        np.testing.assert_allclose(answer["result"], wanted, rtol=1e-5)
+    status, answer = post("/models/embed", {"data": text, "req_id": 1})
+    assert (status, 'has no input "req_id"' in answer["error"]) == (400, True), answer
+
+
+def test_a_tensor_of_one_element_is_a_key_of_all_texts(post):
+    texts = TEXTS[:2]
+    tensors = [
+        {"name": "prompt", "datatype": "BYTES", "shape": [1], "data": ["query"]},
+        {"name": "data", "datatype": "BYTES", "shape": [2], "data": texts},
+        {"name": "dimensions", "datatype": "INT32", "shape": [1], "data": [2]},
+    ]
+    status, answer = post("/v2/models/embed/infer", {"inputs": tensors})
+    assert status == 200, answer
+    (output,) = answer["outputs"]
+    assert output["shape"] == [2, 2]
+    wanted = [unit(vectors_of(f"a {text}").mean(0)[:2]) for text in texts]
+    np.testing.assert_allclose(np.reshape(output["data"], [2, 2]), wanted, rtol=1e-5)
+
+
+def test_a_request_of_a_sequence_has_one_text(post):
+    sequence = {"sequence_id": 7, "sequence_start": True, "sequence_end": True}
+    for texts, wanted in ((["a"], 200), (["a", "b", "c"], 400)):
+        tensor = {"name": "data", "datatype": "BYTES", "shape": [len(texts)], "data": texts}
+        found = [
+            post("/v2/models/keys/infer", {"inputs": [tensor], "parameters": sequence}),
+            post("/models/keys?sequence_id=7", {"data": texts}),
+        ]
+        assert [status for status, _ in found] == [wanted] * 2, found
+    message = 'a request of a sequence takes one row of the input "data", got 3'
+    assert [answer["error"] for _, answer in found] == [message] * 2
+
+
+def test_declared_outputs_have_no_axis_of_rows(post):
+    status, (output,) = infer(post, "declared", [1], ["a"])
+    assert (status, output["shape"]) == (200, [1])
+
+
+@pytest.mark.parametrize("end", [None, "end"])
+def test_a_decoupled_pipeline_that_begins_with_a_text_answers_in_parts(write, end):
+    source = {"backend": f"S[Tokenize(model='{write(config={})}'),TestParts]"}
+    started = poster({"parts": {"source": source, "decoupled": True}}, bytes.decode)
+    status, events = started("/v2/models/parts/generate_stream", {"data": "a cat", "parameters": {"end": end}})
+    started.close()
+    assert status == 200
+    found = [json.loads(each.removeprefix("data: ")) for each in events.strip().split("\n\n")]
+    assert [each["result"] for each in found] == ["a", "b", "c", *([end] if end else [])]
+
+
+def test_the_times_of_texts_that_run_at_the_same_time_are_those_of_the_slowest(post, caplog):
+    caplog.set_level("INFO", "hami.serve.access")
+    infer(post, "embed", [64], ["the cat"] * 64)
+    (fields,) = (record.fields for record in caplog.records if record.name == "hami.serve.access")
+    assert fields["total_ms"] >= fields["queue_ms"] + fields["compute_ms"] > 0
 
 
 def test_every_door_has_the_same_order(post):

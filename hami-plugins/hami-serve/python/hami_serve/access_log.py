@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,7 +31,7 @@ class Entry:
     model: str = ""
     version: str = ""
     id: str = ""
-    times: list[hami.observe.RequestTimes] = field(default_factory=list)
+    times: list[list[hami.observe.RequestTimes]] = field(default_factory=list)  # of rows that run at the same time
     started: float = field(default_factory=time.perf_counter)
 
     def write(self, status: int | str, ended: float | None = None) -> None:
@@ -44,9 +44,9 @@ class Entry:
             "status": status,
             "total_ms": _ms((time.perf_counter() if ended is None else ended) - self.started),
         }
-        if self.times:
-            fields["queue_ms"] = _ms(sum(each.queue_s for each in self.times))
-            fields["compute_ms"] = _ms(sum(each.compute_s for each in self.times))
+        if slowest := [max(rows, key=lambda each: each.queue_s + each.compute_s) for rows in self.times if rows]:
+            fields["queue_ms"] = _ms(sum(each.queue_s for each in slowest))
+            fields["compute_ms"] = _ms(sum(each.compute_s for each in slowest))
         shown = {key: value for key, value in fields.items() if key not in ("protocol", "request", "status")}
         line = f"{self.request} over {self.protocol}: {status} {' '.join(f'{k}={v}' for k, v in shown.items())}"
         log.info("%s", line, extra={"fields": fields})
@@ -78,15 +78,15 @@ def recorded(protocol: str, request: str) -> Iterator[Entry | None]:
 
 
 @contextmanager
-def of_model(model: Any, request: dict[str, Any]) -> Iterator[None]:
-    """Record the times of a request of a model in the entry of this task, if there is one."""
+def of_model(model: Any, *requests: dict[str, Any]) -> Iterator[None]:
+    """Record the times of requests of a model that run at the same time in the entry of this task, if there is one."""
     entry = _current.get()
     if entry is None:
         yield
         return
     entry.model, entry.version = model.handle.component, model.handle.version
-    with hami.observe.RequestTimes(request) as times:
-        entry.times.append(times)
+    with ExitStack() as running:
+        entry.times.append([running.enter_context(hami.observe.RequestTimes(each)) for each in requests])
         yield
 
 

@@ -18,6 +18,7 @@ RESERVED = {  # keys of a request that the core, its containers or this server g
     *("result", "node_name", "request_size", "tensor_rows", "timeout", "deadline", "priority", "req_id", "state"),
     *("finish", "sequence_start", "context", "event", "parameters", "parts", "hami.visits"),
 }
+UNKNOWN: dict[str, Any] = {"inputs": [], "outputs": []}
 
 
 def build(model: Model) -> None:
@@ -48,9 +49,10 @@ def _ask_plugins(model: Model) -> None:
     """Take what is not declared from the plugins: inputs and outputs if the pipeline is nothing but an engine, or if it
     begins with a backend that takes one value."""
     model.data_type = hami.config.data_type(model.description)
-    found = hami.config.signature(model.description) or {"inputs": [], "outputs": []}
-    if not model.inputs and (value := _signature_of_value(model.description)):
-        found, model.takes_rows = value, True
+    found = hami.config.signature(model.description) or UNKNOWN
+    if value := _signature_of_value(model.description):
+        model.takes_rows = not (model.inputs or model.outputs or model.version.decoupled)
+        found = value if model.takes_rows else UNKNOWN
     if not model.inputs:
         model.inputs = tuple(map(_spec, found["inputs"]))
     if not model.outputs:

@@ -22,6 +22,14 @@ class ModelFailed(hami.Error):
     """A model has raised an exception that is not one of hami, or its result has no form in the protocol."""
 
 
+class RowFailed(hami.Error):
+    """One of the rows of a request has failed. `error` is its exception, which other requests may have too."""
+
+    def __init__(self, error: hami.Error, row: int, rows: int) -> None:
+        super().__init__(f"element {row} of {rows}")
+        self.error = error
+
+
 class BadRequest(hami.RequestError):
     """A request does not follow the protocol, or does not fit the model."""
 

@@ -16,6 +16,7 @@ from hami_serve.errors import (
     LoadFailed,
     ModelFailed,
     ModelUnavailable,
+    RowFailed,
     Status,
     UnknownModel,
     attribute_of,
@@ -55,6 +56,9 @@ def report(error: BaseException, protocol: str, request: str, id: object = "") -
         request: What the request asks for, such as 'model "detect"'.
         id: The id that the client has given to the request.
     """
+    if isinstance(error, RowFailed):
+        found = report(error.error, protocol, f"{request}, {error}", id)
+        return Failure(found.status, f"{found.text}\n{error}")
     status = status_of(error)
     cause = error.__cause__ if issubclass(type(error), (ModelFailed, LoadFailed)) else None
     raised = error if cause is None else cause  # without `or`, as an exception of a backend may be false

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import hami
 import numpy as np
 
-from hami_serve.building import request_of
+from hami_serve.building import RESERVED, request_of
 from hami_serve.classification import classified
 from hami_serve.datatypes import STEP, Array, datatype_of, elements_as
-from hami_serve.errors import BadRequest, ModelFailed, short, text_of
+from hami_serve.errors import BadRequest, ModelFailed, RowFailed, short, text_of
 from hami_serve.failures import of_load, of_model, of_result
 from hami_serve.http_body import SHORT, off_loop
 from hami_serve.model import Model, TensorSpec
@@ -77,7 +77,7 @@ class Bound(NamedTuple):
 
     keys: dict[str, Any]
     rows: int
-    requests: list[dict[str, Any]] | None = None  # of a model that takes one row for each
+    inputs: dict[str, Array] | None = None  # of a model that takes one row: each is a request
 
 
 @dataclass(frozen=True)
@@ -114,18 +114,22 @@ async def _run_rows(rounder: AllRounder, model: Model, requests: list[dict[str, 
     errors = await rounder.acall_rows(model, requests, timeout)
     for row, error in enumerate(errors):
         if error is not None:
-            if len(requests) > 1:
-                notes = [*getattr(error, "__notes__", ()), f"element {row} of {len(requests)}"]
-                error.__notes__ = notes  # Python 3.10 has no add_note
-            raise error
+            raise RowFailed(error, row, len(requests)) if len(requests) > 1 else error
 
 
-def requests_of_rows(inputs: Mapping[str, Array], keys: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return a request with the keys for each row of the only input of a model that takes a row for each."""
-    ((name, array),) = inputs.items()
+def requests_of_rows(model: Model, inputs: Mapping[str, Array], keys: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a request for each row of the declared input of a model that takes one row.
+
+    All of them have the keys, and those of the other inputs: an element, or an array if it has several.
+    """
+    (name,) = (spec.name for spec in model.inputs)
+    array = inputs[name]
     if not 1 <= len(array) <= MAX_ROWS:
-        raise BadRequest(f'input "{short(name)}" must have from 1 to {MAX_ROWS} rows, got {len(array)}')
-    return [{**keys, **request_of({name: array[row : row + 1]})} for row in range(len(array))]
+        raise BadRequest(f'input "{name}" must have from 1 to {MAX_ROWS} rows, got {len(array)}')
+    if len(array) > 1 and "req_id" in keys:
+        raise BadRequest(f'a request of a sequence takes one row of the input "{name}", got {len(array)}')
+    others = {key: each.item() if each.size == 1 else each for key, each in inputs.items() if key != name}
+    return [{**others, **keys, **request_of({name: array[row : row + 1]})} for row in range(len(array))]
 
 
 def _joined(model: Model, requests: list[dict[str, Any]], inference: Inference) -> list[Output]:
@@ -152,11 +156,11 @@ async def run_bound(
     started = time.perf_counter()
     try:
         bound = await bind(model)
+        requests = None if bound.inputs is None else requests_of_rows(model, bound.inputs, bound.keys)
     except BaseException as error:
         rounder.registry.release(model, started, error)
         raise
-    if bound.requests is not None:
-        requests = [{**bound.keys, **each} for each in bound.requests]
+    if requests is not None:
         await _run_rows(rounder, model, requests, left)
         return model, {"result": [each.get("result") for each in requests]}
     with of_model():
@@ -220,7 +224,7 @@ async def _acquired(rounder: AllRounder, call: Call) -> tuple[Model, float | Non
         if call.inputs:
             taken = await _taken(model, call)
             if model.takes_rows:
-                call.requests = requests_of_rows(taken, call.keys)
+                call.requests = requests_of_rows(model, taken, call.keys)
             else:
                 call.keys |= request_of(taken)
     except BaseException as error:
@@ -326,6 +330,8 @@ def check_inputs(model: Model, inputs: Mapping[str, Array]) -> None:
     for key, array in inputs.items():
         spec = specs.get(key)
         if spec is None:
+            if model.takes_rows and key not in RESERVED:
+                continue
             raise BadRequest(f'{name} has no input "{short(key)}"; inputs: {", ".join(specs)}')
         if not model.version.inputs and not model.takes_rows:
             continue

@@ -64,7 +64,7 @@ class Journal:
                 for each in given["entries"]:
                     self._write(each)
                 if dropped := given["dropped"]:
-                    log.warning("%d requests have no line in the access log: it is written too slowly", dropped)
+                    log.warning("%d requests were not recorded: their lines or spans are written too slowly", dropped)
             except Exception as error:  # memory is exhausted; the next entries are written
                 log_fault("what the native door has noted", error)
             finally:
@@ -87,7 +87,7 @@ class Journal:
             entry.model = short(path.split("/")[3]) if model is None else model.handle.component
             entry.version = "" if model is None else model.handle.version
             if visits is not None:
-                entry.times.append(hami.observe.RequestTimes({access_log.VISITS: visits}))
+                entry.times.append([hami.observe.RequestTimes({access_log.VISITS: visits})])
             entry.write(given["status"] if path else self._code_name(given["status"]), ended / 1e9)
         if path and tracing.is_on():
             keys = {} if visits is None else {access_log.VISITS: visits}

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hami_serve.building import request_of
+from hami_serve.building import RESERVED, request_of
 from hami_serve.datatypes import DATATYPES, Array, array_of_bytes, array_of_json, element_as, elements_as
 from hami_serve.errors import BadRequest, UnknownContentType, short
 from hami_serve.forms import Field, parse_form
 from hami_serve.http_generate import DATATYPES_OF_JSON, fitting_shape
 from hami_serve.http_tensors import may_be_json, parse_value
-from hami_serve.inference import Bound, as_taken, check_inputs, requests_of_rows, rows_of
+from hami_serve.inference import Bound, as_taken, check_inputs, rows_of
 from hami_serve.model import Model, TensorSpec
 from hami_serve.pictures import media_type
 
@@ -126,12 +126,14 @@ def bind(given: Given, model: Model) -> Bound:
             )
         value = {spec.name: value for spec in specs}  # which is one
     declared = {spec.name: spec for spec in specs}
-    inputs = {name: _array(name, each, declared.get(name)) for name, each in value.items()}
+    others = [name for name in value if model.takes_rows and name not in declared and name not in RESERVED]
+    keys = {name: _plain(name, value[name], model) for name in others}
+    inputs = {name: _array(name, each, declared.get(name)) for name, each in value.items() if name not in keys}
     check_inputs(model, inputs)
     taken = as_taken(model, inputs, None)
-    if model.takes_rows and isinstance(next(iter(value.values())), list):
-        return Bound({}, rows_of(model, inputs), requests_of_rows(taken, {}))
-    return Bound(request_of(taken), rows_of(model, inputs))
+    if model.takes_rows and isinstance(value[specs[0].name], list):
+        return Bound(keys, rows_of(model, inputs), taken)
+    return Bound(keys | request_of(taken), rows_of(model, inputs))
 
 
 def _plain(name: str, value: Any, model: Model) -> Any:

@@ -275,14 +275,15 @@ class AllRounder:
 
         async def call(request: dict[str, Any]) -> hami.Error | None:
             try:
-                with of_model(), access_log.of_model(model, request):
+                with of_model():
                     await model.running_pipe().acall(request, timeout)
             except hami.Error as error:
                 return error
             return None
 
         try:
-            errors = await asyncio.gather(*map(call, requests))
+            with access_log.of_model(model, *requests):
+                errors = await asyncio.gather(*map(call, requests))
             failed = next(filter(None, errors), None)
             if failed is None:
                 self.registry.count_rows(model, len(requests))

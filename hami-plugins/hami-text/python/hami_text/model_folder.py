@@ -158,7 +158,7 @@ class ModelFolder:
 
     def embedding_size(self, pooling: str | None = None) -> int | None:
         """Return the length of an embedding; None if no file says it. `pooling`: instead of that of the folder."""
-        own = self.pooling()
+        own = self.pooling() if pooling is None else None
         modes = pooling.split("+") if pooling is not None else own.modes if own is not None else ()
         given = self._pooling_config
         of_token = given.get("embedding_dimension", given.get("word_embedding_dimension"))
