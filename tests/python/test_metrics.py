@@ -185,6 +185,14 @@ def test_a_request_has_a_span_for_each_node_that_it_visits(spans: Any) -> None:
     assert request == {"data": 1, "result": 12}
 
 
+def test_the_exception_of_a_request_that_native_code_has_made_has_the_moment_of_its_end(spans: Any) -> None:
+    with hami.pipe("Identity") as pipe:
+        spans.of(pipe).record({}, hami.RequestError("wrong"), 1_000, 2_000)
+    (span,) = spans.take(1)
+    (event,) = span.events
+    assert (span.start_time, event.name, event.timestamp, span.end_time) == (1_000, "exception", 2_000, 2_000)
+
+
 def test_every_way_to_call_has_spans_of_nodes(spans: Any) -> None:
     async def parts() -> list[int]:
         return [part async for part in traced.astream({"data": 1})]

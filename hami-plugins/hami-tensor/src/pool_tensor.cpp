@@ -159,7 +159,8 @@ class PoolTensor final : public TensorBackend {
   Tokens tokens_of(const hami::Dict& item, const hami::Tensor& tensor) const {
     Tokens tokens{contiguous(tensor), static_cast<std::size_t>(tensor.view().shape[2]), {}};
     tokens.places = places_of(item, tensor.view().shape[1]);
-    if (const std::optional<hami::Value> prompt = item.find("prompt_tokens"); prompt && !include_prompt_) {
+    if (const std::optional<hami::Value> prompt = item.find("prompt_tokens");
+        prompt && !prompt->is_none() && !include_prompt_) {
       const auto left_out =
           std::min(tokens.places.size(), static_cast<std::size_t>(std::max<std::int64_t>(0, prompt->as_int())));
       tokens.places.erase(tokens.places.begin(), tokens.places.begin() + static_cast<std::ptrdiff_t>(left_out));
@@ -179,7 +180,8 @@ class PoolTensor final : public TensorBackend {
     const hami::Tensor mask = contiguous(given->as_tensor());
     const Shape shape = mask.shape();
     const bool has_row = shape.size() == 2 && shape[0] == 1;
-    if ((shape.size() != 1 && !has_row) || shape.back() != count || is_float(mask.dtype()))
+    const bool is_integer = hami::with_element(mask.dtype(), [](auto) {}) && !is_float(mask.dtype());
+    if ((shape.size() != 1 && !has_row) || shape.back() != count || !is_integer)
       throw hami::Error(HAMI_REQUEST, name() + ": the text has " + std::to_string(count) + " tokens, and " +
                                           std::string(kMask) + " is " + show_tensor(mask) + "; it must be integers [" +
                                           std::to_string(count) + "] or [1, " + std::to_string(count) + "]");

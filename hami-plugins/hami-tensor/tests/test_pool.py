@@ -106,6 +106,12 @@ def test_an_output_that_is_pooled_is_taken_as_it_is():
         run("PoolTensor", vectors_of(2))
 
 
+def test_a_key_that_is_none_changes_nothing():
+    keys = dict.fromkeys(("dimensions", "normalize", "prompt_tokens"))
+    source = "PoolTensor(pooling=mean,include_prompt=false)"
+    np.testing.assert_array_equal(run(source, vectors_of(3), **keys), run(source, vectors_of(3)))
+
+
 @pytest.mark.parametrize(
     ("data", "keys", "message"),
     [
@@ -122,6 +128,7 @@ def test_an_output_that_is_pooled_is_taken_as_it_is():
             "the text has 3 tokens, and attention_mask is int64 [1, 2]; it must be integers [3] or [1, 3]",
         ),
         (np.zeros((1, 3, SIZE)), {"attention_mask": np.ones(3)}, "attention_mask is float64 [3]"),
+        (np.zeros((1, 3, SIZE)), {"attention_mask": np.ones(3, np.complex64)}, "attention_mask is complex64 [3]"),
         (np.zeros((1, 3, SIZE)), {"dimensions": 0}, '"dimensions" must be from 1 to 5, got 0'),
         (np.zeros((1, 3, SIZE)), {"dimensions": 6}, '"dimensions" must be from 1 to 5, got 6'),
         (np.zeros((1, 3, SIZE)), {"dimensions": "2"}, '"dimensions" must be from 1 to 5, got another type'),

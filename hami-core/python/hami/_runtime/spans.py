@@ -81,7 +81,7 @@ class _RequestSpan:
             self._add_nodes()
         if error is not None:
             with suppress(Exception):  # the traceback asks the exception, whose class may raise
-                self._span.record_exception(error)
+                self._span.record_exception(error, timestamp=ended)
             self._span.set_status(trace.StatusCode.ERROR, f"{name_of(error)}: {text_of(error) or ''}")
         self._span.end(ended)
 
