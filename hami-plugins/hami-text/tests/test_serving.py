@@ -266,10 +266,11 @@ def test_declared_outputs_have_no_axis_of_rows(post):
     assert (status, output["shape"]) == (200, [1])
 
 
+@pytest.mark.parametrize("decoupled", [False, True])
 @pytest.mark.parametrize("end", [None, "end"])
-def test_a_decoupled_pipeline_that_begins_with_a_text_answers_in_parts(write, end):
+def test_a_pipeline_that_begins_with_a_text_answers_in_parts(write, end, decoupled):
     source = {"backend": f"S[Tokenize(model='{write(config={})}'),TestParts]"}
-    started = poster({"parts": {"source": source, "decoupled": True}}, bytes.decode)
+    started = poster({"parts": {"source": source, "decoupled": decoupled}}, bytes.decode)
     status, events = started("/v2/models/parts/generate_stream", {"data": "a cat", "parameters": {"end": end}})
     started.close()
     assert status == 200

@@ -132,7 +132,7 @@ def requests_of_rows(model: Model, inputs: Mapping[str, Array], keys: Mapping[st
     return [{**others, **keys, **request_of({name: array[row : row + 1]})} for row in range(len(array))]
 
 
-def _joined(model: Model, requests: list[dict[str, Any]], inference: Inference) -> list[Output]:
+def _joined(model: Model, requests: Iterable[Mapping[str, Any]], inference: Inference) -> list[Output]:
     """Return the outputs of all rows, which have one more axis than those of a row."""
     rows = [outputs_of(model, request, inference) for request in requests]
     if len({tuple((each.name, each.datatype, each.array.shape) for each in row) for row in rows}) > 1:
@@ -177,21 +177,29 @@ async def stream(rounder: AllRounder, call: Call) -> AsyncGenerator[Part, None]:
     """
     inference = call.inference
     model, left = await _acquired(rounder, call)
-    if call.requests is not None:
-        yield Part(model, await _outputs_of_rows(rounder, model, call.requests, left, inference), final=True)
+    rows = call.requests
+    if rows is not None and len(rows) > 1:
+        yield Part(model, await _outputs_of_rows(rounder, model, rows, left, inference), final=True)
         return
+    keys = call.keys if rows is None else rows[0]
+
+    async def outputs(request: Mapping[str, Any]) -> list[Output]:
+        if rows is None:
+            return await outputs_on_loop(model, request, inference)
+        return _joined(model, [request], inference)
+
     may_be_empty = model.version.decoupled
-    async with aclosing(rounder.astream_model(model, call.keys, left)) as parts:
+    async with aclosing(rounder.astream_model(model, keys, left)) as parts:
         while True:
             with of_model():
                 part = await anext(parts, END)
             if part is END:
                 break
             may_be_empty = True
-            yield Part(model, await outputs_on_loop(model, {"result": part}, inference), final=False)
+            yield Part(model, await outputs({"result": part}), final=False)
     rounder.registry.count_rows(model, rows_of(model, inference.inputs))
-    ended = may_be_empty and call.keys.get("result") is None
-    yield Part(model, [] if ended else await outputs_on_loop(model, call.keys, inference), final=True)
+    ended = may_be_empty and keys.get("result") is None
+    yield Part(model, [] if ended else await outputs(keys), final=True)
 
 
 async def outputs_on_loop(model: Model, request: Mapping[str, Any], inference: Inference) -> list[Output]:
