@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# onnx 1.23.2, version_converter: linear Upsample and Resize of opset 10 and older, and Hardmax, compute other values afterwards.
+# onnx 1.23.2, version_converter: Upsample and Resize of opset 10 and older, and Hardmax, compute other values afterwards.
 #
 # Until opset 10, pixels began at the corner ("asymmetric", as a later version of Resize calls it). The converter writes a Resize
-# without coordinate_transformation_mode, whose default is half_pixel: each pixel between others moves. Until opset 12, Hardmax
+# without coordinate_transformation_mode, whose default is half_pixel: each pixel between others moves, and a nearest Resize to a
+# quarter takes other pixels. Enlarging the nearest pixels is the same. Until opset 12, Hardmax
 # looked at all axes from `axis` on; the converter, which rewrites Softmax and LogSoftmax for that, leaves Hardmax as it is. No
 # error is raised, and onnx.checker accepts the results. ONNX Runtime runs both files.
 # Seen on 30 November 2026, CPython 3.11. Fails if this changes.
@@ -47,6 +48,12 @@ for operator, opset in (("Upsample", 9), ("Resize", 10)):
     assert new.ravel().tolist() == [0, 2.5, 7.5, 12.5, 17.5, 22.5, 27.5, 30]
     old, new = before_and_after(operator, opset, row, double, mode="nearest")
     assert np.array_equal(old, new)
+
+quarter = [("scales", np.float32([1, 1, 1, 0.25]))]
+old, new = before_and_after("Resize", 10, np.arange(12, dtype=np.float32).reshape(1, 1, 1, 12), quarter, mode="nearest")
+print(f"nearest Resize of opset 10 to a quarter: {old.ravel().tolist()}; in opset 13: {new.ravel().tolist()}")
+assert old.ravel().tolist() == [0, 4, 8]
+assert new.ravel().tolist() == [1, 5, 9]
 
 cube = np.float32([[[1, 2], [4, 3]]])
 for operator in ("Hardmax", "Softmax", "LogSoftmax"):

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from hami_image import _av1_stream
+from hami_image._box_file import read_avif
 
 FORMATS = {"AVIF": {"quality": 95, "speed": 9, "subsampling": "4:4:4"}, "JPEG2000": {}}  # the latter without loss
 
@@ -119,28 +120,36 @@ def box(kind: bytes, content: bytes) -> bytes:
     return struct.pack(">I4s", 8 + len(content), kind) + content
 
 
-def avif_of_items(extents: list[int], stream: bytes, sizes: int = 0) -> bytes:
-    """An AVIF file whose items have so many parts; without `sizes` of places and lengths, each is the whole file."""
-    entries = b"".join(struct.pack(">HBB4s", i, 0, 0, b"av01") + b"\0" for i in range(1, len(extents) + 1))
-    infos = b"".join(box(b"infe", b"\2\0\0\0" + entries[9 * i : 9 * i + 9]) for i in range(len(extents)))
-    places = b"".join(struct.pack(">HHH", i, 0, count) for i, count in enumerate(extents, 1))
+def avif_of_items(extents: list[int], stream: bytes, *, placed: bool = False) -> bytes:
+    """An AVIF file whose items have so many parts: the stream if it is `placed`, else the whole file."""
+    head = box(b"ftyp", b"avif\0\0\0\0avif")
+    entries = [b"\2\0\0\0" + struct.pack(">HH4s", i, 0, b"av01") + b"\0" for i in range(1, len(extents) + 1)]
+    infos = b"".join(box(b"infe", entry) for entry in entries)
+    place = struct.pack(">II", len(head) + 8, len(stream)) if placed else b""
+    places = b"".join(struct.pack(">HHH", i, 0, count) + place * count for i, count in enumerate(extents, 1))
     meta = (
         box(b"pitm", struct.pack(">IH", 0, 1))
         + box(b"iinf", struct.pack(">IH", 0, len(extents)) + infos)
-        + box(b"iloc", struct.pack(">IHH", 0, sizes, len(extents)) + places)
+        + box(b"iloc", struct.pack(">IHH", 0, 0x4400 if placed else 0, len(extents)) + places)
     )
-    return box(b"ftyp", b"avif\0\0\0\0avif") + box(b"meta", b"\0" * 4 + meta) + box(b"mdat", stream)
+    return head + box(b"mdat", stream) + box(b"meta", b"\0" * 4 + meta)
 
 
 @pytest.mark.parametrize("extents", [[3000], [3] * 200, [65535], [65535] * 50, [1] * 300])
 def test_parts_of_items_that_repeat_the_file_take_no_memory(run, extents):
-    data = avif_of_items(extents, bytes(100_000))
+    data = avif_of_items(extents, bytes(4_000_000))
     tracemalloc.start()
     try:
         assert "contain no unambiguous image size" in refused(run, data)
         assert tracemalloc.get_traced_memory()[1] < 4 * len(data)
     finally:
         tracemalloc.stop()
+
+
+def test_items_may_share_their_bytes():
+    bits = "000110000001010101101111100111" + "0" * 40  # a still picture of 48 x 40, and its tools
+    stream = b"\x0a\x08" + int(bits[:64], 2).to_bytes(8, "big")
+    assert read_avif(memoryview(avif_of_items([1] * 64, stream, placed=True))).size == (48, 40)
 
 
 def test_a_long_number_in_a_sequence_header_ends_the_file():

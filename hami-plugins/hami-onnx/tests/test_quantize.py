@@ -103,15 +103,21 @@ def test_an_older_opset_is_converted(tmp_path, data):
     assert onnx.load(tmp_path / "old.int8.onnx").opset_import[0].version >= 13
 
 
-@pytest.mark.parametrize(("operator", "opset"), [("Upsample", 9), ("Resize", 10)])
-def test_pixels_between_others_stay_where_they_were_before_the_conversion(tmp_path, data, operator, opset):
+@pytest.mark.parametrize(
+    ("operator", "opset", "scale", "mode"),
+    [
+        *(("Upsample", 9, 2, mode) for mode in ("linear", "nearest")),
+        *(("Resize", 10, scale, mode) for scale in (2, 1.5, 0.25, 1 / 3) for mode in ("linear", "nearest")),
+    ],
+)
+def test_pixels_stay_where_they_were_before_the_conversion(tmp_path, data, operator, opset, scale, mode):
     constants = {
         "w": np.random.default_rng(0).normal(0, 0.3, (4, 3, 3, 3)).astype(np.float32),
-        "scales": np.float32([1, 1, 2, 2]),
+        "scales": np.float32([1, 1, scale, scale]),
     }
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["maps"]),
-        helper.make_node(operator, ["maps", "scales"], ["y"], mode="linear"),
+        helper.make_node(operator, ["maps", "scales"], ["y"], mode=mode),
     ]
     model = save(tmp_path / "old.onnx", nodes, {"x": PORT}, {"y": (TensorProto.FLOAT, None)}, constants, opset=opset)
     assert main(["quantize", str(model), "--data", str(data), "--output", str(tmp_path / "int8.onnx")]) == 0

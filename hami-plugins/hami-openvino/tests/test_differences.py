@@ -300,6 +300,8 @@ BEHIND_REDUCE = {  # operators between ReduceMax and Div, and the inputs of Div
     "negated": ([("Neg", "m", "s")], "s c"),
     "added to": ([("Add", "m c", "s")], "s c"),
     "transposed": ([("Transpose", "m", "s")], "s c"),
+    "a constant minus it": ([("Sub", "c m", "s")], "s c"),
+    "used twice for its shape": ([("Shape", "m", "t"), ("Neg", "m", "s")], "s c"),
 }
 
 
@@ -323,12 +325,34 @@ def test_an_integer_quotient_behind_a_reduction_is_refused_and_really_differs(pi
     assert not np.array_equal(result, expected)
 
 
-@pytest.mark.parametrize(("between", "inputs"), [([], "m x"), ([], "x c")])
-def test_other_integer_quotients_are_taken_and_right(pipe, tmp_path, between, inputs):
-    path = behind_reduce(tmp_path / "m.onnx", between, inputs)
+TAKEN_BEHIND_REDUCE = {
+    "no constant": ([], "m x"),
+    "no reduction": ([], "x c"),
+    "used twice": ([("Neg", "m", "t"), ("Add", "m t", "u"), ("Sub", "u t", "s")], "s c"),
+    "another tensor added": ([("Add", "m x", "s")], "s c"),
+    "a product with itself": ([("Mul", "m m", "s")], "s c"),
+}
+
+
+@pytest.mark.parametrize("name", TAKEN_BEHIND_REDUCE)
+def test_other_integer_quotients_are_taken_and_right(pipe, tmp_path, name):
+    path = behind_reduce(tmp_path / "m.onnx", *TAKEN_BEHIND_REDUCE[name])
     data = np.array([[3, 7, 9, 1], [41, 5, 2, 4]], np.int64)
     (expected,) = ReferenceEvaluator(onnx.load(path)).run(None, {"x": data})
     assert np.array_equal(array(pipe(model=str(path))({"data": data})), expected)
+
+
+@pytest.mark.parametrize("operator", ["ReduceSum", "Split"])
+def test_floats_whose_type_no_file_declares_are_no_integers(tmp_path, operator):
+    constants = {"a": np.array([1]), "b": np.array([0]), "c": np.float32(64)}
+    first = (
+        helper.make_node("Split", ["x"], ["s", "t"], axis=1, num_outputs=2)
+        if operator == "Split"
+        else helper.make_node("ReduceSum", ["x", "a"], ["s"])
+    )
+    nodes = [first, helper.make_node("ReduceSum", ["s", "b"], ["m"]), helper.make_node("Div", ["m", "c"], ["y"])]
+    path = save(tmp_path / "m.onnx", nodes, PORTS[0], {"y": (TensorProto.FLOAT, None)}, constants, 18)
+    assert find_differences(path) == []
 
 
 def test_a_float_quotient_behind_a_reduction_is_taken_and_right(pipe, tmp_path):

@@ -104,6 +104,12 @@ class ClassInterrupts(Exception):
         raise KeyboardInterrupt
 
 
+class RejectionClassInterrupts(hami.RequestError):
+    @property
+    def __class__(self):
+        raise KeyboardInterrupt
+
+
 RAISED = {
     "KeyboardInterrupt": KeyboardInterrupt,
     "SystemExit": lambda: SystemExit(3),
@@ -132,6 +138,7 @@ RAISED = {
     "Empty": Empty,
     "TextsInterrupt": TextsInterrupt,
     "ClassInterrupts": ClassInterrupts,
+    "RejectionClassInterrupts": RejectionClassInterrupts,
     "Long name": type("Long\n" * 20_000, (Exception,), {}),
     "OwnRejection": lambda: OwnRejection("not this one"),
     "OwnTextForClients": lambda: OwnTextForClients("not this one"),

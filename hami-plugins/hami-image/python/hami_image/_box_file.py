@@ -142,7 +142,7 @@ def _number(data: memoryview, at: int, size: int) -> int:
 
 
 def _streams(data: memoryview, parts: Mapping[bytes, Box]) -> Iterator[memoryview]:
-    """Yield the AV1 stream of each item (boxes `iinf` and `iloc`)."""
+    """Yield the AV1 streams of the items (boxes `iinf` and `iloc`)."""
     if b"iloc" not in parts or b"iinf" not in parts:
         return
     pictures = set(_av1_items(data, parts[b"iinf"]))
@@ -153,6 +153,7 @@ def _streams(data: memoryview, parts: Mapping[bytes, Box]) -> Iterator[memoryvie
     id_size = 4 if version == 2 else 2
     count, at = _number(data, begin + 6, id_size), begin + 6 + id_size
     extents_left, bytes_left = _MAX_EXTENTS, len(data)
+    seen: set[tuple[tuple[int, int], ...]] = set()  # equal tiles are stored once
     for _ in range(min(count, _MAX_BOXES)):
         item, at = _number(data, at, id_size), at + id_size
         in_meta = version and _number(data, at, 2) & 15 == 1  # in the box `idat`
@@ -162,20 +163,24 @@ def _streams(data: memoryview, parts: Mapping[bytes, Box]) -> Iterator[memoryvie
         extents_left -= extents
         if extents_left < 0:
             raise IndexError("too many parts of items")
-        content = bytearray()
+        ranges = []
         for _ in range(extents):
             at += index_size
             start, length = _number(data, at, offset_size), _number(data, at + offset_size, length_size)
             at += offset_size + length_size
             data[at - 1]  # IndexError where the box ends early
             start += base + (parts[b"idat"].begin if in_meta and b"idat" in parts else 0)
-            if item in pictures:
-                content += data[start : start + length if length else len(data)]
-                if len(content) > bytes_left:
-                    raise IndexError("the items have more bytes than the file")
-        if item in pictures:
-            bytes_left -= len(content)
-            yield memoryview(content)
+            ranges.append((start, length or len(data)))
+        if item not in pictures or tuple(ranges) in seen:
+            continue
+        seen.add(tuple(ranges))
+        content = bytearray()
+        for start, length in ranges:
+            content += data[start : start + length]
+            if len(content) > bytes_left:
+                raise IndexError("the items have more bytes than the file")
+        bytes_left -= len(content)
+        yield memoryview(content)
 
 
 def _av1_items(data: memoryview, box: Box) -> Iterator[int]:

@@ -170,12 +170,12 @@ def _inputs(model: Any) -> list[Any]:
 def _converted(model: Any, opset: int) -> Any:
     """Return the model in the least opset that can be quantized.
 
-    The converter of onnx changes what two operators compute: a linear Upsample or Resize of opset 10 or older, whose
-    pixels begin at the corner, and Hardmax, which reduced all axes from `axis` on.
+    The converter of onnx changes what two operators compute: Upsample and Resize of opset 10 or older, whose pixels
+    begin at the corner, and Hardmax, which looked at all axes from `axis` on.
     """
-    from onnx import helper, version_converter
+    from onnx import version_converter
 
-    if any(node.op_type == "Hardmax" for node in model.graph.node):
+    if any(node.op_type == "Hardmax" and not _is_of_last_axis(node) for node in model.graph.node):
         raise hami.ConfigError(f"the model has Hardmax of opset {opset}, which means another operator from opset 13 on")
     try:
         converted = version_converter.convert_version(model, _MIN_OPSET)
@@ -186,9 +186,25 @@ def _converted(model: Any, opset: int) -> Any:
         ) from error
     if opset <= _LAST_OF_CORNERS:
         for node in converted.graph.node:
-            if node.op_type == "Resize" and any(each.s == b"linear" for each in node.attribute):
-                node.attribute.append(helper.make_attribute("coordinate_transformation_mode", "asymmetric"))
+            if node.op_type == "Resize":
+                _begin_at_the_corner(node, converted.graph)
     return converted
+
+
+def _is_of_last_axis(node: Any) -> bool:
+    return any(attribute.name == "axis" and attribute.i == -1 for attribute in node.attribute)
+
+
+def _begin_at_the_corner(node: Any, graph: Any) -> None:
+    """Let a Resize compute what one of opset 10 did: nearest pixels were the upper ones when it shrank."""
+    from onnx import helper, numpy_helper
+
+    scales = next((numpy_helper.to_array(each) for each in graph.initializer if each.name == node.input[2]), None)
+    shrinks = scales is not None and bool((scales < 1).any())
+    wanted = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "ceil" if shrinks else "floor"}
+    others = [attribute for attribute in node.attribute if attribute.name not in wanted]
+    del node.attribute[:]
+    node.attribute.extend([*others, *(helper.make_attribute(name, value) for name, value in wanted.items())])
 
 
 def _size(path: Path) -> int:

@@ -20,9 +20,10 @@ _FLOAT64 = 11
 _FLOAT16 = 10
 _BFLOAT16 = 16
 _INT32 = 6
-_INTEGERS = {0, _INT32, INT64, _UINT32, UINT64, 4, 5}
-_AFTER_REDUCE = {"Squeeze", "Unsqueeze", "Reshape", "Flatten", "Transpose", "Expand", "Identity", "Cast"} | {
-    *("Add", "Sub", "Mul", "Div", "Neg", "Abs", "Clip")
+_INTEGERS = {4, 5, _INT32, INT64, _UINT32, UINT64}
+_ARITHMETIC = {"Add", "Sub", "Mul", "Div"}
+_KEPT_BY_REDUCE = {"Squeeze", "Unsqueeze", "Reshape", "Flatten", "Transpose", "Expand", "Identity", "Cast"} | {
+    *("Neg", "Abs", "Clip", "Relu")
 }
 _BOOL = 9
 ELSEWHERE = "run the model with OnnxTensor"
@@ -190,18 +191,31 @@ def _cuts_a_quotient(node: Node, types: Types) -> bool:
 
 
 def _divides_a_reduced_integer(node: Node, types: Types) -> bool:
-    return types.dtype(node.input(0)) in _INTEGERS and any(
-        types.constant(other) is not None and _is_reduced(name, types)
-        for name, other in (node.inputs[:2], node.inputs[1::-1])
+    return any(
+        (constant := types.constant(other)) is not None and constant.data_type in _INTEGERS and _is_reduced(name, types)
+        for name, other in ((node.input(0), node.input(1)), (node.input(1), node.input(0)))
     )
 
 
 def _is_reduced(name: str, types: Types) -> bool:
-    """Return whether integers come from a reduction, which computes what follows it in float32."""
-    node = types.producer(name)
-    while node is not None and node.op_type in _AFTER_REDUCE and types.dtype(node.input(0)) in _INTEGERS:
-        node = types.producer(node.input(0))
-    return node is not None and node.op_type.startswith("Reduce") and types.dtype(node.input(0)) in _INTEGERS
+    """Return whether integers come from a reduction that takes what follows it into its kernel, which uses float32.
+
+    It does so with operators on each number, of it and constants, as long as no tensor between is used twice.
+    """
+    while not types.is_shared(name) and (node := types.producer(name)) is not None:
+        if types.dtype(node.input(0)) not in (0, *_INTEGERS):
+            return False
+        if node.op_type.startswith("Reduce"):
+            return True
+        names = node.inputs[:1]
+        if node.op_type in _ARITHMETIC:
+            names = tuple(each for each in node.inputs if types.constant(each) is None)
+        elif node.op_type not in _KEPT_BY_REDUCE:
+            return False
+        if len(names) != 1:
+            return False
+        (name,) = names
+    return False
 
 
 _EIGHT_BITS = ("Add", "Sub", "Mul", "Sum", "Pow", "BitShift")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from hami_model_check.graph import Body, Constant, Node
@@ -63,6 +64,10 @@ class Types:
         self._outer = outer
         self._dtypes: dict[str, int] = {}
         self._ranks: dict[str, int] = {}
+        self._uses = Counter(
+            name for node in body.own_nodes if node.op_type not in ("Shape", "Size") for name in node.inputs
+        )
+        self._uses.update(port.name for port in body.outputs)
         self._producers = {name: node for node in body.own_nodes for name in node.outputs}
         self.constants: dict[str, Constant] = dict(body.constants)
         for name, port in body.ports.items():
@@ -90,6 +95,10 @@ class Types:
     def producer(self, name: str) -> Node | None:
         """Return the node that computes a tensor, None for an input or a constant."""
         return self._producers.get(name) or (self._outer.producer(name) if self._outer else None)
+
+    def is_shared(self, name: str) -> bool:
+        """Return whether a tensor is used more than once, not counting its shape."""
+        return self._uses[name] > 1 or (self._outer is not None and self._outer.is_shared(name))
 
     def _set(self, name: str, dtype: int, rank: int | None) -> None:
         if dtype and name:

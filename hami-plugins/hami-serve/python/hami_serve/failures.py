@@ -56,7 +56,7 @@ def report(error: BaseException, protocol: str, request: str, id: object = "") -
         request: What the request asks for, such as 'model "detect"'.
         id: The id that the client has given to the request.
     """
-    if isinstance(error, RowFailed):
+    if issubclass(type(error), RowFailed):
         found = report(error.error, protocol, f"{request}, {error}", id)
         return Failure(found.status, f"{found.text}\n{error}")
     status = status_of(error)

@@ -113,8 +113,10 @@ async def _run_rows(rounder: AllRounder, model: Model, requests: list[dict[str, 
     """Run the requests of rows, and release the model. The error of the first that fails names its row."""
     errors = await rounder.acall_rows(model, requests, timeout)
     for row, error in enumerate(errors):
+        if error is not None and len(requests) > 1:
+            raise RowFailed(error, row, len(requests)) from error
         if error is not None:
-            raise RowFailed(error, row, len(requests)) if len(requests) > 1 else error
+            raise error
 
 
 def requests_of_rows(model: Model, inputs: Mapping[str, Array], keys: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -284,7 +284,7 @@ class AllRounder:
         try:
             with access_log.of_model(model, *requests):
                 errors = await asyncio.gather(*map(call, requests))
-            failed = next(filter(None, errors), None)
+            failed = next((error for error in errors if error is not None), None)
             if failed is None:
                 self.registry.count_rows(model, len(requests))
             return errors
