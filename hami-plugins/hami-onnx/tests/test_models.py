@@ -293,6 +293,14 @@ def test_the_error_for_a_name_that_is_not_utf8_names_the_file(models):
     ) in refused(model=str(path))
 
 
+def test_the_error_for_an_axis_whose_name_is_not_utf8_names_the_file(models):
+    path = models.double(rows="batch")
+    path.write_bytes(path.read_bytes().replace(b"batch", b"\xe2atch"))
+    assert f'cannot load "{path}" ({path.stat().st_size} bytes): a name in it is not valid UTF-8' in refused(
+        model=str(path)
+    )
+
+
 def test_a_file_without_read_permission_is_an_error(models, monkeypatch):
     path = models.double()
 

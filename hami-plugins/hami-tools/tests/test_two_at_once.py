@@ -75,7 +75,7 @@ def test_a_publisher_that_is_confirmed_during_an_installation_stays() -> None:
 
 
 @hami.register
-class Doubles(hami.Backend):
+class DoublesPositive(hami.Backend):
     """Doubles a number, and a negative one is an error."""
 
     def forward(self, batch: list[Any]) -> None:
@@ -88,8 +88,8 @@ class Doubles(hami.Backend):
 
 def shadow(folder: Path) -> dict[str, Any]:
     return {
-        "a": {"backend": "Shadow(b=candidate)[Doubles]", "share": 1.0, "keep": 2, "folder": str(folder)},
-        "candidate": {"backend": "Doubles"},
+        "a": {"backend": "Shadow(b=candidate)[DoublesPositive]", "share": 1.0, "keep": 2, "folder": str(folder)},
+        "candidate": {"backend": "DoublesPositive"},
         "dag_entrypoint": "Forward[node.a]",
     }
 
@@ -208,7 +208,7 @@ class Looked:
 
 WATCHDOG: dict[str, Callable[[], object]] = {
     "start": lambda: watchdog.start(1e-4, lambda _: None),
-    "pipe": lambda: hami.pipe("Doubles").close(),
+    "pipe": lambda: hami.pipe("DoublesPositive").close(),
     "fork": lambda: run_forked(lambda: WATCHDOG["pipe"]()),
 }
 

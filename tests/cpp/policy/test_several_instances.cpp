@@ -65,7 +65,7 @@ class Node {
   void end() {
     now += last_.took;
     scheduler.record_batch(last_.instance, last_.items, nanoseconds(last_.took), nanoseconds(now));
-    CHECK_EQ(run(last_.instance), 0);
+    CHECK_EQ(run(last_.instance), 0U);
   }
 
   NodeScheduler scheduler{"n"};
@@ -180,9 +180,9 @@ TEST_CASE("an instance leaves equal shares to those that are free, or woken alre
     node.push(12);
     const NodeScheduler::Index first = *node.scheduler.dispatch_idle();
     const auto second = woken ? node.scheduler.dispatch_idle() : std::nullopt;
-    CHECK_EQ(node.run(first), 4);
-    CHECK_EQ(node.run(second ? *second : *node.scheduler.dispatch_idle()), 4);
-    CHECK_EQ(node.run(*node.scheduler.dispatch_idle()), 4);
+    CHECK_EQ(node.run(first), 4U);
+    CHECK_EQ(node.run(second ? *second : *node.scheduler.dispatch_idle()), 4U);
+    CHECK_EQ(node.run(*node.scheduler.dispatch_idle()), 4U);
   }
 }
 
@@ -194,7 +194,7 @@ TEST_CASE("an instance leaves less to one that still runs, and nothing to one th
   for (const Case& each : {Case{0, 6}, {2, 5}, {3, 4}, {5.9, 4}, {6.1, 9}}) {
     Node node;
     node.push(1);
-    CHECK_EQ(node.run(*node.scheduler.dispatch_idle()), 1);
+    CHECK_EQ(node.run(*node.scheduler.dispatch_idle()), 1U);
     node.now += each.runs;
     node.push(9);
     CAPTURE(each.runs);
@@ -208,13 +208,13 @@ TEST_CASE("an instance takes all where others must not run the rest, or would no
   SUBCASE("a learned number of instances") { node.scheduler.config().auto_instances = true; }
   SUBCASE("a shared device") { node.scheduler.config().shared_device = true; }
   node.push(10);
-  CHECK_EQ(node.run(*node.scheduler.dispatch_idle()), 10);
+  CHECK_EQ(node.run(*node.scheduler.dispatch_idle()), 10U);
 }
 
 TEST_CASE("an instance leaves no rest below the minimum size of a batch") {
   Node node(2, 2);
   node.push(3);
-  CHECK_EQ(node.run(*node.scheduler.dispatch_idle()), 3);
+  CHECK_EQ(node.run(*node.scheduler.dispatch_idle()), 3U);
 }
 
 TEST_CASE("with reserve, an instance leaves nothing to those that are free, or woken, but must not run it") {
@@ -230,7 +230,7 @@ TEST_CASE("with reserve, an instance leaves nothing to those that are free, or w
       Node node(each.instances);
       node.scheduler.config().reserve = each.reserve;
       node.push(1, 1000);
-      CHECK_EQ(node.run(*node.scheduler.dispatch_idle()), 1);
+      CHECK_EQ(node.run(*node.scheduler.dispatch_idle()), 1U);
       node.push(10);
       std::vector<NodeScheduler::Index> start;
       while (start.size() < (woken ? each.instances - 1 : 1)) start.push_back(*node.scheduler.dispatch_idle());
@@ -247,20 +247,20 @@ TEST_CASE("with reserve, urgent requests are shared by all instances") {
   node.scheduler.config().reserve = 1;
   node.scheduler.config().max_wait = nanoseconds(1000);
   node.push(10, 10, kUrgentPriority);
-  CHECK_EQ(node.run(*node.scheduler.dispatch_idle()), 5);
+  CHECK_EQ(node.run(*node.scheduler.dispatch_idle()), 5U);
 }
 
 TEST_CASE("texts of different lengths that run in two batches anyway are not divided further") {
   Node node;
   node.push(8, 10);
   node.push(1, 100);  // as long as the others together
-  CHECK_EQ(node.run(*node.scheduler.dispatch_idle()), 8);
-  CHECK_EQ(node.run(*node.scheduler.dispatch_idle()), 1);
+  CHECK_EQ(node.run(*node.scheduler.dispatch_idle()), 8U);
+  CHECK_EQ(node.run(*node.scheduler.dispatch_idle()), 1U);
 }
 
 TEST_CASE("requests of equal cost fill a batch, also those that are due") {
   Node node(1);
   node.push(200);
   node.now += 1000;
-  CHECK_EQ(node.run(*node.scheduler.dispatch_idle()), 64);
+  CHECK_EQ(node.run(*node.scheduler.dispatch_idle()), 64U);
 }

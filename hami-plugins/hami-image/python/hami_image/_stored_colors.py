@@ -33,10 +33,10 @@ def decode_avif(data: memoryview, flags: int, depth: int, is_limited_gray: bool)
 
     OpenCV keeps 10 and 12 bits beside an alpha channel, and the limited range of a file without colours.
     """
-    image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
+    image: Any = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
     if image is not None and image.dtype == np.uint16:
         image = (image >> depth - 8).astype(np.uint8)
-    return _FULL_RANGE[image] if image is not None and is_limited_gray else image  # type: ignore[return-value]
+    return _FULL_RANGE[image] if image is not None and is_limited_gray else image
 
 
 def decode_sycc(data: memoryview, flags: int, space_at: int) -> Image | None:

@@ -161,6 +161,9 @@ def open_native(
             if reason.startswith("OnnxTensor: "):  # about a library of operators
                 raise hami.ConfigError(f"{backend}: {reason.removeprefix('OnnxTensor: ')}") from error
             raise hami.ConfigError(_load_error(opening.path, reason, backend)) from error
+        except ValueError as error:  # from the core, which takes no such text
+            reason = f"a name in it is not valid UTF-8: {str(error).splitlines()[0]}"
+            raise hami.ConfigError(_load_error(opening.path, reason, backend)) from error
         except hami.PluginError as error:
             reason = str(error).splitlines()[0]
             if not reason.startswith("the execution provider "):

@@ -100,6 +100,7 @@ class Calls(Protocol):
 
     def code_name(self, status: int) -> str:
         """Return the name of a status."""
+        ...
 
 
 class NativeDoor:

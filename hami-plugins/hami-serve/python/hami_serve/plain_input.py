@@ -131,7 +131,7 @@ def bind(given: Given, model: Model) -> Bound:
     inputs = {name: _array(name, each, declared.get(name)) for name, each in value.items() if name not in keys}
     check_inputs(model, inputs)
     taken = as_taken(model, inputs, None)
-    if model.takes_rows and isinstance(value[specs[0].name], list):
+    if model.takes_rows and any(isinstance(value[name], list) for name in declared):
         return Bound(keys, rows_of(model, inputs), taken)
     return Bound(keys | request_of(taken), rows_of(model, inputs))
 

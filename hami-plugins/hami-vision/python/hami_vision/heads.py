@@ -248,7 +248,7 @@ def _passing(scores: Array, threshold: float) -> Array:
 
 def _without_nan(found: Candidates) -> Candidates:
     extra = [column for name, column in found.extra.items() if name != "keypoints"]  # a point may be NaN alone
-    is_nan = np.isnan(np.column_stack([found.boxes, found.scores, found.classes, *extra])).any(1)
+    is_nan = np.asarray(np.isnan(np.column_stack([found.boxes, found.scores, found.classes, *extra])).any(1))
     kept = found.at(~is_nan)
     return replace(kept, classes=kept.classes.astype(np.int64), nan_boxes=int(is_nan.sum()))
 

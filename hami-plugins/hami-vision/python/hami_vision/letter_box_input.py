@@ -52,8 +52,8 @@ class LetterBox:
         """Return which boxes (x1, y1, x2, y2) of the input have a part in the picture, and not all in the border."""
         corners = self.unclipped(boxes.reshape(-1, 2, 2))
         limits = np.array([self.image_width, self.image_height], np.float32)
-        meeting: NDArray[np.bool_] = ((corners[:, 0] < limits) & (corners[:, 1] > 0)).all(1)
-        return meeting
+        meeting = (corners[:, 0] < limits) & (corners[:, 1] > 0)
+        return meeting[:, 0] & meeting[:, 1]
 
 
 def _fitted(side: int, scale: float, limit: int) -> int:
