@@ -37,6 +37,25 @@ def test_bytes_are_utf_8(write):
     assert tokens(run(write(), b"the cat")["result"])["input_ids"] == [ids_of("the cat")]
 
 
+def test_a_text_that_the_tokenizer_cannot_read_fails_alone(write):
+    model = write()
+    file = model.parent / "tokenizer.json"
+    described = json.loads(file.read_text("utf-8"))
+    described["model"]["unk_token"] = "[NONE]"  # then a word that is not in the vocabulary is an error of the library
+    file.write_text(json.dumps(described), "utf-8")
+    requests = [{"data": text} for text in ("the cat", "an unknown word", "a dog")]
+    with (
+        hami.pipe({"backend": f"Tokenize(model='{model}')", "max": 4}) as pipe,
+        pytest.raises(hami.BatchError) as failed,
+    ):
+        pipe(requests)
+    ((place, error),) = failed.value.errors
+    assert (place, type(error)) == (1, hami.RequestError)
+    assert "the tokenizer cannot read the text: WordLevel error: Missing [UNK] token" in str(error)
+    for place, text in ((0, "the cat"), (2, "a dog")):
+        assert tokens(requests[place]["result"])["input_ids"] == [ids_of(text)]
+
+
 def test_an_empty_text_has_its_special_tokens(write):
     assert tokens(run(write(), "")["result"])["input_ids"] == [[2, 3]]
 

@@ -204,9 +204,11 @@ class Tokenize(hami.Backend):
                 items.append((item, prompt))
             except hami.Error as error:
                 item.fail(error)
-        for (item, prompt), encoding in zip(items, self._encode(texts), strict=True):
+        for (item, prompt), encoding in zip(items, self._encoded(texts), strict=True):
             try:
-                if self.stride is None:
+                if isinstance(encoding, hami.Error):
+                    item.fail(encoding)
+                elif self.stride is None:
                     self._set_tokens(item, encoding, prompt)
                 else:
                     self._set_windows(item, [encoding, *encoding.overflowing], len(prompt))
@@ -245,6 +247,17 @@ class Tokenize(hami.Backend):
         if not isinstance(data, (list, tuple)) or len(data) != 2:
             raise hami.DataTypeError(f"Tokenize(pair=true) takes a list of two texts, got {_describe(data)}")
         return _text(data[0], "the first text"), _text(data[1], "the second text")
+
+    def _encoded(self, texts: list[Text]) -> Sequence[Encoding | hami.Error]:
+        """Tokenize texts, and say of those that cannot be why."""
+        try:
+            return self._encode(texts)
+        except MemoryError:
+            raise
+        except Exception as error:  # the class that the library raises, for example if no token stands for a word
+            if len(texts) == 1:
+                return [hami.RequestError(f"Tokenize: the tokenizer cannot read the text: {error}")]
+        return [self._encoded([text])[0] for text in texts]
 
     def _encode(self, texts: list[Text]) -> list[Encoding]:
         """Tokenize texts. Only the calls for batches release the GIL."""
