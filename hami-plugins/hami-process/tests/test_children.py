@@ -537,3 +537,19 @@ def test_a_program_chooses_modules_of_its_children_and_their_variables(tmp_path,
     node = {"backend": "Process[Act]", "preload": ["listed_module", "json"], "environment": ["HAMI_TEST_VARIABLE=set"]}
     with hami.pipe({"n": node}) as pipe:
         assert pipe({"data": ("describe",)})["result"]["variable"] == "set changed"
+
+
+@pytest.mark.parametrize("closed", [(0,), (0, 1), (0, 1, 2)])
+def test_a_process_without_standard_streams_has_children(closed):
+    program = """
+import os, sys
+for stream in map(int, sys.argv[1:]):
+    os.close(stream)
+import hami
+with hami.pipe("Process[Identity]") as pipe:
+    os._exit(pipe({"data": 7})["result"])
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program, *map(str, closed)], capture_output=True, timeout=120, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (7, b"")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import marshal
 import os
@@ -18,6 +19,7 @@ from concurrent.futures import Future
 from typing import Any
 
 LARGEST = 64 << 10  # bytes of one message on the socket
+FIRST_BEHIND_STREAMS = 3  # descriptors below are standard streams, which a child has or gets
 EXIT_TIME = 1.0  # seconds from the end of the socket to that of the process
 CODE = (
     "import sys\n"
@@ -80,14 +82,15 @@ class Monitor:
 
     def _start(self, memory: int, begin: int, size: int) -> Running:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        with theirs, contextlib.ExitStack() as ends:
             flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # as multiprocessing does
-            numbers = (theirs.fileno(), memory, begin, size)
-            command = [sys.executable, *flags, "-c", CODE, *map(str, numbers)]
+            passed = []
+            for descriptor in (theirs.fileno(), memory):  # which may have the number of a stream that is closed
+                passed.append(fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, FIRST_BEHIND_STREAMS))
+                ends.callback(os.close, passed[-1])
+            command = [sys.executable, *flags, "-c", CODE, *map(str, (*passed, begin, size))]
             # In a session of its own, Ctrl-C on the terminal goes to the parent only.
-            process = subprocess.Popen(
-                command, pass_fds=[theirs.fileno(), memory], stdin=subprocess.DEVNULL, start_new_session=True
-            )
+            process = subprocess.Popen(command, pass_fds=passed, stdin=subprocess.DEVNULL, start_new_session=True)
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         ours.settimeout(5.0)
         running = Running(process, ours)
