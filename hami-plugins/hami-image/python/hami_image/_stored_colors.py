@@ -36,7 +36,8 @@ def decode_avif(data: memoryview, flags: int, depth: int, is_limited_gray: bool)
     image: Any = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
     if image is not None and image.dtype == np.uint16:
         image = (image >> depth - 8).astype(np.uint8)
-    return _FULL_RANGE[image] if image is not None and is_limited_gray else image
+    decoded: Image | None = _FULL_RANGE[image] if image is not None and is_limited_gray else image
+    return decoded
 
 
 def decode_sycc(data: memoryview, flags: int, space_at: int) -> Image | None:

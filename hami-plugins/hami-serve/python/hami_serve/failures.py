@@ -8,7 +8,7 @@ import logging
 import sys
 import traceback
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import hami
 
@@ -57,7 +57,7 @@ def report(error: BaseException, protocol: str, request: str, id: object = "") -
         id: The id that the client has given to the request.
     """
     if issubclass(type(error), RowFailed):
-        found = report(error.error, protocol, f"{request}, {error}", id)
+        found = report(cast("RowFailed", error).error, protocol, f"{request}, {error}", id)
         return Failure(found.status, f"{found.text}\n{error}")
     status = status_of(error)
     cause = error.__cause__ if issubclass(type(error), (ModelFailed, LoadFailed)) else None
