@@ -85,8 +85,8 @@ class Monitor:
         with theirs, contextlib.ExitStack() as ends:
             flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # as multiprocessing does
             passed = []
-            for descriptor in (theirs.fileno(), memory):  # which may have the number of a stream that is closed
-                passed.append(fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, FIRST_BEHIND_STREAMS))
+            for each in (theirs.fileno(), memory):  # which may have the number of a stream that is closed
+                passed.append(fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, FIRST_BEHIND_STREAMS))
                 ends.callback(os.close, passed[-1])
             command = [sys.executable, *flags, "-c", CODE, *map(str, (*passed, begin, size))]
             # In a session of its own, Ctrl-C on the terminal goes to the parent only.
