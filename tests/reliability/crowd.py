@@ -102,7 +102,7 @@ def run(seconds: float, strict: bool) -> Figures:
     keep(bool(answers and rejections), f"{answers} answers, {rejections} rejections: the pipe was not overloaded")
     times = sorted(ms for each in crowd.rejections for ms in each.kept)
     median, high = (times[int(len(times) * part)] for part in (0.5, 0.99))
-    # The statistics count a request that is rejected as waiting for a moment, so that no exact bound can be asked of them.
+    # The statistics count a request that is rejected as waiting for a moment, so they have no exact bound.
     keep(crowd.waiting < CALLERS // 2, f"{crowd.waiting} requests waited in a queue of {QUEUE}")
     keep(growth <= GROWTH_MB, f"{answers + rejections} requests: + {growth:.1f} MB, promised {GROWTH_MB}")
     if strict:
