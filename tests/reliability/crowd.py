@@ -9,6 +9,7 @@ rejection. The time of a rejection is the processor time of its caller: a thousa
 from __future__ import annotations
 
 import random
+import statistics
 import threading
 import time
 from array import array
@@ -57,7 +58,7 @@ class Crowd:
     def __init__(self, pipe: hami.Pipe, clock: Clock) -> None:
         self.answers = [0] * CALLERS
         self.rejections = [Sample() for _ in range(CALLERS)]  # ms of processor time
-        self.waiting = 0  # at most, in the queue
+        self.waiting = [0]  # in the queue: at the start, and each tenth of a second
         self._pipe, self._clock = pipe, clock
 
     def call(self, caller: int) -> None:
@@ -82,7 +83,7 @@ class Crowd:
         for thread in threads:
             while thread.is_alive():
                 thread.join(0.1)
-                self.waiting = max(self.waiting, *(node.waiting for node in self._pipe.stats().values()))
+                self.waiting += (node.waiting for node in self._pipe.stats().values())
 
 
 def run(seconds: float, strict: bool) -> Figures:
@@ -102,8 +103,9 @@ def run(seconds: float, strict: bool) -> Figures:
     keep(bool(answers and rejections), f"{answers} answers, {rejections} rejections: the pipe was not overloaded")
     times = sorted(ms for each in crowd.rejections for ms in each.kept)
     median, high = (times[int(len(times) * part)] for part in (0.5, 0.99))
-    # The statistics count a request that is rejected as waiting for a moment, so they have no exact bound.
-    keep(crowd.waiting < CALLERS // 2, f"{crowd.waiting} requests waited in a queue of {QUEUE}")
+    # A request that is being rejected counts as waiting for a moment, so a single figure may be above the bound.
+    usual = statistics.median(crowd.waiting)
+    keep(usual <= QUEUE + BATCH, f"{usual} requests waited in a queue of {QUEUE}")
     keep(growth <= GROWTH_MB, f"{answers + rejections} requests: + {growth:.1f} MB, promised {GROWTH_MB}")
     if strict:
         keep(high <= REJECTION_MS, f"p99 of a rejection: {high:.2f} ms, promised {REJECTION_MS}")
@@ -115,7 +117,7 @@ def run(seconds: float, strict: bool) -> Figures:
         "rejections": rejections,
         "ms of a rejection": round(median, 3),
         "p99": round(high, 3),
-        "most waiting": crowd.waiting,
+        "usually waiting": usual,
         "MB": round(growth, 1),
         "ms until an answer afterwards": round(recovery * 1e3),
     }

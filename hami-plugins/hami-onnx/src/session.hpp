@@ -74,7 +74,7 @@ class Session {
 
  private:
   explicit Session(const Settings& settings);
-  // Returns why there is no session, or an empty text.
+  // Opens the session. Returns the error, or an empty text.
   std::string create(const Settings& settings, OrtSessionOptions* options);
 
   const Library& library_;

@@ -34,7 +34,7 @@ class Avif(NamedTuple):
     alpha: bool
     transforms: Sequence[tuple[bytes, int]]  # "irot" and "imir" of the picture with their value, in order
     depth: int  # bits of a value
-    is_limited_gray: bool  # black is 16 and white 235 (of 8 bits), and there are no colours
+    is_limited_gray: bool  # without colours, and black is 16 and white 235 (of 8 bits)
     problem: str  # why it is not decoded
 
 
