@@ -138,7 +138,10 @@ def pytest(
     if result.returncode == 5 and (cases or options):
         return  # each file is skipped as a whole, or -k selected none of these tests
     if result.returncode not in (0, 1) or cases == 0:
-        totals.check(False, f"{tier}: pytest ended with {result.returncode} after {cases} tests of {tests[0]}")
+        why = f"pytest ended with {result.returncode} after {cases} tests"
+        if result.returncode == 1:  # that of faulthandler too
+            why = f"a test took longer than {hangs_after_s} s, or pytest could not start, see above"
+        totals.check(False, f"{tier}: {why}: {tests[0]}")
 
 
 def test_files(root: Path, targets: Iterable[str]) -> list[str]:

@@ -46,7 +46,7 @@ def test_a_test_that_hangs_is_ended_with_its_stack(tmp_path: Path, capfd: pytest
     (folder / "test_x.py").write_text("import threading\ndef test_waits(): threading.Event().wait()\n")
     totals = Totals()
     runners.pytest(Path(sys.executable), [folder], "x", totals, hangs_after_s=1)
-    assert totals.failed == [f"x: pytest ended with 1 after 0 tests of {folder}"]
+    assert totals.failed == [f"x: a test took longer than 1 s, or pytest could not start, see above: {folder}"]
     assert 'test_x.py", line 2 in test_waits' in capfd.readouterr().err
 
 
@@ -86,6 +86,14 @@ def test_without_a_free_threaded_python_its_tier_is_skipped_aloud(monkeypatch: p
     tiers.TIERS["free-threaded"].run(totals, ())
     reason = "no free-threaded CPython is found here; uv python install 3.14t"
     assert (totals.passed, totals.failed, totals.skipped) == (0, [], [("free-threaded", reason)])
+
+
+@pytest.mark.parametrize("options", ["'--disable-gil' '--with-thread-sanitizer'", "'--disable-gil'"])
+def test_a_python_shows_its_locks_if_it_is_compiled_for_the_sanitizer(tmp_path: Path, options: str) -> None:
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\necho "{options}"\n')
+    python.chmod(0o755)
+    assert tiers.shows_its_locks(python) == ("thread" in options)
 
 
 @pytest.mark.parametrize("tier", ["python-asan", "python-tsan"])
