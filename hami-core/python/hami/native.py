@@ -9,7 +9,16 @@ from hami._errors import PluginError
 from hami._plugins.plugin import Incompatible, load_library
 from hami._text import printable
 
-__all__ = ["allow_library", "caller", "check_library", "get_include", "register_plugin", "uses_python", "value_of"]
+__all__ = [
+    "allow_library",
+    "caller",
+    "check_library",
+    "functions",
+    "get_include",
+    "register_plugin",
+    "uses_python",
+    "value_of",
+]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -99,6 +108,47 @@ def caller(pipe: Pipe, /) -> object:
         A `PyCapsule` named "hami.caller.v1".
     """
     return pipe._core.native_caller()
+
+
+def functions(backend: str, /, **types: type) -> Any:
+    """Return the functions of a plugin's native library, for its Python code to call with ctypes.
+
+    >>> import ctypes
+    >>> hami.native.functions("Identity", add=ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64))
+    Traceback (most recent call last):
+    hami.PluginError: the native library of Identity does not match its Python code: …
+
+    The library registers the backend with the header hami/function_table.hpp.
+
+    Args:
+        backend: The name of the table's backend, with its plugin: "hami-acme::AcmeFunctions".
+        types: The type of each function, a `ctypes.CFUNCTYPE`, by its name, in the order of the table.
+
+    Returns:
+        An object with the functions as attributes.
+
+    Raises:
+        PluginError: The library was built from other sources than the Python code, so their tables differ.
+    """
+    import ctypes
+    from types import SimpleNamespace
+
+    from hami._runtime.pipe import pipe
+
+    class Table(ctypes.Structure):
+        _fields_ = tuple(types.items())
+
+    with pipe(backend) as given:
+        found = given({"data": None})
+    if found.get("size") != ctypes.sizeof(Table):
+        owner = backend.partition("::")[0]
+        raise PluginError(
+            f"the native library of {owner} does not match its Python code: {backend} must return a table of "
+            f"{ctypes.sizeof(Table)} bytes for {len(types)} functions, got {found.get('size', 'no size')}; "
+            f"install {owner} again, or rebuild it in its checkout"
+        )
+    read = Table.from_address(found["result"])
+    return SimpleNamespace(**{name: getattr(read, name) for name in types})
 
 
 def load_pipe(pipe: Pipe, requests: list[dict[str, Any]], **options: Any) -> dict[str, Any]:

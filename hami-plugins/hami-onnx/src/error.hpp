@@ -3,6 +3,7 @@
 
 #define HAMI_ABI_TARGET 1
 #include <hami/backend.hpp>
+#include <hami/c_library.hpp>
 #include <string>
 
 namespace hami_onnx {

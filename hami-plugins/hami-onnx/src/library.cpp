@@ -4,9 +4,6 @@
 #include <dlfcn.h>
 
 #include <cstdlib>
-#include <map>
-#include <memory>
-#include <mutex>
 
 namespace hami_onnx {
 namespace {
@@ -27,23 +24,8 @@ int minor_of(const std::string& version) {
 
 }  // namespace
 
-const Library& Library::load(const std::string& path) {
-  static std::mutex mutex;  // guards `loaded`
-  // Never destroyed, because threads of the library outlive main().
-  static auto& loaded = *new std::map<std::string, std::unique_ptr<Library>>;
-  const std::lock_guard lock(mutex);
-  std::unique_ptr<Library>& library = loaded[path];
-  if (!library) library.reset(new Library(path));
-  return *library;
-}
-
 Library::Library(const std::string& path) {
-  // A default, or a parameter of the type library: it is on the allow list.
-  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!library) {
-    const char* const reason = dlerror();
-    unavailable("cannot load ONNX Runtime's library: " + std::string(reason ? reason : path.c_str()));
-  }
+  void* const library = hami::load_c_library(path, "ONNX Runtime's library");
   const auto get_base = reinterpret_cast<const ApiBase* (*)()>(dlsym(library, "OrtGetApiBase"));
   if (!get_base)
     unavailable("\"" + path +

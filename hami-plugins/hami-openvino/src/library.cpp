@@ -3,7 +3,6 @@
 
 #include <dlfcn.h>
 
-#include <mutex>
 #include <sstream>
 
 namespace hami_openvino {
@@ -42,23 +41,8 @@ std::string model_with_all_types() {
 
 }  // namespace
 
-const Library& Library::load(const std::string& path) {
-  static std::mutex mutex;  // guards `loaded`
-  // Never destroyed, because OpenVINO's threads outlive main().
-  static auto& loaded = *new std::map<std::string, std::unique_ptr<Library>>;
-  const std::lock_guard lock(mutex);
-  std::unique_ptr<Library>& library = loaded[path];
-  if (!library) library.reset(new Library(path));
-  return *library;
-}
-
 Library::Library(const std::string& path) {
-  // A default, or a parameter of the type library: it is on the allow list.
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!library) {
-    const char* reason = dlerror();
-    unavailable("cannot load OpenVINO's C library: " + std::string(reason ? reason : path));
-  }
+  void* const library = hami::load_c_library(path, "OpenVINO's C library");
 #define HAMI_OPENVINO_RESOLVE(result, name, arguments) resolve(library, #name, path, api_.name);
   HAMI_OPENVINO_FUNCTIONS(HAMI_OPENVINO_RESOLVE)
 #undef HAMI_OPENVINO_RESOLVE

@@ -2,8 +2,8 @@
 // opened, and never unloaded.
 #pragma once
 
+#include <hami/c_library.hpp>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,11 +12,12 @@
 
 namespace hami_openvino {
 
+using hami::Owned;
+
 class Library {
  public:
-  // Returns the library at this path; loads it on first use.
-  // hami::Error(HAMI_UNAVAILABLE) if it cannot be loaded or is too old.
-  static const Library& load(const std::string& path);
+  // For hami::library_at. hami::Error(HAMI_UNAVAILABLE) if the library cannot be loaded or is too old.
+  explicit Library(const std::string& path);
 
   const Api& api() const noexcept { return api_; }
   ov_core_t* core() const noexcept { return core_; }
@@ -37,7 +38,6 @@ class Library {
   Library& operator=(const Library&) = delete;
 
  private:
-  explicit Library(const std::string& path);
   void read_version(const std::string& path);
   void read_type_codes();
 
@@ -45,29 +45,6 @@ class Library {
   ov_core_t* core_ = nullptr;
   std::string version_;
   std::map<const ElementType*, ov_element_type_e> codes_;
-};
-
-// Owns an OpenVINO object and frees it with the function that the library has for its type.
-template <class T>
-class Owned {
- public:
-  Owned() = default;
-  explicit Owned(void (*free)(T*)) noexcept : free_(free) {}
-  Owned(Owned&& other) noexcept : free_(other.free_), object_(std::exchange(other.object_, nullptr)) {}
-  Owned& operator=(Owned other) noexcept {
-    std::swap(free_, other.free_);
-    std::swap(object_, other.object_);
-    return *this;
-  }
-  ~Owned() {
-    if (object_) free_(object_);
-  }
-  T* get() const noexcept { return object_; }
-  T** out() noexcept { return &object_; }
-
- private:
-  void (*free_)(T*) = nullptr;
-  T* object_ = nullptr;
 };
 
 }  // namespace hami_openvino

@@ -48,7 +48,7 @@ std::shared_ptr<const Model> Model::open(const Settings& settings) {
   const std::lock_guard lock(mutex);
   std::weak_ptr<const Model>& known = open_models[key];
   if (std::shared_ptr<const Model> model = known.lock()) return model;
-  std::shared_ptr<Model> model(new Model(Library::load(settings.library), settings, files));
+  std::shared_ptr<Model> model(new Model(hami::library_at<Library>(settings.library), settings, files));
   decide_joining(model);
   known = model;
   return model;

@@ -1,7 +1,7 @@
 // The functions of this library for Python, which finds their table by a backend: a plugin exports nothing else.
 #include <errno.h>
 
-#include <hami/backend.hpp>
+#include <hami/function_table.hpp>
 
 #include "mailbox.hpp"
 #include "memory.hpp"
@@ -12,7 +12,7 @@ namespace {
 
 using Word = std::atomic<std::uint32_t>;
 
-// In the order of `_Functions` in native.py. Times are nanoseconds.
+// In the order of `_FUNCTIONS` in native.py. Times are nanoseconds.
 struct Functions {
   std::int32_t (*create_memory)(std::uint64_t size, std::int32_t without_memfd, const char* folder);
   void* (*map_memory)(std::int32_t descriptor, std::uint64_t size);
@@ -50,17 +50,6 @@ constexpr Functions kFunctions = {
     [](std::int32_t parent, std::int32_t socket) -> std::int32_t { return end_with_parent(parent, socket); },
 };
 
-class ProcessFunctions final : public hami::Backend {
- public:
-  static constexpr std::uint32_t kFlags = HAMI_THREAD_CONCURRENT | HAMI_NON_BLOCKING;
-
- private:
-  void forward_(hami::Batch batch) override {
-    const auto address = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(&kFunctions));
-    for (const hami::Dict& item : batch) item["result"] = hami::Value(address);
-  }
-};
-
 // What a backend of the core gets where the value was a hami.Tensor in the other process.
 class ProcessTensor final : public hami::Backend {
  public:
@@ -75,7 +64,7 @@ class ProcessTensor final : public hami::Backend {
 }  // namespace
 }  // namespace hami_process
 
-HAMI_REGISTER(hami_process::ProcessFunctions, "ProcessFunctions", "",
+HAMI_REGISTER(hami::FunctionTable<hami_process::kFunctions>, "ProcessFunctions", "",
               "Return the address of the functions with which Process reaches its children.");
 HAMI_REGISTER(hami_process::ProcessTensor, "ProcessTensor", "", "Return the array in `data` as a hami.Tensor.");
 HAMI_PLUGIN("hami-process", HAMI_PROCESS_VERSION)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable
 from enum import IntEnum
+from typing import Any
 
 import hami
 import numpy as np
@@ -108,23 +108,14 @@ class FileHeader(ctypes.Structure):
         return list(self.patch_array[: self.patch_count])
 
 
-class _Functions(ctypes.Structure):
-    _fields_ = (
-        (
-            "read_header",
-            ctypes.CFUNCTYPE(
-                ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.POINTER(FileHeader)
-            ),
-        ),
-    )
+_READ_HEADER = ctypes.CFUNCTYPE(
+    ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.POINTER(FileHeader)
+)
 
 
 @functools.cache
-def _read_header() -> Callable[..., int]:
-    with hami.pipe("hami-image::ImageFunctions") as pipe:
-        address: int = pipe({"data": None})["result"]
-    function: Callable[..., int] = _Functions.from_address(address).read_header
-    return function
+def _functions() -> Any:
+    return hami.native.functions("hami-image::ImageFunctions", read_header=_READ_HEADER)
 
 
 def read_file_header(data: memoryview, max_scans: int) -> tuple[str, FileHeader]:
@@ -135,5 +126,5 @@ def read_file_header(data: memoryview, max_scans: int) -> tuple[str, FileHeader]
         start = data.obj
     elif data.nbytes:
         start = np.frombuffer(data, np.uint8).__array_interface__["data"][0]
-    found = _read_header()(start, data.nbytes, min(max_scans, _MAX_INTEGER), ctypes.byref(header))
+    found = _functions().read_header(start, data.nbytes, min(max_scans, _MAX_INTEGER), ctypes.byref(header))
     return FORMATS[found], header

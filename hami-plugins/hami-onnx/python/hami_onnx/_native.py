@@ -18,6 +18,7 @@ class NativeSettings(NamedTuple):
     library: str
     model: str
     threads: int
+    busy_threads: int
     custom_operators: list[str]
     plugin_providers: list[str]  # that are packages of their own
     cpu_fallback: bool
@@ -46,6 +47,7 @@ class NativeSession:
             "backend": "hami-onnx::OnnxSession",
             "model": settings.model,
             "threads": settings.threads,
+            "busy_threads": settings.busy_threads,
             "custom_operators": settings.custom_operators,
             "plugin_providers": settings.plugin_providers,
             "cpu_fallback": settings.cpu_fallback,

@@ -18,32 +18,23 @@ FOLDER = "/dev/shm"  # of memory where the system has no memfd
 _P, _I32, _U32, _I64, _U64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint32, ctypes.c_int64, ctypes.c_uint64
 
 
-class _Functions(ctypes.Structure):
-    """The functions of src/plugin.cpp, in the same order."""
-
-    _fields_ = [
-        ("create_memory", ctypes.CFUNCTYPE(_I32, _U64, _I32, ctypes.c_char_p)),
-        ("map_memory", ctypes.CFUNCTYPE(_P, _I32, _U64)),
-        ("unmap_memory", ctypes.CFUNCTYPE(None, _P, _U64)),
-        ("put", ctypes.CFUNCTYPE(_I32, _P, _P, ctypes.c_char_p, _U32, _I64)),
-        ("take", ctypes.CFUNCTYPE(_I32, _P, _P, _P, _U32, _I64)),
-        ("close", ctypes.CFUNCTYPE(None, _P)),
-        ("load", ctypes.CFUNCTYPE(_U32, _P)),
-        ("store", ctypes.CFUNCTYPE(None, _P, _U32)),
-        ("wait", ctypes.CFUNCTYPE(_I32, _P, _U32, _I64)),
-        ("end_with_parent", ctypes.CFUNCTYPE(_I32, _I32, _I32)),
-    ]
-
-
-_NAMES = [field[0] for field in _Functions._fields_]
+_FUNCTIONS = {  # those of src/plugin.cpp, in the same order
+    "create_memory": ctypes.CFUNCTYPE(_I32, _U64, _I32, ctypes.c_char_p),
+    "map_memory": ctypes.CFUNCTYPE(_P, _I32, _U64),
+    "unmap_memory": ctypes.CFUNCTYPE(None, _P, _U64),
+    "put": ctypes.CFUNCTYPE(_I32, _P, _P, ctypes.c_char_p, _U32, _I64),
+    "take": ctypes.CFUNCTYPE(_I32, _P, _P, _P, _U32, _I64),
+    "close": ctypes.CFUNCTYPE(None, _P),
+    "load": ctypes.CFUNCTYPE(_U32, _P),
+    "store": ctypes.CFUNCTYPE(None, _P, _U32),
+    "wait": ctypes.CFUNCTYPE(_I32, _P, _U32, _I64),
+    "end_with_parent": ctypes.CFUNCTYPE(_I32, _I32, _I32),
+}
 
 
 @functools.cache
 def functions() -> Any:
-    with hami.pipe("hami-process::ProcessFunctions") as pipe:
-        table = _Functions.from_address(pipe({"data": None})["result"])
-    # Attributes of a Structure make a new object for each access.
-    return type("Functions", (), {name: staticmethod(getattr(table, name)) for name in _NAMES})
+    return hami.native.functions("hami-process::ProcessFunctions", **_FUNCTIONS)
 
 
 def create_memory(size: int) -> int:
