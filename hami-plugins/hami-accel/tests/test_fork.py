@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
-import traceback
-from collections.abc import Callable
+import json
 
+import hami
 import numpy as np
 import pytest
 from conftest import x
+from together import run_forked
 
-from hami_accel import AccelModel, ModelClosed
+from hami_accel import AccelModel, ModelClosed, accel_tensor
 from hami_accel.sim import SimDevice, SimModel
 
 # Python 3.12 warns of each fork of a process with threads, which is what these tests do.
@@ -29,23 +27,6 @@ CALLS = {
     "cancel": lambda model, ticket: ticket.cancel(),
     "add_done_callback": lambda model, ticket: ticket.add_done_callback(print),
 }
-
-
-def status_of_child(run: Callable[[], None]) -> int:
-    """Run a function in a forked child, and return its exit status; a signal ends a child that hangs."""
-    sys.stdout.flush()
-    pid = os.fork()
-    if pid == 0:
-        signal.alarm(30)
-        status = 1
-        try:
-            run()
-            status = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 @pytest.fixture
@@ -65,7 +46,7 @@ def test_each_call_in_a_child_is_an_error(running, name):
         with pytest.raises(ModelClosed, match=r"net: the model is of process \d+, which has forked this one; create"):
             CALLS[name](*running)
 
-    assert status_of_child(run) == 0
+    run_forked(run)
 
 
 def test_a_lock_that_another_thread_of_the_parent_holds_does_not_matter(running):
@@ -77,12 +58,12 @@ def test_a_lock_that_another_thread_of_the_parent_holds_does_not_matter(running)
         model.close()
 
     with model._slots._lock, model._engine._lock:  # as if a thread was forked there
-        assert status_of_child(run) == 0
+        run_forked(run)
 
 
 def test_a_child_closes_nothing_and_does_not_wait(running):
     model, _ = running
-    assert status_of_child(model.close) == 0
+    run_forked(model.close)
     assert not model._slots.closed
 
 
@@ -95,5 +76,18 @@ def test_a_child_has_models_of_its_own_on_the_device_of_the_parent():
         with AccelModel(SimModel("net", [100]), device=device) as own:
             np.testing.assert_array_equal(own.infer(x(), timeout=20), expected)
 
-    assert status_of_child(run) == 0
+    run_forked(run)
     np.testing.assert_array_equal(model.infer(x(), timeout=20), expected)
+
+
+def test_a_child_opens_models_while_threads_of_the_parent_open_some(tmp_path):
+    model = tmp_path / "net.json"
+    model.write_text(json.dumps({"models": [{"name": "net", "calls_us": [1]}]}))
+    with accel_tensor._lock:  # as if a thread was forked there
+        run_forked(lambda: hami.pipe(f"AccelTensor(model='{model}', device='sim')").close())
+
+
+def test_a_child_cuts_models_while_threads_of_the_parent_cut_some():
+    sessions = pytest.importorskip("hami_accel.onnx_device.sessions")
+    with sessions._allocator_lock:
+        run_forked(lambda: sessions.piece_options(1))

@@ -8,6 +8,7 @@ import hami
 import numpy as np
 import pytest
 from process_backends import Point
+from together import run_forked
 
 MB = 1 << 20
 VALUES = {
@@ -59,6 +60,19 @@ def test_a_numpy_number_and_a_tensor_keep_their_types(act):
     result = act("echo", tensor)
     assert type(result) is hami.Tensor
     assert result.tolist() == tensor.tolist()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # a process with threads forks
+def test_a_tensor_comes_back_in_a_process_that_forked_after_the_first(act):
+    with hami.pipe("SoftmaxTensor") as pipe:
+        tensor = pipe({"data": np.zeros((1, 4))})["result"]
+
+    def in_a_forked_process() -> None:
+        with hami.pipe("Process[Act]") as pipe:
+            assert pipe({"data": ("echo", tensor)})["result"].tolist() == tensor.tolist()
+
+    assert act("echo", tensor).tolist() == tensor.tolist()
+    run_forked(in_a_forked_process)
 
 
 def test_torch_tensors_keep_their_types(act):

@@ -20,6 +20,7 @@ import numpy as np
 import PIL.Image
 import pytest
 from small_models import picture
+from together import run_forked
 
 from hami_vision.readers import Reader, Reading, SourceError, _free_frames, _Pool, quiet
 from hami_vision.sources import Sources
@@ -558,6 +559,25 @@ def test_warnings_of_opencv_are_kept_back_only_while_a_thread_opens_a_video():
                     assert log.getLogLevel() == inside
                 assert log.getLogLevel() == inside
             assert log.getLogLevel() == level
+    finally:
+        log.setLogLevel(before)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # a process with threads forks
+def test_a_process_that_forks_while_a_video_is_opened_has_warnings_again():
+    log = cv2.utils.logging
+    before = log.getLogLevel()
+
+    def levels():
+        assert log.getLogLevel() == log.LOG_LEVEL_WARNING
+        with quiet:
+            assert log.getLogLevel() == log.LOG_LEVEL_ERROR
+        assert log.getLogLevel() == log.LOG_LEVEL_WARNING
+
+    try:
+        log.setLogLevel(log.LOG_LEVEL_WARNING)
+        with quiet, quiet._lock:  # as if a thread was forked there
+            run_forked(levels)
     finally:
         log.setLogLevel(before)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import weakref
@@ -22,6 +23,15 @@ _POLL_S = 0.005  # between two looks whether a request was cancelled; the core d
 
 _lock = threading.Lock()
 _models: weakref.WeakValueDictionary[tuple[object, ...], _Shared] = weakref.WeakValueDictionary()
+
+
+def _reset_after_fork() -> None:
+    """Forget the parent's models, which work only there, and its lock, which may be held."""
+    global _lock, _models
+    _lock, _models = threading.Lock(), weakref.WeakValueDictionary()
+
+
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 class AccelTensor(hami.Backend):

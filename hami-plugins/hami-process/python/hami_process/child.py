@@ -75,7 +75,7 @@ class ProcessRunner(hami.Backend):
     """Runs the backend, and knows whether it is running."""
 
     child_count = (1, 1)
-    idle: ClassVar[threading.Event] = threading.Event()
+    idle: ClassVar[threading.Event] = threading.Event()  # fork: the backend's own children run no batches
     range: ClassVar[tuple[Any, Any]] = (1, None)
 
     def init(self, options: Any) -> None:

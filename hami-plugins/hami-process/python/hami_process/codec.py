@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import importlib
 import marshal
+import os
 import pickle
 import sys
 from collections.abc import Callable, Iterable
@@ -274,3 +275,6 @@ def _dtype_of(name: str) -> np.dtype[Any]:
 @functools.cache
 def _tensor_pipe() -> hami.Pipe:
     return hami.pipe("hami-process::ProcessTensor")
+
+
+os.register_at_fork(after_in_child=_tensor_pipe.cache_clear)

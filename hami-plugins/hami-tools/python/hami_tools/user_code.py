@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import sys
 import threading
 import time
@@ -34,6 +35,15 @@ class _Measured:
 
 _lock = threading.Lock()
 _measured: dict[str, _Measured] = {}
+
+
+def _reset_after_fork() -> None:
+    """Forget what the parent has measured, and its lock, which may be held."""
+    global _lock, _measured
+    _lock, _measured = threading.Lock(), {}
+
+
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 def _record(name: str, began_ns: int, took_ns: int) -> None:

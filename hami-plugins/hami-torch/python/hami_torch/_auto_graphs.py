@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -22,6 +23,15 @@ _TRIES = 3  # of a capture: a program that synchronizes the device meanwhile end
 _MEMORY_SHARE = 16  # the graphs of all instances may take one part in so many of the memory of the device
 
 _instances_lock = threading.Lock()  # guards each set of instances
+
+
+def _reset_after_fork() -> None:
+    """Replace the lock, which a thread of the parent may hold."""
+    global _instances_lock
+    _instances_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 def ladder(rows: int) -> list[int]:

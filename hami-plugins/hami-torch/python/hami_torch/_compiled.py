@@ -54,8 +54,7 @@ def _replace_lock_after_fork() -> None:
     _compile_lock = _CompileLock()  # the holders are threads of the parent
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_replace_lock_after_fork)
+os.register_at_fork(after_in_child=_replace_lock_after_fork)
 
 
 class CompiledModule:

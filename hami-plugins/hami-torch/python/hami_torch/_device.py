@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -22,6 +23,10 @@ class _CaptureLock:
     """
 
     def __init__(self) -> None:
+        self.reset_after_fork()
+
+    def reset_after_fork(self) -> None:
+        """Be unlocked in a forked child: the holder is a thread of the parent."""
         self._lock = threading.Lock()
         self._holder: int | None = None
 
@@ -43,6 +48,7 @@ class _CaptureLock:
 
 
 capture_lock = _CaptureLock()
+os.register_at_fork(after_in_child=capture_lock.reset_after_fork)
 
 
 EVERY_DEVICE = "cuda:*"

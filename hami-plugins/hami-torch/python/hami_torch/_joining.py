@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -23,6 +24,15 @@ _NODES_PER_MODULE = 4  # for the tolerance, where a program has no graph to coun
 _UNKNOWN_NODES = 100
 
 _lock = threading.Lock()  # held during a test, so that the instances of a node run it once
+
+
+def _reset_after_fork() -> None:
+    """Replace the lock, which a thread of the parent may hold."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 def engine_name(device: torch.device) -> str:

@@ -170,6 +170,15 @@ _load_locks: weakref.WeakValueDictionary[tuple[object, ...], threading.Lock] = w
 _programs: weakref.WeakValueDictionary[tuple[object, ...], Program] = weakref.WeakValueDictionary()
 
 
+def _reset_after_fork() -> None:
+    """Forget the locks, which threads of the parent may hold."""
+    global _lock, _load_locks
+    _lock, _load_locks = threading.Lock(), weakref.WeakValueDictionary()
+
+
+os.register_at_fork(after_in_child=_reset_after_fork)
+
+
 def open_program(source: Source, owner: str) -> Program:
     """Return the program of a source, shared with its other users; it is freed with the last of them.
 

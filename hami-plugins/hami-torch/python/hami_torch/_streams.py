@@ -9,6 +9,7 @@ makes the CPU wait.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -25,6 +26,15 @@ _idle: dict[torch.device, list[torch.cuda.Stream]] = {}
 _leased: dict[torch.device, set[int]] = {}
 # Stream objects by handle, so that `current_stream` need not make them: default streams and streams that were leased.
 _known_streams: dict[tuple[torch.device, int], torch.cuda.Stream] = {}
+
+
+def _reset_after_fork() -> None:
+    """Replace the lock, which a thread of the parent may hold."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 def lease(device: torch.device) -> torch.cuda.Stream:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -16,6 +17,15 @@ _queues: dict[str, Queue] = {}
 _queues_lock = threading.Lock()
 _named: dict[str, Any] = {}
 """The objects and pipes that are registered, by name."""
+
+
+def _reset_after_fork() -> None:
+    """Forget the queues of the parent's pipes, and the lock, which may be held."""
+    global _queues, _queues_lock
+    _queues, _queues_lock = {}, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 def get_include() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 import weakref
 from contextlib import AbstractContextManager
@@ -124,6 +125,15 @@ class Engine:
 
 _lock = threading.Lock()  # guards _open_engines; held while an engine is opened, so that it is opened once
 _open_engines: weakref.WeakValueDictionary[tuple[bytes, Library, Device], Engine] = weakref.WeakValueDictionary()
+
+
+def _reset_after_fork() -> None:
+    """Forget the parent's engines, which work only there, and its lock, which may be held."""
+    global _lock, _open_engines
+    _lock, _open_engines = threading.Lock(), weakref.WeakValueDictionary()
+
+
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 def open_engine(blob: bytes, library: Library, device: Device, recipe: Recipe | None, owner: str) -> Engine:

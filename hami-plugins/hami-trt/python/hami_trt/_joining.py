@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,15 @@ _UNKNOWN_LAYERS = 100  # for the tolerance, if the library does not count them
 _COMPUTED_IN = {"fp32": "", "bf16": "bfloat16"}
 
 _lock = threading.Lock()  # held during a test, so that the instances of a node run it once
+
+
+def _reset_after_fork() -> None:
+    """Replace the lock, which a thread of the parent may hold."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from pathlib import Path
@@ -21,6 +22,15 @@ from hami_trt._recipe import make_recipe, recipe_key
 
 _lock = threading.Lock()  # guards _open_engines; held during a build, so that the instances of a node build once
 _open_engines: weakref.WeakValueDictionary[tuple[str, str], Engine] = weakref.WeakValueDictionary()
+
+
+def _reset_after_fork() -> None:
+    """Forget the parent's engines, which work only there, and its lock, which may be held."""
+    global _lock, _open_engines
+    _lock, _open_engines = threading.Lock(), weakref.WeakValueDictionary()
+
+
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 class Onnx2Tensorrt(EngineLoader, OnnxLimits):

@@ -63,6 +63,12 @@ class _Quiet:
         self._opening = 0  # threads
         self._lowered = False
 
+    def reset_after_fork(self) -> None:
+        """Warn again in a forked child, in which no thread opens a video or holds the lock."""
+        if self._lowered:
+            cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_WARNING)
+        self._lock, self._opening, self._lowered = threading.Lock(), 0, False
+
     def __enter__(self) -> None:
         with self._lock:
             self._opening += 1
@@ -79,6 +85,7 @@ class _Quiet:
 
 
 quiet = _Quiet()
+os.register_at_fork(after_in_child=quiet.reset_after_fork)
 
 
 class Reader:

@@ -47,6 +47,15 @@ _allocator_lock = threading.Lock()
 _allocator_shared = False
 
 
+def _reset_after_fork() -> None:
+    """Replace the lock, which a thread of the parent may hold."""
+    global _allocator_lock
+    _allocator_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_reset_after_fork)
+
+
 def piece_options(threads: int) -> onnxruntime.SessionOptions:
     """Return the settings of the pieces of a model that is cut: they share one arena of memory.
 
