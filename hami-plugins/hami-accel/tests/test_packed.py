@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import hami
@@ -448,3 +449,31 @@ def test_only_this_user_can_write_into_the_cache_with_every_umask(tmp_path, monk
         os.umask(before)
     made = [folder, folder.parent, folder.parent.parent]
     assert [stat.S_IMODE(each.stat().st_mode) for each in made] == [0o700] * 3
+
+
+def test_a_packed_file_takes_the_place_of_a_file_only(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path):
+        with pytest.raises(hami.ConfigError, match="cannot be written: it is not a regular file"):
+            write_packed(path, [({"name": "a"}, b"model")])
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_a_link_keeps_its_place_and_a_file_its_mode_when_they_are_packed_again(tmp_path):
+    file, link = tmp_path / "m.accel", tmp_path / "link"
+    write_packed(file, [({"name": "a"}, b"old")])
+    file.chmod(0o600)
+    link.symlink_to(file.name)
+    write_packed(link, [({"name": "b"}, b"new")])
+    assert link.is_symlink()
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert read_manifest(file)["models"][0]["name"] == "b"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["link", "m.accel"]
+
+
+def test_files_that_are_packed_at_once_do_not_disturb_each_other(tmp_path):
+    file = tmp_path / "m.accel"
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda _: write_packed(file, [({"name": "a"}, b"model" * 1000)]), range(400)))
+    assert read_manifest(file)["models"][0]["name"] == "a"
+    assert [each.name for each in tmp_path.iterdir()] == ["m.accel"]

@@ -30,6 +30,7 @@ from hami_tools.bundle import build, contents, resolution, sealing
 from hami_tools.bundle.boot import folders, layout
 from hami_tools.bundle.boot.layout import BundleError
 from hami_tools.packages.installers import Pip, Sources
+from hami_tools.whole_file import written_whole
 
 PIPE = '[words]\nbackend = "S[Identity,Identity]"\n'
 HERE = {"python": folders.this_machine()[0], "machine": os.uname().machine, "glibc": [2, 17]}
@@ -262,6 +263,75 @@ def test_a_piece_of_a_large_member_is_refused(tmp_path: Path, monkeypatch: pytes
         layout.verify(bundle)
     with pytest.raises(BundleError, match=r"config/net.bin differs"):
         bundle.read("config/net.bin")
+
+
+def test_a_bundle_takes_the_place_of_a_file_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo("pipe.hami")
+    (tmp_path / "folder.hami").mkdir()
+    Path("app.toml").write_text(PIPE)
+    for name in ("pipe.hami", "folder.hami", ""):
+        assert main(["bundle", "app.toml", "-o", name, "--no-packages"]) == 1
+        assert capsys.readouterr().err.startswith(f'error: cannot write "{name}": it is not a regular file')
+    assert main(["bundle", "app.toml", "-o", "none/app.hami", "--no-packages"]) == 1
+    instead = "; give the name of a file that can be written\n"
+    assert capsys.readouterr().err == f'error: cannot write "none/app.hami": No such file or directory{instead}'
+    assert main(["bundle", "app.toml", "-o", "app.toml/app.hami", "--no-packages"]) == 1
+    assert capsys.readouterr().err == f'error: cannot write "app.toml/app.hami": Not a directory{instead}'
+    assert main(["bundle", "app.toml", "-o", "x" * 256, "--no-packages"]) == 1
+    assert capsys.readouterr().err == f'error: cannot write "{"x" * 256}": File name too long{instead}'
+    assert Path("pipe.hami").is_fifo()
+
+
+def test_a_file_that_is_written_whole_keeps_its_mode_and_has_any_name(tmp_path: Path) -> None:
+    for name in ("file", "x" * 255):
+        with written_whole(name) as new:
+            new.write_text("old")
+        assert Path(name).read_text() == "old"
+    Path("file").chmod(0o600)
+    with written_whole("file") as first, written_whole("file") as second:
+        assert first != second
+        second.write_text("second")
+        first.write_text("first")
+    assert Path("file").read_text() == "first"
+    assert Path("file").stat().st_mode & 0o777 == 0o600
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["file", "x" * 255]
+
+
+def test_a_link_to_a_pipe_is_not_a_regular_file() -> None:
+    reader, writer = os.pipe()
+    try:
+        with (
+            pytest.raises(hami.ConfigError, match="it is not a regular file"),
+            written_whole(f"/proc/self/fd/{writer}"),
+        ):
+            pass
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+def test_a_link_keeps_its_place_when_a_bundle_is_written_again() -> None:
+    make(output="real.hami")
+    before = Path("real.hami").stat().st_ino
+    Path("app.hami").symlink_to("real.hami")
+    make()
+    assert Path("app.hami").is_symlink()
+    assert Path("real.hami").stat().st_ino != before
+    hami.pipe("app.hami").close()
+
+
+@pytest.mark.parametrize("command", ["verify", "unpack"])
+def test_a_pipe_is_not_a_bundle(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo("pipe.hami")  # nothing writes to it
+    assert main([command, "pipe.hami", *(["new"] if command == "unpack" else [])]) == 1
+    assert capsys.readouterr().err == "error: pipe.hami is not a bundle: it is not a regular file\n"
+
+
+def test_a_folder_that_cannot_be_made_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    make()
+    capsys.readouterr()
+    assert main(["unpack", "app.hami", "pipe.toml/new"]) == 1
+    assert capsys.readouterr().err == 'error: cannot unpack into "pipe.toml/new": File exists\n'
 
 
 def test_another_file_is_not_a_bundle(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_show_describes_a_plugin(hami_command: Any, file: Path, name: str) -> No
 def test_show_of_an_unknown_name_suggests_one(hami_command: Any) -> None:
     done = hami_command("show", "hami-onx")
     assert done.returncode == 1
-    assert 'the catalogue has no plugin or backend "hami-onx"; did you mean hami-onnx' in done.stderr
+    assert done.stderr.startswith('error: the catalogue has no plugin or backend "hami-onx"; did you mean hami-onnx')
 
 
 @pytest.mark.parametrize(

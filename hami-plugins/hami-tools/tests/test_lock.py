@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shutil
 import ssl
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import hami
 import pytest
@@ -212,6 +214,33 @@ def test_a_package_that_no_index_has_is_named(locked: Path, tmp_path: Path, tool
     done = environment.hami("lock", "--to", str(tmp_path / "new.toml"), "--index", newer, **settings)
     assert done.returncode == 1
     assert done.stderr.startswith("error: no index has acme-one 1.0.0, which is installed here; nothing was written;")
+    assert not (tmp_path / "new.toml").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "what"),
+    [
+        ("acme_one", {"dir_info": {"editable": True}}, "an editable"),
+        ("acme_one", {"dir_info": {}}, "an"),
+        ("acme_one", {"vcs_info": {"vcs": "git", "commit_id": "0" * 40}}, "an"),
+        ("acme_one", {"archive_info": {}}, ""),
+        ("packaging", {"dir_info": {"editable": True}}, ""),  # which this index does not have, and no plugin requires
+    ],
+)
+def test_a_package_of_a_folder_is_not_locked_as_the_file_of_an_index_with_its_version(
+    locked: Path, index: str, tmp_path: Path, name: str, kind: dict[str, Any], what: str
+) -> None:
+    environment = HamiEnvironment(tmp_path / "second", "pip", *PACKAGES)
+    assert environment.hami("sync", str(locked)).returncode == 0
+    (info,) = environment.site.glob(f"{name}-*.dist-info")
+    origin = {"url": "file:///src/x", **kind}
+    (info / "direct_url.json").write_text(json.dumps(origin))
+    done = environment.hami("lock", "--to", str(tmp_path / "new.toml"), "--index", index)
+    if not what:
+        assert done.returncode == 0
+        return
+    assert done.returncode == 1
+    assert f"error: acme-one is {what} installation of file:///src/x, and a lock has only files; " in done.stderr
     assert not (tmp_path / "new.toml").exists()
 
 

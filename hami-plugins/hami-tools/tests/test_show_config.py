@@ -180,7 +180,7 @@ def test_valid_parts_of_a_wrong_configuration_are_shown_with_the_errors(tmp_path
     assert done.returncode == 1
     assert '\n        Log\n            message = "x"' in done.stdout
     assert done.stderr.startswith(
-        'error: parameter "instance_num" of InstancesRegister takes int from 1 to 65536 or "auto", got "two"\n'
+        'error: parameter "instance_num" of InstancesRegister takes int from 0 to 65536 or "auto", got "two"\n'
     )
     assert 'error: backend "Loog" not found' in done.stderr
 

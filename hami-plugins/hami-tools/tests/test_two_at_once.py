@@ -15,7 +15,8 @@ import pytest
 from hami.cli import main
 from together import LONG_S, is_cancelled, pairs, run_forked, run_together
 
-from hami_tools import watchdog
+import hami_tools
+from hami_tools import user_code, watchdog
 from hami_tools.differences import Tolerance
 from hami_tools.packages import publishers
 from hami_tools.packages.installers import Change
@@ -223,3 +224,14 @@ def test_two_starts_of_the_watchdog_at_once(first: str, second: str, monkeypatch
     for thread in threading.enumerate():
         assert thread.name != "hami-watchdog" or not left(thread)
     assert watchdog._process is None
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # a process with threads forks
+def test_a_process_that_forks_while_a_time_is_noted_has_times_of_its_own() -> None:
+    def measure() -> None:
+        with hami_tools.timer("in the child"):
+            pass
+        assert list(hami_tools.timers()) == ["in the child"]
+
+    with hami_tools.timer("in the parent"), user_code._lock:
+        run_forked(measure)

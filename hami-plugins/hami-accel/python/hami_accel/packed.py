@@ -9,6 +9,8 @@ import contextlib
 import hashlib
 import json
 import os
+import secrets
+import shutil
 import sys
 import tempfile
 import zipfile
@@ -60,17 +62,25 @@ def write_packed(path: str | os.PathLike[str], models: Sequence[tuple[Mapping[st
         for number, (entry, data) in enumerate(models)
     ]
     manifest = json.dumps({"format": FORMAT, "version": VERSION, "models": entries}, indent=2) + "\n"
-    part = f"{os.fspath(path)}.part"
+    if os.path.exists(path) and not os.path.isfile(path):  # a device, which a file would take the place of
+        raise hami.ConfigError(f'"{os.fspath(path)}" cannot be written: it is not a regular file')
+    file = os.path.realpath(path)
+    part = os.path.join(os.path.dirname(file), f".{secrets.token_hex(8)}.part")
     try:
-        with zipfile.ZipFile(part, "w", zipfile.ZIP_STORED) as archive:
+        with zipfile.ZipFile(part, "x", zipfile.ZIP_STORED) as archive:
             archive.writestr(zipfile.ZipInfo(MANIFEST, _EPOCH), manifest)
             for entry, (_, data) in zip(entries, models, strict=True):
                 archive.writestr(zipfile.ZipInfo(entry["file"], _EPOCH), data)
-        os.replace(part, path)
+        with contextlib.suppress(FileNotFoundError):
+            shutil.copymode(file, part)
+        os.replace(part, file)
     except OSError as error:
+        raise hami.ConfigError(
+            f'"{os.fspath(path)}" cannot be written: {error.strerror}; give the name of a file that can be written'
+        ) from error
+    finally:
         with contextlib.suppress(OSError):
             os.remove(part)
-        raise hami.ConfigError(f'"{os.fspath(path)}" cannot be written: {error.strerror}') from error
 
 
 def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import importlib.metadata as metadata
 import os
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import hami
-from hami.cli import json_of, print_table
+from hami.cli import json_of, print_table, printable
 from hami.packages import CORE, load_local, normalised
 
 from hami_tools.packages import catalog, environment, installers, lock, policy_rules, provenance, publishers
 from hami_tools.packages.installers import Change, Sources, installed_version, installed_versions
+from hami_tools.packages.verification import is_of_file, origin_of
+from hami_tools.whole_file import written_whole
 
 
 def write_lock(arguments: argparse.Namespace) -> int:
@@ -19,17 +24,31 @@ def write_lock(arguments: argparse.Namespace) -> int:
     installer = installers.find()
     plugins = sorted({normalised(plugin.distribution) for plugin in hami.plugins() if plugin.version})
     wanted = [f"{CORE}=={hami.__version__}", *(f"{name}=={installed_version(name)}" for name in plugins)]
+    _require_files([CORE, *plugins])
     locked = installer.resolve(wanted, installed_versions(), Sources(arguments.index))
-    path = Path(arguments.to)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(lock.render(locked), "utf-8")
-    temporary.replace(path)
+    _require_files([each.name for each in locked])
+    path = arguments.to
+    with written_whole(path) as new:
+        new.write_text(lock.render(locked), "utf-8")
     if arguments.json:
-        print(json_of({"file": str(path), "packages": [each._asdict() for each in locked]}))
+        print(json_of({"file": path, "packages": [each._asdict() for each in locked]}))
     else:
         print_table([["lock", each.name, each.version] for each in sorted(locked)])
         print(f"wrote {path}; to install it on another machine: hami sync {path}")
     return 0
+
+
+def _require_files(names: Iterable[str]) -> None:
+    """Raise PluginError for a package from a folder or a repository: an index may have other files of its version."""
+    for name in names:
+        with suppress(metadata.PackageNotFoundError):
+            origin = metadata.distribution(name).read_text("direct_url.json") or ""
+            source, editable = origin_of(origin)
+            if origin and not is_of_file(origin):
+                raise hami.PluginError(
+                    f"{name} is {'an editable' if editable else 'an'} installation of {printable(source)}, and a lock "
+                    "has only files; nothing was written; build a wheel, add it to an index, and install it from there"
+                )
 
 
 def sync(arguments: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from hami import PluginError
+from hami import ConfigError
 from hami.cli import aligned, did_you_mean, json_of, print_table
 from hami.packages import CatalogEntry, install_command, normalised
 
@@ -54,7 +54,7 @@ def show(name: str) -> tuple[list[dict[str, Any]], str]:
     plugins = [known.plugins[owner] for owner in owners if owner in known.plugins]
     if not plugins:
         near = did_you_mean(name, [*known.plugins, *known.owners("backends")])
-        raise PluginError(f'the catalogue has no plugin or backend "{name}"{near or "; list all: hami search"}')
+        raise ConfigError(f'the catalogue has no plugin or backend "{name}"{near or "; list all: hami search"}')
     return [_facts(plugin) for plugin in plugins], "\n\n".join(
         _description(plugin, listed=plugin.name not in unlisted) for plugin in plugins
     )

@@ -25,6 +25,7 @@ from hami_tools.bundle.boot.layout import Member
 from hami_tools.bundle.resolution import Target, Wheel
 from hami_tools.packages import installers, lock
 from hami_tools.packages.installers import Sources, installed_version
+from hami_tools.whole_file import written_whole
 
 _BOOT = Path(layout.__file__).parent
 _LICENSE = re.compile(r"[^/]+\.dist-info/(?:licenses?/.+|(?:LICEN[CS]E|COPYING|NOTICE|AUTHORS)[^/]*)", re.IGNORECASE)
@@ -54,14 +55,11 @@ def bundle(arguments: argparse.Namespace) -> int:
             facts["key_id"] = sealing.identity(key)
         facts |= _about(arguments, found, targets)
         output = Path(arguments.output)
-        temporary = output.with_name(f".{output.name}.{os.getpid()}")
-        try:
-            _write(temporary, facts, entries, arguments.sign)
-            temporary.chmod(0o755)
-            _try(str(temporary))
-            temporary.replace(output)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with written_whole(arguments.output) as new:
+            _write(new, facts, entries, arguments.sign)
+            mode = new.stat().st_mode
+            new.chmod(mode | (mode & 0o444) >> 2)  # readers get the permission to run it
+            _try(str(new))
     _report(arguments, output, facts)
     return 0
 
@@ -261,7 +259,7 @@ def _write(path: Path, facts: dict[str, Any], entries: Sequence[_Entry], sign: s
     seal = layout.seal_of(manifest, sealing.signature_of(manifest, sign) if sign else {})
     first = [_of_bytes(layout.MANIFEST, manifest), _of_bytes(layout.SEAL, seal)]
     headers, end = layout.headers([entry.member for entry in (*first, *entries)])
-    with path.open("xb") as out:
+    with path.open("wb") as out:
         out.write(layout.PREFIX)
         for header, entry in zip(headers, (*first, *entries), strict=True):
             out.write(header)

@@ -57,8 +57,11 @@ def unpack(arguments: argparse.Namespace) -> int:
     secret = b""
     if any(member.encrypted for member in bundle.members.values()):
         secret = sealing.secret(f"the bundle {printable(bundle.path)}", str(bundle.facts.get("key_id", "")))
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    except OSError as error:
+        raise _cannot_unpack(folder, error) from error
     try:
         (work / layout.MANIFEST).write_bytes(bundle.manifest)
         sums = [f"{bundle.digest}  {layout.MANIFEST}\n"]
@@ -71,7 +74,7 @@ def unpack(arguments: argparse.Namespace) -> int:
     except BundleError as error:
         raise ConfigError(str(error)) from error
     except OSError as error:
-        raise ConfigError(f'cannot unpack into "{printable(folder)}": {error.strerror or error}') from error
+        raise _cannot_unpack(folder, error) from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
     source = folder / bundle.facts.get("source", "")
@@ -80,6 +83,10 @@ def unpack(arguments: argparse.Namespace) -> int:
     else:
         print(f"wrote {len(bundle.members)} files into {printable(folder)}; the pipeline is {printable(source)}")
     return 0
+
+
+def _cannot_unpack(folder: Path, error: OSError) -> ConfigError:
+    return ConfigError(f'cannot unpack into "{printable(folder)}": {error.strerror or error}')
 
 
 def _unpacked(bundle: Bundle, member: Member, folder: Path, secret: bytes) -> str:

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from hami import PluginError
+from hami import ConfigError, PluginError
 from hami.cli import printable
 from hami.packages import make_private, read_file
 
 from hami_tools.packages import attestations
 from hami_tools.packages.attestations import Origin, Unverified
 from hami_tools.packages.installers import Change
+from hami_tools.whole_file import written_whole
 
 FORMAT = 1
 LOCAL = "a folder of this machine"
@@ -137,12 +138,12 @@ def remember(seen: Seen) -> None:
     def update(known: dict[str, Remembered]) -> None:
         known.update({name: now for name, now in seen.now.items() if known.get(name) == seen.known.get(name)})
 
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ConfigError):
         change(update)
 
 
 def change(function: Callable[[dict[str, Remembered]], Any]) -> None:
-    """Change what is remembered; one process at a time. Raises OSError if it cannot be written."""
+    """Change what is remembered; one process at a time. Raises OSError or ConfigError if not."""
     file = path()
     make_private(file.parent)
     with file.with_suffix(".lock").open("w") as lock:
@@ -150,6 +151,5 @@ def change(function: Callable[[dict[str, Remembered]], Any]) -> None:
         known = load()
         function(known)
         table = {"format": FORMAT, "plugins": {name: known[name]._asdict() for name in sorted(known)}}
-        temporary = file.with_name(f".{file.name}.{os.getpid()}")
-        temporary.write_text(json.dumps(table, indent=1) + "\n", "utf-8")
-        temporary.replace(file)
+        with written_whole(file) as new:
+            new.write_text(json.dumps(table, indent=1) + "\n", "utf-8")

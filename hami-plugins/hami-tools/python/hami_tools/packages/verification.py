@@ -47,7 +47,7 @@ def _verified(copy: Copy) -> Verified:
         changed += unlisted_files.changed_bytecode(copy)
         more = [*unlisted_files.without_hash(copy), *unlisted_files.unlisted(copy)]
     installer = _text(info / "INSTALLER").strip()
-    source, editable = _origin(info)
+    source, editable = origin_of(_text(info / "direct_url.json"))
     publishers, unattested, wrong = _attested(copy, info)
     damage = _damage(copy, missing, changed, more, installer, editable=editable)
     if wrong:
@@ -104,13 +104,21 @@ def _more(names: list[str]) -> str:
     return f" and {len(names) - 1} more" if len(names) > 1 else ""
 
 
-def _origin(info: Path) -> tuple[str, bool]:
-    """Return the address that a distribution was installed from, and whether it is editable."""
+def origin_of(direct_url: str) -> tuple[str, bool]:
+    """Return the address that a distribution was installed from, and whether it is editable, by its direct_url.json."""
     try:
-        origin = json.loads(_text(info / "direct_url.json") or "{}")
+        origin = json.loads(direct_url or "{}")
         return str(origin.get("url", "")), bool(origin.get("dir_info", {}).get("editable"))
     except (ValueError, AttributeError, RecursionError):
         return "", False
+
+
+def is_of_file(direct_url: str) -> bool:
+    """Return whether a direct_url.json says that the distribution was installed from a file."""
+    try:
+        return "archive_info" in json.loads(direct_url)
+    except (ValueError, TypeError, RecursionError):
+        return False
 
 
 def _text(file: Path) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 import struct
 import threading
 import zlib
@@ -155,10 +156,17 @@ def sealed_members(manifest: bytes, seal: bytes, members: Sequence[Member]) -> l
 def open_bundle(path: str) -> Bundle:
     """Open a bundle, and compare everything but the contents of its members with its manifest."""
     try:
-        with open(path, "rb") as file:
-            return _opened(path, file, os.fstat(file.fileno()).st_size)
+        with open(path, "rb", opener=_without_waiting) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise BundleError(f"{path} is not a bundle: it is not a regular file")
+            return _opened(path, file, status.st_size)
     except OSError as error:
         raise BundleError(f"cannot read the bundle {path}: {error.strerror or error}") from error
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a pipe may have no writer
 
 
 def _opened(path: str, file: Any, size: int) -> Bundle:
