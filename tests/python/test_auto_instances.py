@@ -52,6 +52,16 @@ def test_a_number_is_what_was_asked_for() -> None:
     assert sorted(numbers) == [0, 1, 2]
 
 
+@pytest.mark.parametrize("is_lightweight", [True, False])
+def test_zero_is_one_for_each_cpu_and_all_of_them_run(is_lightweight: bool) -> None:
+    numbers = lightweight("TestLight", lightweight=is_lightweight)
+    with hami.pipe({"backend": "TestLight", "instance_num": 0}) as pipe:
+        assert pipe({"data": 2})["result"] == 4
+        assert pipe.stats()["default"].instances_in_use is None
+        assert pipe.describe()["nodes"]["default"]["batching"]["instance_num"] == CPUS
+    assert sorted(numbers) == list(range(CPUS))
+
+
 @pytest.mark.parametrize("keys", [{}, {"instance_num": "auto"}])
 @pytest.mark.parametrize(
     "expression",
@@ -130,6 +140,7 @@ def test_a_class_says_how_many_instances_pay_on_a_device() -> None:
         numbers.clear()
         assert instance_num({"backend": expression}) == ("auto" if CPUS > 1 else 1)
         assert sorted(numbers) == list(range(min(2, CPUS)))
+    assert instance_num({"backend": "TestOnDevice", "instance_num": 0}) == min(2, CPUS)
     numbers.clear()
     assert instance_num({"backend": "TestOnDevice(device=cpu)"}) == "auto"
     assert sorted(numbers) == list(range(CPUS))

@@ -221,6 +221,22 @@ def test_doctor_reports_facts_and_problems(hami_command: Run, site: Site) -> Non
     assert {"python", "system", "libc", "CPUs"} < set(facts)
 
 
+def test_doctor_says_whether_a_plugin_has_turned_the_gil_on(hami_command: Run, site: Site) -> None:
+    (site.folder / "sitecustomize.py").write_text(
+        "import sys\nsys._is_gil_enabled = lambda: 'needs_gil' in sys.modules\n"
+    )
+    (site.folder / "needs_gil.py").touch()
+    write_plugin(site.folder, "acme-check", "1.0", "AcmeCheck")
+
+    def fact() -> str:
+        return json.loads(hami_command("doctor", "--json", site=site.folder).stdout)["facts"]["GIL"]
+
+    assert fact() == "off"
+    with (site.folder / "acme_check_plugin.py").open("a") as file:
+        file.write("import needs_gil\n")
+    assert fact() == "on"
+
+
 def test_doctor_lists_requirements_of_plugins_and_installed_versions(hami_command: Run, site: Site) -> None:
     site.install("acme-good")
     (info,) = site.folder.glob("acme_good-*.dist-info")

@@ -124,7 +124,7 @@ def test_a_mistake_in_a_base_names_the_base(write: Any) -> None:
     with pytest.raises(hami.ConfigError) as caught:
         hami.pipe("own.toml")
     assert str(caught.value) == (
-        'parameter "instance_num" of InstancesRegister takes int from 1 to 65536 or "auto", got "two"\n'
+        'parameter "instance_num" of InstancesRegister takes int from 0 to 65536 or "auto", got "two"\n'
         '  in  instance_num = "two"   (node "det", base.toml:3)\n'
         "      ^^^^^^^^^^^^"
     )

@@ -247,11 +247,11 @@ def test_a_message_is_short_even_if_the_value_is_a_megabyte() -> None:
 @pytest.mark.parametrize(
     ("key", "number", "message"),
     [
-        ("instance_num", 0, '"instance_num" of InstancesRegister takes int from 1 to 65536 or "auto", got 0'),
+        ("instance_num", -1, '"instance_num" of InstancesRegister takes int from 0 to 65536 or "auto", got -1'),
         (
             "instance_num",
             10**8,
-            '"instance_num" of InstancesRegister takes int from 1 to 65536 or "auto", got 100000000',
+            '"instance_num" of InstancesRegister takes int from 0 to 65536 or "auto", got 100000000',
         ),
         ("max_queue_size", 0, '"max_queue_size" of InstanceDispatcher takes int of at least 1, got 0'),
         ("max_queue_size", -1, '"max_queue_size" of InstanceDispatcher takes int of at least 1, got -1'),

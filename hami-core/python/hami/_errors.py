@@ -69,7 +69,7 @@ class ConfigError(Error):
     ...     hami.pipe({"backend": "Identity", "instance_num": "two"})
     ... except hami.ConfigError as error:
     ...     print(len(error.problems), str(error).splitlines()[0])
-    1 parameter "instance_num" of InstancesRegister takes int from 1 to 65536 or "auto", got "two"
+    1 parameter "instance_num" of InstancesRegister takes int from 0 to 65536 or "auto", got "two"
 
     Attributes:
         problems: One exception for each mistake in the configuration; the exception itself if it is the only one.

@@ -173,7 +173,7 @@ void register_registers(Registry& registry) {
   instances.name = "InstancesRegister";
   instances.doc = "Builds `instance_num` copies of its item and registers them as `<node_name>.<i>`; has no forward.";
   instances.params = parse_param_specs(
-      "instance_num: int = auto {1..65536,auto} 'number of instances; auto: one for each core if the classes are `lightweight`, which are added while throughput improves, else 1';"
+      "instance_num: int = auto {0..65536,auto} 'number of instances; auto: one for each core if the classes are `lightweight`, which are added while throughput improves, else 1; 0: one for each core';"
       "init_timeout: duration? 'time limit for the init of all instances together'");
   instances.brackets = {true, {Phase{}}};
   instances.schedules = true;

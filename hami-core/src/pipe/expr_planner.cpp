@@ -357,7 +357,8 @@ void ExprPlanner::plan_items(const Expr& expr, const BackendClass& cls, Plan& pl
   const std::size_t outer_scope = scope_.size();
   const std::int64_t copies = planning_.copies;
   const Value* const count = cls.makes_copies ? plan.params.find(kInstanceNum) : nullptr;
-  if (count) planning_.copies = count->kind() == Kind::kInt ? count->as_int() : 1;
+  const bool is_auto = count && count->kind() != Kind::kInt, one_per_core = count && !is_auto && count->as_int() == 0;
+  if (count) planning_.copies = one_per_core ? usable_cores() : is_auto ? 1 : count->as_int();
   const Traits own = plan.traits;
   if (cls.outlines_items) ++planning_.outlined;
   for (std::size_t i = 0; i < expr.phases.size(); ++i) {
@@ -391,10 +392,11 @@ void ExprPlanner::plan_items(const Expr& expr, const BackendClass& cls, Plan& pl
       plan.phases.back().push_back(std::move(planned));
     }
   }
-  planning_.copies = copies;
-  if (count && count->kind() != Kind::kInt && !can_have_more_instances(plan.phases[0][0].plan->traits)) {
-    plan.params.set(kInstanceNum, Value(std::int64_t{1}));
-    if (planning_.explanation) planning_.explanation->part->settle(kInstanceNum, Value(std::int64_t{1}));
+  const std::int64_t wanted = std::exchange(planning_.copies, copies);
+  if (one_per_core || (is_auto && !can_have_more_instances(plan.phases[0][0].plan->traits))) {
+    const Value settled(std::min(wanted, plan.phases[0][0].plan->traits.most_instances));
+    plan.params.set(kInstanceNum, settled);
+    if (planning_.explanation) planning_.explanation->part->settle(kInstanceNum, settled);
   }
   scope_.resize(outer_scope);
   if (cls.owns_threads) plan.traits.thread = ThreadMode::kConcurrent;

@@ -67,11 +67,12 @@ struct Explanation {
     std::string key;  // the key of the expression; empty: it is the default
     std::vector<ExplainedBackend> backends;
 
-    // What a scheduling parameter without a number stands for.
+    // What a scheduling parameter that is a word, or 0, stands for.
     void settle(const std::string& name, const Value& value) {
       for (ExplainedBackend& backend : backends)
         for (ExplainedParam& param : backend.params)
-          if (backend.schedules && param.name == name && param.value.kind() != Kind::kInt) {
+          if (backend.schedules && param.name == name &&
+              (param.value.kind() != Kind::kInt || param.value.as_int() == 0)) {
             param.value = value;
             param.text = show_value(param.type, value);
           }
