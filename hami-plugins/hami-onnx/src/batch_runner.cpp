@@ -129,7 +129,9 @@ class BatchRunner {
     }
     std::vector<Output> outputs;
     try {
-      for (Owned<OrtValue>& value : session_.run(inputs, {is_awaited, &group}))
+      const Session::Choice choice(session_);
+      if (choice.is_busy()) report_.count("busy_runs", 1);
+      for (Owned<OrtValue>& value : choice.session().run(inputs, {is_awaited, &group}))
         outputs.push_back(Output::of(session_.library(), std::move(value)));
     } catch (const hami::Error& error) {
       fail(HAMI_REQUEST, "the model failed on " + show(inputs) + ": " + error.what());

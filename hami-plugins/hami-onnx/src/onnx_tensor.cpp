@@ -97,6 +97,7 @@ class OnnxSession final : public hami::Backend {
     plan_.settings = {params.get<std::string>("onnxruntime"),
                       params.get<std::string>("model"),
                       params.get<std::int64_t>("threads"),
+                      params.get<std::int64_t>("busy_threads"),
                       params.get<std::vector<std::string>>("custom_operators"),
                       params.get<std::vector<std::string>>("plugin_providers"),
                       params.get<bool>("cpu_fallback"),
@@ -143,7 +144,9 @@ class OnnxSession final : public hami::Backend {
 // Lists the devices of a provider's library, for people.
 class OnnxDevices final : public hami::Backend {
  private:
-  void init_(const hami::Params& params) override { library_ = &Library::load(params.get<std::string>("onnxruntime")); }
+  void init_(const hami::Params& params) override {
+    library_ = &hami::library_at<Library>(params.get<std::string>("onnxruntime"));
+  }
 
   void forward_(hami::Batch batch) override {
     const Api& api = library_->api();
@@ -174,6 +177,7 @@ HAMI_REGISTER(
     "cpu_fallback: bool = true 'whether the CPU runs operators that the provider does not take';"
     "provider_options: list = '' 'options of the provider, each written as key=value';"
     "threads: int = 0 'threads of the session; 0: all cores that this process may use';"
+    "busy_threads: int = 0 'threads of a run on the CPU while more runs last than half of `threads`; 0: always `threads`';"
     "custom_operators: list = '' 'libraries with operators of your own; they must be allowed files';"
     "memory: str = 'arena' {arena,shrink,none} 'memory that a run has used: keep it, give it back after the run, or use no "
     "arena';"
@@ -205,6 +209,7 @@ HAMI_REGISTER(
     hami_onnx::OnnxSession, "OnnxSession",
     "model: file 'path of the ONNX file';"
     "threads: int = 1 {1..} 'threads of the session';"
+    "busy_threads: int = 0 'threads of a run while more runs last than half of `threads`; 0: always `threads`';"
     "custom_operators: list = '' 'libraries with operators of your own';"
     "plugin_providers: list = '' 'libraries of execution providers, as OnnxModel finds them';"
     "cpu_fallback: bool = true 'whether the CPU runs operators that no provider takes';"

@@ -24,6 +24,7 @@ Settings settings_of(const hami::Value& dict) {
     if (key == "library") settings.library = value.as_text();
     if (key == "model") settings.model = value.as_text();
     if (key == "threads") settings.threads = value.as_int();
+    if (key == "busy_threads") settings.busy_threads = value.as_int();
     if (key == "version") settings.version = value.as_text();
     if (key == "plugin_providers") settings.providers = texts_of(value);
     if (key == "cpu_fallback") settings.cpu_fallback = value.as_bool();

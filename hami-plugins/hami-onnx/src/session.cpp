@@ -10,6 +10,7 @@
 #include <hami/elements.hpp>
 #include <map>
 #include <mutex>
+#include <utility>
 
 namespace hami_onnx {
 namespace {
@@ -44,8 +45,10 @@ Opened*& opened() {
 }
 
 std::string key_of(const Settings& settings) {
+  const bool has_busy = settings.busy_threads < settings.threads;
   std::string key = settings.library + '\n' + settings.model + '\n' + std::to_string(settings.threads) + '\n' +
-                    settings.version + '\n' + settings.memory;
+                    std::to_string(has_busy ? settings.busy_threads : 0) + '\n' + settings.version + '\n' +
+                    settings.memory;
   for (const std::string& library : settings.custom_operators) key += '\n' + library;
   for (const std::string& at : settings.freed) key += "\n\t" + at;
   for (const std::string& provider : settings.providers) key += "\n\n" + provider;
@@ -104,6 +107,17 @@ std::vector<Port> read_ports(const Library& library, const OrtSession* session, 
   return ports;
 }
 
+// Runs that share the threads of a pool wait for each other: with a run for each core, one thread for each is faster. Other providers
+// have threads of their own, and a profile is of one session: these have no other settings.
+std::optional<Settings> busy_settings(const Settings& settings) {
+  if (settings.busy_threads == 0 || settings.busy_threads >= settings.threads || !settings.providers.empty() ||
+      !settings.profile.empty())
+    return std::nullopt;
+  Settings busy = settings;
+  busy.threads = std::exchange(busy.busy_threads, 0);
+  return busy;
+}
+
 std::map<std::string, std::vector<std::string>> read_assigned(const Library& library, const OrtSession* session) {
   const Api& api = library.api();
   std::map<std::string, std::vector<std::string>> operators;
@@ -157,7 +171,8 @@ std::shared_ptr<const Session> Session::open(const Settings& settings) {
 }
 
 Session::Session(const Settings& settings)
-    : library_(Library::load(settings.library)),
+    : library_(hami::library_at<Library>(settings.library)),
+      threads_(settings.threads),
       profile_(settings.profile),
       runs_(library_, settings.memory == "shrink"),
       handle_(library_.api().ReleaseSession) {
@@ -202,6 +217,7 @@ Session::Session(const Settings& settings)
                         api.SessionGetOutputTypeInfo);
   if (asks) assigned_ = read_assigned(library_, handle_.get());
   for (const Port& port : outputs_) output_names_.push_back(port.name.c_str());
+  if (const std::optional<Settings> busy = busy_settings(settings)) busy_.reset(new Session(*busy));
 }
 
 Session::~Session() {

@@ -31,6 +31,7 @@ struct Settings {
   std::string library;
   std::string model;
   std::int64_t threads = 0;
+  std::int64_t busy_threads = 0;  // of a run while more last than half of `threads`; 0: always `threads`
   std::vector<std::string> custom_operators;
   std::vector<std::string> providers;  // in the order of preference, as use_provider takes them; the CPU is the last
   bool cpu_fallback = true;            // false: an operator that no provider takes is an error
@@ -65,6 +66,23 @@ class Session {
   // fails, soon, when no caller waits any more.
   std::vector<Owned<OrtValue>> run(const std::vector<Input>& inputs, const Callers& callers) const;
 
+  // The session for one run, while it lasts.
+  class Choice {
+   public:
+    explicit Choice(const Session& session) noexcept
+        : session_(session), is_busy_(2 * ++session.running_ > session.threads_ && session.busy_) {}
+    ~Choice() { --session_.running_; }
+    Choice(const Choice&) = delete;
+    Choice& operator=(const Choice&) = delete;
+
+    bool is_busy() const noexcept { return is_busy_; }
+    const Session& session() const noexcept { return is_busy_ ? *session_.busy_ : session_; }
+
+   private:
+    const Session& session_;
+    const bool is_busy_;  // it has `busy_threads`
+  };
+
   // The operators that each provider runs, by its own name. Empty if no provider was chosen, or before ONNX Runtime 1.24.
   const std::map<std::string, std::vector<std::string>>& assigned() const noexcept { return assigned_; }
 
@@ -78,8 +96,11 @@ class Session {
   std::string create(const Settings& settings, OrtSessionOptions* options);
 
   const Library& library_;
+  const std::int64_t threads_;
   const std::string profile_;
   mutable RunPool runs_;
+  mutable std::atomic<std::int64_t> running_{0};  // runs that last
+  std::unique_ptr<const Session> busy_;           // with fewer threads; null: for no run
   Owned<OrtSession> handle_;
   std::vector<Port> inputs_;
   std::vector<Port> optional_;

@@ -151,6 +151,26 @@ def test_a_provider_option_without_a_value_is_refused(models):
     assert "OnnxTensor: \"provider_options\" must be written as key=value, got 'device_id'" in text
 
 
+@pytest.mark.parametrize("threads", [-1, 4097])
+def test_a_bad_number_of_busy_threads_is_refused(models, threads):
+    text = refused(model=str(models.double()), busy_threads=threads)
+    assert f'OnnxTensor: "busy_threads" must be from 0 to 4096, got {threads}' in text
+
+
+@pytest.mark.parametrize("provider", ["cpu", "cuda"])
+def test_a_bad_number_of_busy_threads_is_refused_for_any_provider(models, provider):
+    with pytest.raises(hami.ConfigError, match='"busy_threads" must be from 0 to 4096, got -5'):
+        open_native(models.double(), provider=provider, busy_threads=-5)
+
+
+def test_busy_threads_without_effect_open_no_other_session(models):
+    path = models.double()
+    first = open_native(path, threads=2)
+    assert open_native(path, threads=2, busy_threads=2) is first
+    assert open_native(path, threads=2, busy_threads=4096) is first
+    assert open_native(path, threads=2, busy_threads=1) is not first
+
+
 @pytest.mark.parametrize("threads", [-1, 4097, 1_000_000])
 def test_an_invalid_number_of_threads_is_refused(models, threads):
     text = refused(model=str(models.double()), threads=threads)

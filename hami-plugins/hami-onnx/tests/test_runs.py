@@ -58,6 +58,45 @@ def until_it_runs(running):
         assert time.monotonic() < until
 
 
+def beside_endless_runs(pipe, turns, *, lasting=1, **parameters):
+    """Return a pipe in which so many runs do not end, and those runs."""
+    running = pipe(model=turns, batched=False, instance_num=lasting + 1, **parameters)
+    return running, [running.submit(row(ENDLESS)) for _ in range(lasting)]
+
+
+def busy_runs(running):
+    assert running(row(3), timeout=20)["result"].tolist() == [[6]]
+    return running.stats()["default"].counters.get("busy_runs", 0)
+
+
+@pytest.mark.parametrize(("threads", "lasting"), [(2, 1), (3, 1), (4, 2)])
+def test_a_run_beside_others_has_busy_threads(pipe, turns, threads, lasting):
+    running, endless = beside_endless_runs(pipe, turns, lasting=lasting, threads=threads, busy_threads=1)
+    until = time.monotonic() + 20
+    while busy_runs(running) == 0:  # the others have not begun yet
+        assert time.monotonic() < until
+    for future in endless:
+        future.cancel()
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"threads": 2},
+        {"threads": 1, "busy_threads": 1},
+        {"threads": 2, "busy_threads": 4},
+        {"threads": 4, "busy_threads": 1},
+        {"threads": 2, "busy_threads": 1, "profile": "times.json"},
+    ],
+)
+def test_up_to_half_as_many_runs_as_threads_have_all_threads(pipe, turns, parameters, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    running, (endless,) = beside_endless_runs(pipe, turns, **parameters)
+    until_it_runs(running)
+    assert [busy_runs(running) for _ in range(5)] == [0] * 5
+    endless.cancel()
+
+
 def test_a_run_ends_when_its_caller_cancels(pipe, turns):
     running = pipe(model=turns, batched=False)
     lost = running.submit(row(ENDLESS))

@@ -187,5 +187,5 @@ def model_of(
         )
     from hami_onnx._python_session import python_model
 
-    of_session = {name: value for name, value in arguments.items() if name != "freed"}
+    of_session = {name: value for name, value in arguments.items() if name not in ("freed", "busy_threads")}
     return python_model(open_session(path, **of_session), arguments["backend"], arguments.get("memory", "arena"))

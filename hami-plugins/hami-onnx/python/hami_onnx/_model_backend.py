@@ -33,6 +33,9 @@ class OnnxModelBackend(OnnxLimits):
     cpu_fallback: Annotated[bool, "whether the CPU runs operators that the provider does not take"] = True
     provider_options: Annotated[list[str], "options of the provider, each written as key=value"] = []  # noqa: RUF012
     threads: Annotated[int, "threads of the session; 0: all cores that this process may use"] = 0
+    busy_threads: Annotated[
+        int, "threads of a run on the CPU while more runs last than half of `threads`; 0: always `threads`"
+    ] = 0
     custom_operators: Annotated[list[str], "libraries with operators of your own; they must be allowed files"] = []  # noqa: RUF012
     memory: Annotated[
         Literal["arena", "shrink", "none"],
@@ -72,6 +75,7 @@ class OnnxModelBackend(OnnxLimits):
             "cpu_fallback": self.cpu_fallback,
             "provider_options": self.provider_options,
             "threads": self.threads,
+            "busy_threads": self.busy_threads,
             "custom_operators": self.custom_operators,
             "memory": self.memory,
             "limits": self.onnx_limits(),

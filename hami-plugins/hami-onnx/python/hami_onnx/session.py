@@ -114,6 +114,7 @@ def open_native(
     cpu_fallback: bool = True,
     provider_options: Sequence[str] = (),
     threads: int = 0,
+    busy_threads: int = 0,
     custom_operators: Sequence[str | os.PathLike[str]] = (),
     memory: str = "arena",
     freed: Sequence[int] = (),
@@ -127,6 +128,7 @@ def open_native(
 
     Args:
         library: ONNX Runtime's library, which must be an allowed file; None: that of the package onnxruntime.
+        busy_threads: threads of a run while more runs last than half of `threads`; 0, or not fewer: always `threads`.
         freed: offsets of find_fixed_ones, where the session has a free axis.
         model, provider, …: as for `open_session`.
 
@@ -134,15 +136,19 @@ def open_native(
         hami.ConfigError: as for `open_session`.
         hami.PluginError: ONNX Runtime's library is missing or too old.
     """
+    if not 0 <= busy_threads <= _MAX_THREADS:
+        raise hami.ConfigError(f'{backend}: "busy_threads" must be from 0 to {_MAX_THREADS}, got {busy_threads}')
     chosen = choose_providers(provider, provider_options, backend)
     opening = _prepare(model, chosen, cpu_fallback, threads, custom_operators, memory, limits or {}, backend)
     if not chosen.is_native:
         return None
+    busy_threads = busy_threads if busy_threads < opening.threads else 0  # the same session, which is opened once
     path = os.fspath(library) if library else str(find_library())
     settings = NativeSettings(
         path,
         opening.path,
         opening.threads,
+        busy_threads,
         opening.libraries,
         list(chosen.plugins),
         cpu_fallback,
@@ -170,7 +176,8 @@ def open_native(
                 raise
             raise hami.PluginError(f"{backend}: {reason}; {_USE_CPU}") from error
 
-    return _open(("native", path, *settings.freed), opening, create, isolate_load, init_event, backend, meanwhile)
+    kind = ("native", path, f"{busy_threads}", *settings.freed)
+    return _open(kind, opening, create, isolate_load, init_event, backend, meanwhile)
 
 
 class _Opening(NamedTuple):

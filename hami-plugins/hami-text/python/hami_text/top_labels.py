@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 import hami
 import numpy as np
+from hami_tensor.labels import read_labels
 
 from hami_text.model_folder import ModelFolder
 from hami_text.outputs import activated, logits_of
@@ -34,16 +35,9 @@ class TopLabels(hami.Backend):
 
     def init(self, options: Any) -> None:
         folder = ModelFolder.of(self.model)
-        self._labels = self._read_labels() if self.labels is not None else folder.labels()
+        self._labels = read_labels(self.labels, "TopLabels") if self.labels is not None else folder.labels()
         several = folder.config.get("problem_type") == "multi_label_classification"
         self._activation = self.activation or ("sigmoid" if several else "softmax")
-
-    def _read_labels(self) -> list[str]:
-        try:
-            with open(self.labels, encoding="utf-8") as file:  # type: ignore[arg-type]
-                return file.read().splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise hami.ConfigError(f"TopLabels: {self.labels} cannot be read: {error}") from error
 
     def forward(self, batch: list[Any]) -> None:
         for item in batch:
