@@ -52,7 +52,7 @@ def test_letter_box_keeps_the_aspect_ratio_and_centres_the_image(run, image):
     request = run("LetterBoxMat", {**SIZE, "pad": 9}, data=image)
     result, box = request["result"], request["letter_box"]
     assert result.shape == (90, 60, 3)
-    assert box == {"scale": 1.5, "left": 0, "top": 22}
+    assert box == {"scale": 1.5, "left": 0, "top": 22, "image_width": image.shape[1], "image_height": image.shape[0]}
     assert (result[:22] == 9).all()
     assert (result[67:] == 9).all()
     assert np.array_equal(result[22:67], cv2.resize(image, (60, 45)))

@@ -167,7 +167,7 @@ class SoftNmsTensor final : public NmsTensor {
   double sigma_ = 0.5;
 };
 
-// The table, whose layout hami_tensor/boxes.py repeats.
+// In the order of hami_tensor/boxes.py.
 struct PythonFunctions {
   // Writes at most `max_boxes` indices, and returns their number.
   std::int64_t (*nms)(const float* boxes, std::int64_t stride, const double* scores, const double* classes,
@@ -177,7 +177,7 @@ struct PythonFunctions {
 
 constexpr std::int64_t kOutOfMemory = -1;
 
-const PythonFunctions kFunctions = {
+constexpr PythonFunctions kFunctions = {
     [](const float* boxes, std::int64_t stride, const double* scores, const double* classes, std::int64_t count,
        double iou_threshold, double score_threshold, std::int64_t max_boxes, std::int64_t* indices,
        std::int64_t* nan_boxes) -> std::int64_t {
@@ -191,17 +191,6 @@ const PythonFunctions kFunctions = {
     return kOutOfMemory;
   }
 },
-};
-
-class TensorFunctions final : public hami::Backend {
- public:
-  static constexpr std::uint32_t kFlags = HAMI_THREAD_CONCURRENT | HAMI_LIGHTWEIGHT;
-
- private:
-  void forward_(hami::Batch batch) override {
-    for (const hami::Dict& item : batch)
-      item[kResult] = hami::Value(static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(&kFunctions)));
-  }
 };
 
 }  // namespace
@@ -222,5 +211,5 @@ HAMI_REGISTER(hami_tensor::SoftNmsTensor, "SoftNmsTensor",
               "; max_boxes: int = 300 {1..} 'maximum number of boxes of a request'",
               "Lower the scores of boxes that overlap better ones of the same class (Soft-NMS, Gaussian).\n"
               "`data` and `result` are those of NmsTensor, with the lowered scores.");
-HAMI_REGISTER(hami_tensor::TensorFunctions, "TensorFunctions", "",
+HAMI_REGISTER(hami::FunctionTable<hami_tensor::kFunctions>, "TensorFunctions", "",
               "Return the address of the table of functions that hami_tensor.boxes calls.");

@@ -5,6 +5,7 @@
 #define HAMI_ABI_MIN_MINOR 1
 #include <hami/backend.hpp>
 #include <hami/elements.hpp>
+#include <hami/function_table.hpp>
 #include <hami/model_keys.hpp>
 
 #include <cstdint>

@@ -18,6 +18,7 @@ NAMES = {
     "NmsTensor",
     "Pad",
     "PoolTensor",
+    "RestoreBoxes",
     "SoftNmsTensor",
     "SoftmaxTensor",
     "SplitTensor",

@@ -16,7 +16,7 @@ class LetterBoxMat(PaddedResizeBackend):
 
     data: image H x W or H x W x C; uint8, uint16 or float32
     result: image height x width or height x width x C, same dtype
-    letter_box: written to the request, {"scale", "left", "top"}; left and top in pixels
+    letter_box: written to the request, {"scale", "left", "top", "image_width", "image_height"}; the last four in pixels
 
     The point (x, y) of the result is ((x - left) / scale, (y - top) / scale) in the original image. A side that would
     be shorter than one pixel becomes one pixel, so clip mapped coordinates to the original image.
@@ -27,8 +27,16 @@ class LetterBoxMat(PaddedResizeBackend):
     ] = "114"
 
     def apply(self, item: Any) -> NDArray[Any]:
-        fitted, scale = self.resize_to_fit(image_of(item, "LetterBoxMat"))
+        image = image_of(item, "LetterBoxMat")
+        fitted, scale = self.resize_to_fit(image)
         spare_rows, spare_columns = self.height - fitted.shape[0], self.width - fitted.shape[1]
         top, left = spare_rows // 2, spare_columns // 2
-        item["letter_box"] = {"scale": scale, "left": left, "top": top}
+        image_height, image_width = image.shape[:2]
+        item["letter_box"] = {
+            "scale": scale,
+            "left": left,
+            "top": top,
+            "image_width": image_width,
+            "image_height": image_height,
+        }
         return self.add_border(fitted, top, spare_rows - top, left, spare_columns - left)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import hami
@@ -22,24 +21,15 @@ from numpy.typing import ArrayLike, NDArray
 _ADDRESS, _INTEGER, _NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 
 
-class _Functions(ctypes.Structure):
-    _fields_ = (
-        (
-            "nms",
-            ctypes.CFUNCTYPE(
-                *(_INTEGER, _ADDRESS, _INTEGER, _ADDRESS, _ADDRESS, _INTEGER, _NUMBER, _NUMBER, _INTEGER),
-                *(_ADDRESS, ctypes.POINTER(_INTEGER)),
-            ),
-        ),
-    )
+_NMS = ctypes.CFUNCTYPE(
+    *(_INTEGER, _ADDRESS, _INTEGER, _ADDRESS, _ADDRESS, _INTEGER, _NUMBER, _NUMBER, _INTEGER),
+    *(_ADDRESS, ctypes.POINTER(_INTEGER)),
+)
 
 
 @functools.cache
-def _native_nms() -> Callable[..., int]:
-    with hami.pipe("hami-tensor::TensorFunctions") as pipe:
-        address: int = pipe({"data": None})["result"]
-    function: Callable[..., int] = _Functions.from_address(address).nms
-    return function
+def _functions() -> Any:
+    return hami.native.functions("hami-tensor::TensorFunctions", nms=_NMS)
 
 
 def nms(
@@ -81,7 +71,7 @@ def nms(
         raise ValueError(f"max_boxes must not be negative, got {max_boxes}")
     indices = np.empty(limit, np.int64)
     nan_boxes = _INTEGER()
-    found = _native_nms()(
+    found = _functions().nms(
         *(_start(coordinates), coordinates.shape[1], _start(numbers), None if kinds is None else _start(kinds)),
         *(len(coordinates), iou_threshold, score_threshold, limit, _start(indices), ctypes.byref(nan_boxes)),
     )

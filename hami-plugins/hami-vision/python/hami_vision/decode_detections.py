@@ -8,6 +8,7 @@ import cv2
 import hami
 import numpy as np
 from hami_tensor.boxes import nms
+from hami_tensor.labels import read_labels
 from numpy.typing import NDArray
 
 from hami_vision.detections import Detections
@@ -46,14 +47,7 @@ class DecodeDetections(hami.Backend):
                 "DecodeDetections: iou_threshold must be from 0 to 1 and max_objects at least 1, got "
                 f"{self.iou_threshold} and {self.max_objects}"
             )
-        self._names = tuple(self._read_labels()) if self.labels is not None else ()
-
-    def _read_labels(self) -> list[str]:
-        try:
-            with open(self.labels, encoding="utf-8") as file:  # type: ignore[arg-type]
-                return file.read().splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise hami.ConfigError(f"DecodeDetections: {self.labels} cannot be read: {error}") from error
+        self._names = tuple(read_labels(self.labels, "DecodeDetections")) if self.labels is not None else ()
 
     def forward(self, batch: list[Any]) -> None:
         for item in batch:
