@@ -38,6 +38,23 @@ __device__ float rounded_to(float value, int type) {
   }
 }
 
+// What a job needs. kPlain: the kernel is compiled for images of bytes that keep their size or sample up to four neighbors, which
+// needs half the registers.
+template <bool kPlain>
+__device__ int in_type(const hami_cuda_job& job) {
+  return kPlain ? HAMI_CUDA_U8 : job.in_type;
+}
+
+template <bool kPlain>
+__device__ bool is_warp(const hami_cuda_job& job) {
+  return !kPlain && job.sampling >= HAMI_CUDA_WARP_NEAREST;
+}
+
+template <bool kPlain>
+__device__ bool is_window(const hami_cuda_job& job) {
+  return !kPlain && job.sampling >= HAMI_CUDA_CUBIC;
+}
+
 // The position of an output pixel in the input along one axis.
 struct Sample {
   int first;
@@ -99,6 +116,7 @@ __device__ Sample window_at(int out, int in_size, int out_size, const hami_cuda_
 
 __device__ int within(int index, int size) { return index < 0 ? 0 : index < size ? index : size - 1; }
 
+template <bool kPlain>
 __device__ float filtered(const hami_cuda_image& image, const hami_cuda_job& job, int channel, const Sample& y,
                           const Sample& x) {
   float sum = 0.0f;
@@ -107,7 +125,7 @@ __device__ float filtered(const hami_cuda_image& image, const hami_cuda_job& job
     float line = 0.0f;
     for (int i = 0; i < x.count; ++i)
       line += tap(x, i, job.sampling) *
-              load(image.data, row + within(x.first + i, image.width) * image.pixel_stride, job.in_type);
+              load(image.data, row + within(x.first + i, image.width) * image.pixel_stride, in_type<kPlain>(job));
     sum += tap(y, j, job.sampling) * line;
   }
   return sum * y.norm * x.norm;
@@ -115,8 +133,9 @@ __device__ float filtered(const hami_cuda_image& image, const hami_cuda_job& job
 
 // Pixel centres are at halves, as in torch.nn.functional.interpolate; with align_corners, those of the corners
 // coincide.
+template <bool kPlain>
 __device__ Sample sample_at(int out, int in_size, int out_size, const hami_cuda_job& job) {
-  if (job.sampling >= HAMI_CUDA_CUBIC) return window_at(out, in_size, out_size, job);
+  if (is_window<kPlain>(job)) return window_at(out, in_size, out_size, job);
   Sample sample = {};
   if (in_size == out_size) {
     sample.first = sample.second = out;
@@ -152,9 +171,10 @@ struct Place {
   float y;
 };
 
+template <bool kPlain>
 __device__ Place place_of(int x, int y, const hami_cuda_image& image, const hami_cuda_job& job) {
   Place place = {};
-  if (job.sampling >= HAMI_CUDA_WARP_NEAREST) {
+  if (is_warp<kPlain>(job)) {
     const float column = static_cast<float>(x);
     const float row = static_cast<float>(y);
     const float* const source = image.source;
@@ -176,85 +196,103 @@ __device__ Place place_of(int x, int y, const hami_cuda_image& image, const hami
     place.down.first = row;
     return place;
   }
-  place.across = sample_at(column, image.width, image.fitted_width, job);
-  place.down = sample_at(row, image.height, image.fitted_height, job);
+  place.across = sample_at<kPlain>(column, image.width, image.fitted_width, job);
+  place.down = sample_at<kPlain>(row, image.height, image.fitted_height, job);
   return place;
 }
 
+template <bool kPlain>
 __device__ float pixel_or_pad(const hami_cuda_image& image, const hami_cuda_job& job, int channel, int x, int y) {
   if (x < 0 || y < 0 || x >= image.width || y >= image.height) return job.pad[channel];
   const long long index = channel * image.channel_stride + y * image.row_stride + x * image.pixel_stride;
-  return load(image.data, index, job.in_type);
+  return load(image.data, index, in_type<kPlain>(job));
 }
 
+template <bool kPlain>
 __device__ float warped(const hami_cuda_image& image, const hami_cuda_job& job, int channel, const Place& place) {
   if (job.sampling == HAMI_CUDA_WARP_NEAREST)
-    return pixel_or_pad(image, job, channel, static_cast<int>(floorf(place.x + 0.5f)),
-                        static_cast<int>(floorf(place.y + 0.5f)));
+    return pixel_or_pad<kPlain>(image, job, channel, static_cast<int>(floorf(place.x + 0.5f)),
+                                static_cast<int>(floorf(place.y + 0.5f)));
   const int x = static_cast<int>(floorf(place.x));
   const int y = static_cast<int>(floorf(place.y));
   const float right = place.x - static_cast<float>(x);
   const float lower = place.y - static_cast<float>(y);
-  const float above =
-      (1.0f - right) * pixel_or_pad(image, job, channel, x, y) + right * pixel_or_pad(image, job, channel, x + 1, y);
-  const float below = (1.0f - right) * pixel_or_pad(image, job, channel, x, y + 1) +
-                      right * pixel_or_pad(image, job, channel, x + 1, y + 1);
+  const float above = (1.0f - right) * pixel_or_pad<kPlain>(image, job, channel, x, y) +
+                      right * pixel_or_pad<kPlain>(image, job, channel, x + 1, y);
+  const float below = (1.0f - right) * pixel_or_pad<kPlain>(image, job, channel, x, y + 1) +
+                      right * pixel_or_pad<kPlain>(image, job, channel, x + 1, y + 1);
   return (1.0f - lower) * above + lower * below;
 }
 
+template <bool kPlain>
 __device__ float sampled(const hami_cuda_image& image, const hami_cuda_job& job, int channel, const Sample& y,
                          const Sample& x) {
   const long long start = channel * image.channel_stride;
   const long long top = start + y.first * image.row_stride;
-  const float corner = load(image.data, top + x.first * image.pixel_stride, job.in_type);
+  const float corner = load(image.data, top + x.first * image.pixel_stride, in_type<kPlain>(job));
   if (job.sampling != HAMI_CUDA_LINEAR || (x.weight == 0.0f && y.weight == 0.0f)) return corner;
   const long long bottom = start + y.second * image.row_stride;
-  const float above =
-      (1.0f - x.weight) * corner + x.weight * load(image.data, top + x.second * image.pixel_stride, job.in_type);
-  const float below = (1.0f - x.weight) * load(image.data, bottom + x.first * image.pixel_stride, job.in_type) +
-                      x.weight * load(image.data, bottom + x.second * image.pixel_stride, job.in_type);
+  const float above = (1.0f - x.weight) * corner +
+                      x.weight * load(image.data, top + x.second * image.pixel_stride, in_type<kPlain>(job));
+  const float below =
+      (1.0f - x.weight) * load(image.data, bottom + x.first * image.pixel_stride, in_type<kPlain>(job)) +
+      x.weight * load(image.data, bottom + x.second * image.pixel_stride, in_type<kPlain>(job));
   return (1.0f - y.weight) * above + y.weight * below;
 }
 
+template <bool kPlain>
 __device__ float resized(const hami_cuda_image& image, const hami_cuda_job& job, int channel, const Place& place) {
-  const float value = place.is_outside                         ? job.pad[channel]
-                      : job.sampling >= HAMI_CUDA_WARP_NEAREST ? warped(image, job, channel, place)
-                      : place.is_pixel ? pixel_or_pad(image, job, channel, place.across.first, place.down.first)
-                      : job.sampling >= HAMI_CUDA_CUBIC ? filtered(image, job, channel, place.down, place.across)
-                                                        : sampled(image, job, channel, place.down, place.across);
-  return job.rounded ? rounded_to(value, job.in_type) : value;
+  const float value = place.is_outside       ? job.pad[channel]
+                      : is_warp<kPlain>(job) ? warped<kPlain>(image, job, channel, place)
+                      : place.is_pixel ? pixel_or_pad<kPlain>(image, job, channel, place.across.first, place.down.first)
+                      : is_window<kPlain>(job) ? filtered<kPlain>(image, job, channel, place.down, place.across)
+                                               : sampled<kPlain>(image, job, channel, place.down, place.across);
+  return job.rounded ? rounded_to(value, in_type<kPlain>(job)) : value;
 }
 
 // The value of a channel of the result before normalization.
+template <bool kPlain>
 __device__ float colored(const hami_cuda_image& image, const hami_cuda_job& job, int channel, const Place& place) {
   if (job.color == HAMI_CUDA_GRAY || job.color == HAMI_CUDA_GRAY_OF_BGR) {
     const float first = job.color == HAMI_CUDA_GRAY ? 0.299f : 0.114f;
-    const float value = first * resized(image, job, 0, place) + 0.587f * resized(image, job, 1, place) +
-                        (0.413f - first) * resized(image, job, 2, place);
-    return job.rounded ? rounded_to(value, job.in_type) : value;
+    const float value = first * resized<kPlain>(image, job, 0, place) + 0.587f * resized<kPlain>(image, job, 1, place) +
+                        (0.413f - first) * resized<kPlain>(image, job, 2, place);
+    return job.rounded ? rounded_to(value, in_type<kPlain>(job)) : value;
   }
   const int source = job.color == HAMI_CUDA_REVERSE  ? job.channels - 1 - channel
                      : job.color == HAMI_CUDA_REPEAT ? 0
                                                      : channel;
-  return resized(image, job, source, place);
+  return resized<kPlain>(image, job, source, place);
+}
+
+// Each thread computes all channels of one pixel.
+template <bool kPlain>
+__device__ void process(const hami_cuda_image& image, const hami_cuda_job& job) {
+  const int x = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  const int y = static_cast<int>(blockIdx.y * blockDim.y + threadIdx.y);
+  if (x >= image.out_width || y >= image.out_height) return;
+  const Place place = place_of<kPlain>(x, y, image, job);
+  const long long pixel = static_cast<long long>(y) * image.out_width + x;
+  const long long plane = static_cast<long long>(image.out_width) * image.out_height;
+  for (int channel = 0; channel < job.channels; ++channel) {
+    float value = colored<kPlain>(image, job, channel, place);
+    if (job.normalize) value = value * job.factor[channel] + job.offset[channel];
+    store(image.result, channel * plane + pixel, job.out_type, value);
+  }
 }
 
 }  // namespace
 
-// Processes image blockIdx.z; each thread computes all channels of one pixel.
+// Processes image blockIdx.z.
 extern "C" __global__ void hami_image(HAMI_CUDA_PARTS(hami_cuda_image) images, hami_cuda_job job) {
   const hami_cuda_image image = images.part[blockIdx.z];
-  const int x = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-  const int y = static_cast<int>(blockIdx.y * blockDim.y + threadIdx.y);
-  if (x >= image.out_width || y >= image.out_height) return;
-  const Place place = place_of(x, y, image, job);
-  const long long pixel = static_cast<long long>(y) * image.out_width + x;
-  const long long plane = static_cast<long long>(image.out_width) * image.out_height;
-  for (int channel = 0; channel < job.channels; ++channel) {
-    float value = colored(image, job, channel, place);
-    if (job.normalize) value = value * job.factor[channel] + job.offset[channel];
-    store(image.result, channel * plane + pixel, job.out_type, value);
-  }
+  process<false>(image, job);
+}
+
+// The same for a plain job.
+extern "C" __global__ void hami_plain_image(HAMI_CUDA_PARTS(hami_cuda_image) images, hami_cuda_job job) {
+  const hami_cuda_image image = images.part[blockIdx.z];
+  process<true>(image, job);
 }
 
 // Copies tensors, one for each blockIdx.y, to contiguous memory.

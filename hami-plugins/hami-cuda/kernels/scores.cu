@@ -247,6 +247,19 @@ extern "C" __global__ void hami_suppress(HAMI_CUDA_PARTS(hami_cuda_boxes) reques
   if (threadIdx.x == 0) *boxes.kept_count = kept;
 }
 
+// Restores the boxes of request blockIdx.y.
+extern "C" __global__ void hami_restore(HAMI_CUDA_PARTS(hami_cuda_corners) requests) {
+  const hami_cuda_corners& corners = requests.part[blockIdx.y];
+  const long long step = static_cast<long long>(gridDim.x) * blockDim.x;
+  for (long long i = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x; i < corners.count; i += step) {
+    const int axis = static_cast<int>(i % 2);
+    const double limit = corners.limit[axis];
+    double value = (float_at(corners.from, i, corners.from_type) - corners.start[axis]) / corners.scale;
+    if (limit >= 0) value = value < 0 ? 0 : value > limit ? limit : value;  // NaN stays
+    store_float(corners.to, i, corners.to_type, value);
+  }
+}
+
 // Copies tensors, one for each blockIdx.y, to contiguous memory of another type.
 extern "C" __global__ void hami_cast(HAMI_CUDA_PARTS(hami_cuda_cast) casts) {
   const hami_cuda_cast& cast = casts.part[blockIdx.y];

@@ -57,6 +57,18 @@ struct hami_cuda_nms {
   int max_boxes;
 };
 
+/* Boxes of a letter-boxed image, which become those of the picture: each number is moved, scaled and clipped. */
+struct hami_cuda_corners {
+  const void* from;
+  void* to;
+  long long count; /* of numbers: x and y in turn */
+  double scale;
+  double start[2]; /* left and top */
+  double limit[2]; /* width and height of the picture; below 0: not known */
+  int from_type;
+  int to_type;
+};
+
 /* A copy into contiguous memory that converts the elements. */
 struct hami_cuda_cast {
   struct hami_cuda_copy copy;

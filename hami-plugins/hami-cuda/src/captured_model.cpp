@@ -104,8 +104,7 @@ namespace {
 // Results are put into one block of memory until it has so many bytes: about what a kept result may keep in addition to its own.
 constexpr std::size_t kSharedBlock = 32U << 10;
 
-// Requests with other data are left to the backend that captured the model: torch tensors, other shapes and types, more rows than
-// any graph has.
+// Requests with other data are left to the backend that captured the model: other shapes and types, more rows than any graph has.
 class CapturedModelBackend final : public CudaBackend {
  public:
   CapturedModelBackend() : CudaBackend("CapturedModel") {}
@@ -115,7 +114,8 @@ class CapturedModelBackend final : public CudaBackend {
     hami::Dict item;
     hami::Tensor data;
     std::int64_t rows;
-    bool is_row;  // without the batch axis, as its result
+    bool is_row;      // without the batch axis, as its result
+    bool is_foreign;  // of another package, and ordered with the default stream
   };
 
   // Calls `enter` and `leave`.
@@ -147,6 +147,11 @@ class CapturedModelBackend final : public CudaBackend {
     if (parts.empty()) return;
     auto* const graph = model_->graph_for(rows);
     if (!graph || (parts.size() > 1 && !model_->count_joined())) return;
+    if (std::any_of(parts.begin(), parts.end(), [](const Part& part) { return part.is_foreign; })) {
+      Event made(stream()->device());  // one for all of the batch
+      made.record(reinterpret_cast<CUstream>(kDefaultStream));
+      made.hold_back(stream()->raw());
+    }
     gather(parts, rows, graph->first);
     stream()->driver().check(stream()->api().graph_launch(graph->second.launch, stream()->raw()),
                              "cannot launch a graph");
@@ -158,8 +163,11 @@ class CapturedModelBackend final : public CudaBackend {
   std::optional<Part> read(const hami::Dict& item) {
     if (item.contains("tensor_rows")) return std::nullopt;  // of several requests, as CatTensor makes it
     const std::optional<hami::Value> data = item.find("data");
-    if (!data || data->kind() != HAMI_TENSOR) return std::nullopt;
-    hami::Tensor given = any_tensor(*data);
+    if (!data || (data->kind() != HAMI_TENSOR && data->kind() != HAMI_OPAQUE)) return std::nullopt;
+    const bool is_foreign = data->kind() == HAMI_OPAQUE;
+    std::optional<hami::Tensor> found = is_foreign ? foreign(*data) : any_tensor(*data);
+    if (!found) return std::nullopt;
+    hami::Tensor& given = *found;
     const Region& input = model_->input();
     const std::size_t rank = input.shape.size();
     const bool is_row = model_->rules().takes_rows && given.rank() + 1 == rank;
@@ -170,7 +178,19 @@ class CapturedModelBackend final : public CudaBackend {
     const std::int64_t rows = is_row ? 1 : given.view().shape[0];
     if (rows < 1) return std::nullopt;
     if (item.contains("request_size") && static_cast<std::int64_t>(item.request_size()) != rows) return std::nullopt;
-    return Part{item, std::move(given), rows, is_row};
+    return Part{item, std::move(given), rows, is_row, is_foreign};
+  }
+
+  // An object of another package as a tensor that is ordered with the default stream, which a stream waits for once in a batch.
+  std::optional<hami::Tensor> foreign(const hami::Value& value) {
+    try {
+      hami::Tensor found = hami::Tensor::on_device(value, kDefaultStream);
+      keep(found);  // its owner does not know when this stream has read it
+      return found;
+    } catch (const hami::Error& error) {
+      if (error.code() != HAMI_DATA_TYPE) throw;
+      return std::nullopt;
+    }
   }
 
   // Copies the rows to the input, in the order of its memory, and clears those behind them, up to `captured`.

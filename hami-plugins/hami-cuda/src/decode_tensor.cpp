@@ -2,10 +2,11 @@
 #include <chrono>
 #include <cstring>
 #include <map>
+#include <optional>
 
 #include "image_batch.hpp"
 #include "jpeg_coding.hpp"
-#include "nvjpeg.hpp"
+#include "jpeg_decoder.hpp"
 
 namespace hami_cuda {
 namespace {
@@ -57,9 +58,6 @@ class DecodeTensor final : public CudaBackend {
   static constexpr const char* kDefaultChild = "DecodeMat";  // of hami-image
 
   DecodeTensor() : CudaBackend("DecodeTensor") {}
-  ~DecodeTensor() noexcept(false) override {
-    if (decoders_) decoders_->remove_user();
-  }
 
  private:
   // What the backend in the brackets returned for a file: H x W, or H x W x C.
@@ -90,17 +88,13 @@ class DecodeTensor final : public CudaBackend {
     exif_ = params.get<bool>("exif");
     const auto library = params.get<std::optional<std::string>>("library");
     if (library) {
-      const bool interpolates = params.get<std::string>("chroma") == "interpolate";
-      decoders_ = &JpegDecoders::of(device().device(), *library, interpolates);
-      if (interpolates && !decoders_->interpolates() && instance() <= 0)
+      const bool is_asked = params.get<std::string>("chroma") == "interpolate";
+      const unsigned flags = is_asked ? hami::library_at<Nvjpeg>(*library).interpolation() : 0;
+      interpolates_ = flags != 0;
+      if (is_asked && !interpolates_ && instance() <= 0)
         log("nvJPEG (" + *library + ") repeats subsampled chroma, because it is older than 12.1: files of 4:2:0 and " +
             "4:2:2 differ from libjpeg by up to 25 levels; install a newer one, or set chroma = repeat");
-      try {
-        decoders_->add_user();
-      } catch (...) {
-        decoders_ = nullptr;
-        throw;
-      }
+      decoders_.emplace(JpegDecoders::of(device().device(), *library, flags));
     } else if (children().empty()) {
       throw CudaError(HAMI_UNAVAILABLE,
                       "nvJPEG is not installed: pip install hami-cuda[nvjpeg]; or hami-image, to decode on the CPU");
@@ -136,7 +130,7 @@ class DecodeTensor final : public CudaBackend {
 
   bool takes(std::string_view encoded) const {
     if (encoded.substr(0, kJpegStart.size()) != kJpegStart || !reason_against_nvjpeg(encoded).empty()) return false;
-    return children().empty() || !decoders_->interpolates() || !is_too_narrow_to_interpolate(encoded);
+    return children().empty() || !interpolates_ || !is_too_narrow_to_interpolate(encoded);
   }
 
   void decode(std::vector<Request>& requests, std::vector<hami::Dict>& others) {
@@ -339,7 +333,8 @@ class DecodeTensor final : public CudaBackend {
   std::string layout_;
   std::int64_t max_pixels_ = 0;
   bool exif_ = true;
-  JpegDecoders* decoders_ = nullptr;
+  bool interpolates_ = false;                   // subsampled chroma, as libjpeg; else nvJPEG repeats its samples
+  std::optional<JpegDecoders::User> decoders_;  // none: nvJPEG is not installed
 };
 
 }  // namespace

@@ -23,6 +23,8 @@ bool same_type(DLDataType one, DLDataType other);
 std::optional<hami_cuda_number> number_of(DLDataType type);
 std::string type_name(DLDataType type);  // "float32", as NumPy
 
+constexpr DLDataType kIndex{kDLInt, 64, 1};  // the type of indices in results
+
 constexpr std::size_t kAlignment = 256;  // bytes, as cuMemAlloc
 
 // Where each result of a batch is in one block of memory; starts are aligned as CUDA aligns allocations.

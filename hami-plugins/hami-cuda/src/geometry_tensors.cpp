@@ -77,7 +77,11 @@ class LetterBoxTensor final : public BorderedImages {
 
   void finish(const hami::Dict& item, const Images& images) const override {
     const ImagePlan done = *plan(item, images);
-    item["letter_box"] = hami::Value::dict({{"scale", scale_of(images)}, {"left", done.left}, {"top", done.top}});
+    item["letter_box"] = hami::Value::dict({{"scale", scale_of(images)},
+                                            {"left", done.left},
+                                            {"top", done.top},
+                                            {"image_width", images.width},
+                                            {"image_height", images.height}});
   }
 
   double scale_of(const Images& images) const {

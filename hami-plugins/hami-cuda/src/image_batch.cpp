@@ -121,6 +121,16 @@ hami_cuda_sampling sampling_of(const std::string& interpolation, bool antialias,
   return antialias ? HAMI_CUDA_LINEAR_ANTIALIAS : HAMI_CUDA_LINEAR;
 }
 
+std::string color_of(const hami::Dict& item, const std::string& otherwise, const std::string& owner) {
+  const std::optional<hami::Value> key = item.find("color");
+  if (!key) return otherwise;
+  const std::string format(key->kind() == HAMI_STR ? key->as_text() : "");
+  if (format != "rgb" && format != "bgr" && format != "gray")
+    throw hami::Error(HAMI_REQUEST, owner + ": the key \"color\" must be rgb, bgr or gray, got " +
+                                        (format.empty() ? "another value" : "\"" + format + "\""));
+  return format == "gray" ? otherwise : format;
+}
+
 Images ImageReader::read(const hami::Dict& item, const hami::Value& data) {
   Images images{tensor(data)};
   const DLTensor& view = images.tensor.view();

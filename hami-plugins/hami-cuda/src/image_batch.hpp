@@ -48,6 +48,9 @@ ImagePlan unchanged(const Images& images);
 // The sampling of the parameters `interpolation` and `antialias`. Error(HAMI_FAILED_PRECONDITION) if they do not fit.
 hami_cuda_sampling sampling_of(const std::string& interpolation, bool antialias, const std::string& owner);
 
+// The format of the three channels of an image: the request's key `color`; where that is gray or missing, `otherwise`.
+std::string color_of(const hami::Dict& item, const std::string& otherwise, const std::string& owner);
+
 class ImageReader : public CudaBackend {
  public:
   static constexpr hami::Range kRange = kAnyNumber;

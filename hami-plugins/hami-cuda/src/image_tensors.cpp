@@ -56,19 +56,8 @@ class CvtColorTensor final : public ImageBackend {
     source_ = params.get<std::string>("source");
   }
 
-  // The format of three channels.
-  std::string format_of(const hami::Dict& item) const {
-    const std::optional<hami::Value> key = item.find("color");
-    if (!key) return source_;
-    const std::string format(key->kind() == HAMI_STR ? key->as_text() : "");
-    if (format != "rgb" && format != "bgr" && format != "gray")
-      throw hami::Error(HAMI_REQUEST, "CvtColorTensor: the key \"color\" must be rgb, bgr or gray, got " +
-                                          (format.empty() ? "another value" : "\"" + format + "\""));
-    return format == "gray" ? source_ : format;
-  }
-
   std::optional<ImagePlan> plan(const hami::Dict& item, const Images& images) const override {
-    const std::string format = format_of(item);
+    const std::string format = color_of(item, source_, name());
     if (images.channels != 1 && images.channels != 3)
       throw hami::Error(HAMI_DATA_TYPE,
                         "CvtColorTensor takes images of 1 or 3 channels, got shape " + show(images.shape()));

@@ -10,8 +10,8 @@ namespace hami_cuda {
 namespace {
 
 constexpr unsigned kBlockWidth = 32;
-constexpr unsigned kBlockHeight =
-    4;  // a thread takes up to 157 registers: with more threads, a processor runs one block at a time
+// A thread takes up to 136 registers, of a plain job 62: with more threads, a processor runs fewer blocks at a time.
+constexpr unsigned kBlockHeight = 4;
 constexpr unsigned kBlockSize = 256;
 constexpr long long kMaxBlocks = 1024;  // of one copy; each thread then copies several elements
 
@@ -48,12 +48,16 @@ Kernels::Kernels(const Driver& driver, const char* image, const char* scores) {
     for (const auto& [name, function] : functions)
       driver.check(driver.api().module_function(function, loaded, name), std::string("kernel ") + name);
   };
-  load(image, {{"hami_image", &image_}, {"hami_copy", &copy_}});
-  load(scores,
-       {{"hami_cast", &cast_}, {"hami_softmax", &softmax_}, {"hami_top", &top_}, {"hami_suppress", &suppress_}});
+  load(image, {{"hami_image", &image_}, {"hami_plain_image", &plain_image_}, {"hami_copy", &copy_}});
+  load(scores, {{"hami_cast", &cast_},
+                {"hami_softmax", &softmax_},
+                {"hami_top", &top_},
+                {"hami_suppress", &suppress_},
+                {"hami_restore", &restore_}});
 }
 
 void Kernels::image(const Stream& stream, const std::vector<hami_cuda_image>& images, hami_cuda_job job) const {
+  const bool is_plain = job.in_type == HAMI_CUDA_U8 && job.sampling <= HAMI_CUDA_LINEAR;
   for_each_launch(stream, images, [&](hami_cuda_parts<hami_cuda_image>& given, unsigned count) {
     int width = 1;
     int height = 1;
@@ -62,8 +66,9 @@ void Kernels::image(const Stream& stream, const std::vector<hami_cuda_image>& im
       height = std::max(height, image->out_height);
     }
     void* arguments[] = {&given, &job};
-    return stream.api().launch(image_, blocks(width, kBlockWidth), blocks(height, kBlockHeight), count, kBlockWidth,
-                               kBlockHeight, 1, 0, stream.raw(), arguments, nullptr);
+    return stream.api().launch(is_plain ? plain_image_ : image_, blocks(width, kBlockWidth),
+                               blocks(height, kBlockHeight), count, kBlockWidth, kBlockHeight, 1, 0, stream.raw(),
+                               arguments, nullptr);
   });
 }
 
@@ -109,6 +114,15 @@ void Kernels::suppress(const Stream& stream, const std::vector<hami_cuda_boxes>&
     void* arguments[] = {&given, &job};
     return stream.api().launch(suppress_, count, 1, 1, HAMI_CUDA_MAX_THREADS, 1, 1, 0, stream.raw(), arguments,
                                nullptr);
+  });
+}
+
+void Kernels::restore(const Stream& stream, const std::vector<hami_cuda_corners>& requests) const {
+  for_each_launch(stream, requests, [&](hami_cuda_parts<hami_cuda_corners>& given, unsigned count) {
+    long long longest = 1;
+    for (const hami_cuda_corners* corners = given.part; corners < given.part + count; ++corners)
+      longest = std::max(longest, corners->count);
+    return launch_rows(stream, restore_, given, longest, count);
   });
 }
 

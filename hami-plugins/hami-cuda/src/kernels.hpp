@@ -25,16 +25,20 @@ class Kernels {
   void top(const Stream& stream, const std::vector<hami_cuda_lines>& tensors) const;
   // Non-maximum suppression of a batch of requests.
   void suppress(const Stream& stream, const std::vector<hami_cuda_boxes>& requests, hami_cuda_nms job) const;
+  // Boxes of letter-boxed images as those of the pictures.
+  void restore(const Stream& stream, const std::vector<hami_cuda_corners>& requests) const;
 
  private:
   void lines(CUfunction kernel, const Stream& stream, const std::vector<hami_cuda_lines>& tensors) const;
 
   CUfunction image_ = nullptr;
+  CUfunction plain_image_ = nullptr;
   CUfunction copy_ = nullptr;
   CUfunction cast_ = nullptr;
   CUfunction softmax_ = nullptr;
   CUfunction top_ = nullptr;
   CUfunction suppress_ = nullptr;
+  CUfunction restore_ = nullptr;
 };
 
 }  // namespace hami_cuda

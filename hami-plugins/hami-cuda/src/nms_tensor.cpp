@@ -6,8 +6,6 @@
 namespace hami_cuda {
 namespace {
 
-constexpr DLDataType kIndex{kDLInt, 64, 1};
-
 class NmsTensor final : public CudaBackend {
  public:
   static constexpr hami::Range kRange = kAnyNumber;

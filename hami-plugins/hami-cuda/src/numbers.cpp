@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
-double number_of(const hami::Value& value) {
+double number_in(const hami::Value& value) {
   if (value.kind() == HAMI_INT) return static_cast<double>(value.as_int());
   if (value.kind() == HAMI_FLOAT) return value.as_float();
   if (value.kind() != HAMI_STR) return kNone;
@@ -43,7 +43,7 @@ std::vector<double> elements(const hami::Tensor& tensor) {
 std::optional<std::vector<double>> numbers_of(const hami::Value& value) {
   std::vector<double> numbers;
   if (value.kind() == HAMI_LIST) {
-    for (const hami::Value& item : value.as_list()) numbers.push_back(number_of(item));
+    for (const hami::Value& item : value.as_list()) numbers.push_back(number_in(item));
   } else {
     try {
       numbers = elements(hami::Tensor(value));

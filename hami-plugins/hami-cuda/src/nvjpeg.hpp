@@ -1,15 +1,18 @@
-// nvJPEG, loaded at run time: decoders that decode a batch of JPEG files in one call, by the hardware of the GPU if it
-// has it. The functions are the same from CUDA 11 to 13; the declarations follow https://docs.nvidia.com/cuda/nvjpeg/.
+// nvJPEG, loaded at run time. The functions are the same from CUDA 11 to 13; the declarations follow
+// https://docs.nvidia.com/cuda/nvjpeg/.
 #pragma once
 
 #include <condition_variable>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <string_view>
-#include <vector>
+#include <tuple>
+#include <type_traits>
+#include <utility>
 
+#include "sdk.hpp"
 #include "stream.hpp"
 
 namespace hami_cuda {
@@ -18,6 +21,14 @@ using nvjpegStatus = int;
 using nvjpegHandle = struct nvjpegHandle_st*;
 using nvjpegState = struct nvjpegJpegState_st*;
 using nvjpegStream = struct nvjpegJpegStream_st*;
+using nvjpegEncoderState = struct nvjpegEncoderState_st*;
+using nvjpegEncoderParams = struct nvjpegEncoderParams_st*;
+
+constexpr nvjpegStatus kSuccess = 0;
+constexpr nvjpegStatus kAllocatorFailure = 5;
+// By the CPU and the GPU. That by the GPU alone decodes a file otherwise in a batch of another size.
+constexpr int kHybridBackend = 1;
+constexpr int kHardwareBackend = 3;
 
 struct nvjpegImage {
   unsigned char* plane[4];
@@ -25,21 +36,38 @@ struct nvjpegImage {
 };
 
 // X(name in the library, name here, parameters)
-#define HAMI_CUDA_NVJPEG_FUNCTIONS(X)                                                                            \
-  X(nvjpegCreateEx, create,                                                                                      \
-    (int backend, void* device_allocator, void* pinned_allocator, unsigned flags, nvjpegHandle*))                \
-  X(nvjpegGetProperty, property, (int which, int* value))                                                        \
-  X(nvjpegJpegStateCreate, state_create, (nvjpegHandle, nvjpegState*))                                           \
-  X(nvjpegJpegStreamCreate, parser_create, (nvjpegHandle, nvjpegStream*))                                        \
-  X(nvjpegJpegStreamParseHeader, parse_header, (nvjpegHandle, const unsigned char*, std::size_t, nvjpegStream))  \
-  X(nvjpegJpegStreamGetFrameDimensions, frame_size, (nvjpegStream, unsigned* width, unsigned* height))           \
-  X(nvjpegJpegStreamGetExifOrientation, orientation, (nvjpegStream, int*))                                       \
-  X(nvjpegDecodeBatchedSupported, batch_supported, (nvjpegHandle, nvjpegStream, int* unsupported))               \
-  X(nvjpegDecodeBatchedInitialize, batch_start, (nvjpegHandle, nvjpegState, int count, int threads, int format)) \
-  X(nvjpegDecodeBatched, decode_batch,                                                                           \
-    (nvjpegHandle, nvjpegState, const unsigned char* const*, const std::size_t*, nvjpegImage*, CUstream))        \
-  X(nvjpegDecode, decode_one,                                                                                    \
-    (nvjpegHandle, nvjpegState, const unsigned char*, std::size_t, int format, nvjpegImage*, CUstream))
+#define HAMI_CUDA_NVJPEG_FUNCTIONS(X)                                                                              \
+  X(nvjpegCreateEx, create,                                                                                        \
+    (int backend, void* device_allocator, void* pinned_allocator, unsigned flags, nvjpegHandle*))                  \
+  X(nvjpegDestroy, destroy, (nvjpegHandle))                                                                        \
+  X(nvjpegGetProperty, property, (int which, int* value))                                                          \
+  X(nvjpegJpegStateCreate, state_create, (nvjpegHandle, nvjpegState*))                                             \
+  X(nvjpegJpegStateDestroy, state_destroy, (nvjpegState))                                                          \
+  X(nvjpegJpegStreamCreate, parser_create, (nvjpegHandle, nvjpegStream*))                                          \
+  X(nvjpegJpegStreamDestroy, parser_destroy, (nvjpegStream))                                                       \
+  X(nvjpegJpegStreamParseHeader, parse_header, (nvjpegHandle, const unsigned char*, std::size_t, nvjpegStream))    \
+  X(nvjpegJpegStreamGetFrameDimensions, frame_size, (nvjpegStream, unsigned* width, unsigned* height))             \
+  X(nvjpegJpegStreamGetExifOrientation, orientation, (nvjpegStream, int*))                                         \
+  X(nvjpegDecodeBatchedSupported, batch_supported, (nvjpegHandle, nvjpegStream, int* unsupported))                 \
+  X(nvjpegDecodeBatchedInitialize, batch_start, (nvjpegHandle, nvjpegState, int count, int threads, int format))   \
+  X(nvjpegDecodeBatched, decode_batch,                                                                             \
+    (nvjpegHandle, nvjpegState, const unsigned char* const*, const std::size_t*, nvjpegImage*, CUstream))          \
+  X(nvjpegDecode, decode_one,                                                                                      \
+    (nvjpegHandle, nvjpegState, const unsigned char*, std::size_t, int format, nvjpegImage*, CUstream))            \
+  X(nvjpegEncoderStateCreate, encoder_create, (nvjpegHandle, nvjpegEncoderState*, CUstream))                       \
+  X(nvjpegEncoderStateDestroy, encoder_destroy, (nvjpegEncoderState))                                              \
+  X(nvjpegEncoderParamsCreate, params_create, (nvjpegHandle, nvjpegEncoderParams*, CUstream))                      \
+  X(nvjpegEncoderParamsDestroy, params_destroy, (nvjpegEncoderParams))                                             \
+  X(nvjpegEncoderParamsSetQuality, set_quality, (nvjpegEncoderParams, int quality, CUstream))                      \
+  X(nvjpegEncoderParamsSetSamplingFactors, set_subsampling, (nvjpegEncoderParams, int subsampling, CUstream))      \
+  X(nvjpegEncodeImage, encode_colors,                                                                              \
+    (nvjpegHandle, nvjpegEncoderState, nvjpegEncoderParams, const nvjpegImage*, int format, int width, int height, \
+     CUstream))                                                                                                    \
+  X(nvjpegEncodeYUV, encode_planes,                                                                                \
+    (nvjpegHandle, nvjpegEncoderState, nvjpegEncoderParams, const nvjpegImage*, int subsampling, int width,        \
+     int height, CUstream))                                                                                        \
+  X(nvjpegEncodeRetrieveBitstream, retrieve,                                                                       \
+    (nvjpegHandle, nvjpegEncoderState, unsigned char* data, std::size_t* size, CUstream))
 
 struct NvjpegApi {
 #define HAMI_CUDA_NVJPEG_MEMBER(symbol, name, parameters) nvjpegStatus(*name) parameters = nullptr;
@@ -47,121 +75,125 @@ struct NvjpegApi {
 #undef HAMI_CUDA_NVJPEG_MEMBER
 };
 
+// Owns an object of nvJPEG.
+template <class T>
+using NvjpegOwned = std::unique_ptr<std::remove_pointer_t<T>, nvjpegStatus (*)(T)>;
+
 enum class JpegColor { kGray = 2, kRgb = 3, kBgr = 4 };  // nvjpegOutputFormat_t
 
-// What nvJPEG reads from the header of a file. nvJPEG writes as many pixels as the header says.
-struct JpegHeader {
-  int width = 0;
-  int height = 0;
-  int orientation = 1;        // EXIF orientation, 1 to 8
-  bool is_batchable = false;  // whether nvJPEG can decode the file in one call with others
-};
-
-// One file, and the planes into which it is decoded.
-struct JpegFile {
-  std::string_view encoded;
-  JpegHeader header;
-  CUdeviceptr planes = 0;
-  bool is_decoded = false;
-};
-
-// The buffers of nvJPEG for the work of one call. The call returns before that work is done, and nvJPEG does not guard
-// them: the next call with the same state would overwrite what the work still reads.
-class JpegState {
+// A library that was loaded.
+class Nvjpeg {
  public:
-  JpegState(const Device& device, nvjpegState state) : done_(device), state_(state) {}
+  // Throws CudaError if it cannot be loaded. hami::library_at loads each library once.
+  explicit Nvjpeg(const std::string& library);
 
-  // Blocks until the work of the last call is done.
-  void wait() const {
-    if (is_used_) done_.wait();
-  }
-  // Calls nvJPEG with the state, once the work of the last call is done.
-  template <class Call>
-  nvjpegStatus use(CUstream stream, const Call& call) {
-    wait();
-    is_used_ = true;
-    const nvjpegStatus status = call(state_);
-    done_.record(stream);
-    return status;
+  const NvjpegApi& api() const noexcept { return api_; }
+  // Of nvjpegCreateEx, so that subsampled chroma is interpolated, as libjpeg does; 0: the library cannot do so.
+  unsigned interpolation() const noexcept;
+  // Throws CudaError if a call failed; `problem` is what the library then does.
+  void check(nvjpegStatus status, const char* problem = "does not start") const;
+  // What `create(&object)` makes.
+  template <class T, class Create>
+  NvjpegOwned<T> made(nvjpegStatus (*destroy)(T), const Create& create) const {
+    T object = nullptr;
+    check(create(&object));
+    return {object, destroy};
   }
 
  private:
-  Event done_;  // the work of the last call
-  const nvjpegState state_;
-  bool is_used_ = false;
-};
-
-// Decodes one batch at a time.
-class JpegDecoder {
- public:
-  JpegDecoder(const NvjpegApi& api, const Device& device, const std::string& library, unsigned flags);
-
-  // False if nvJPEG cannot read the header.
-  bool read_header(std::string_view encoded, JpegHeader& header);
-  // Decodes files into their planes; sets `is_decoded` of those that nvJPEG can decode. The engines write when they are
-  // called, before earlier work of the stream, so the stream must be idle.
-  void decode(std::vector<JpegFile>& files, JpegColor color, Stream& stream);
-
- private:
-  // Each file is decoded by the calls that decode it alone, so that its pixels do not depend on its neighbors.
-  void decode_together(JpegFile* const* first, JpegFile* const* last, JpegColor color, CUstream stream);
-  void decode_alone(JpegFile& file, JpegColor color, CUstream stream);
-  nvjpegImage image_of(const JpegFile& file, JpegColor color) const;
-  std::unique_ptr<JpegState> new_state() const;
-  void check_created(nvjpegStatus status) const;
-  template <class Call>
-  bool succeeds(JpegState& state, CUstream stream, const Call& call) const;
-
-  const NvjpegApi& api_;
-  const Device& device_;
   const std::string library_;
-  nvjpegHandle handle_ = nullptr;
-  nvjpegStream parser_ = nullptr;
-  // With one state for batches and single files, nvJPEG 13.0 occasionally failed with ALLOCATOR_FAILURE (decision
-  // 0026).
-  std::unique_ptr<JpegState> batch_state_;
-  std::unique_ptr<JpegState> single_state_;  // a second one made lists of single files no faster (measured-once.md)
+  NvjpegApi api_;
+  std::pair<int, int> version_;  // major and minor
 };
 
-// The decoders of one device, which all instances share. They are kept: creating one takes a fifth of a second.
-class JpegDecoders {
+// Whether a call of nvJPEG succeeds. Without memory, it is called once more after the memory that the pool keeps was returned to
+// the device.
+template <class Call>
+bool succeeds(const Device& device, const Call& call) {
+  nvjpegStatus status = call();
+  if (status == kAllocatorFailure) {
+    device.trim();
+    status = call();
+    if (status == kAllocatorFailure) throw CudaError(HAMI_RESOURCE_EXHAUSTED, "nvJPEG has no memory on the device");
+  }
+  return status == kSuccess;
+}
+
+constexpr int kMaxCoders = 4;  // three keep the hardware of an H100 busy, and eight are slower (decision 0026)
+
+// The decoders or encoders of one device, which all instances share. They are kept: creating one takes a fifth of a second.
+template <class Coder>
+class JpegCoders {
  public:
-  // Loads the library on the first call; throws CudaError if it cannot be loaded. `interpolates`: subsampled chroma is
-  // interpolated, as libjpeg does, if the library can do so.
-  static JpegDecoders& of(const Device& device, const std::string& library, bool interpolates);
+  // Loads the library on the first call; throws CudaError if it cannot be loaded. `flags` are those of nvjpegCreateEx.
+  static JpegCoders& of(const Device& device, const std::string& library, unsigned flags) {
+    static std::mutex& mutex = *new std::mutex;
+    static auto& all = *new std::map<std::tuple<int, std::string, unsigned>, std::unique_ptr<JpegCoders>>;
+    const Nvjpeg& nvjpeg = hami::library_at<Nvjpeg>(library);
+    const std::lock_guard<std::mutex> lock(mutex);
+    std::unique_ptr<JpegCoders>& found = all[{device.index(), library, flags}];
+    if (!found) found.reset(new JpegCoders(nvjpeg, device, flags));
+    return *found;
+  }
 
-  // Whether the decoders interpolate chroma; otherwise they repeat its samples.
-  bool interpolates() const noexcept { return flags_ != 0; }
-
-  // Adds a decoder for one more instance, up to the number that keeps the hardware busy.
-  void add_user();
-  void remove_user();
-
-  // An idle decoder, for the lifetime of this object; waits for one.
-  class Borrowed {
+  // As long as it exists, it counts as an instance: there is a coder for each, up to the number that keeps the hardware busy.
+  class User {
    public:
-    explicit Borrowed(JpegDecoders& decoders);
-    ~Borrowed();
-    Borrowed(const Borrowed&) = delete;
-    Borrowed& operator=(const Borrowed&) = delete;
-    JpegDecoder* operator->() const noexcept { return decoder_.get(); }
+    explicit User(JpegCoders& coders) : coders_(coders) {
+      const std::lock_guard<std::mutex> lock(coders_.mutex_);
+      if (coders_.coders_ <= coders_.users_ && coders_.coders_ < kMaxCoders) {
+        coders_.idle_.push_back(std::make_unique<Coder>(coders_.nvjpeg_, coders_.device_, coders_.flags_));
+        ++coders_.coders_;
+        coders_.returned_.notify_one();
+      }
+      ++coders_.users_;
+    }
+    ~User() {
+      const std::lock_guard<std::mutex> lock(coders_.mutex_);
+      --coders_.users_;
+    }
+    User(const User&) = delete;
+    User& operator=(const User&) = delete;
 
    private:
-    JpegDecoders& decoders_;
-    std::unique_ptr<JpegDecoder> decoder_;
+    friend class JpegCoders;
+    JpegCoders& coders_;
+  };
+
+  // An idle coder, for the lifetime of this object; waits for one.
+  class Borrowed {
+   public:
+    explicit Borrowed(const User& user) : coders_(user.coders_) {
+      std::unique_lock<std::mutex> lock(coders_.mutex_);
+      coders_.returned_.wait(lock, [&] { return !coders_.idle_.empty(); });
+      coder_ = std::move(coders_.idle_.front());  // that which has been idle longest, so that its work is done
+      coders_.idle_.pop_front();
+    }
+    ~Borrowed() {
+      const std::lock_guard<std::mutex> lock(coders_.mutex_);
+      coders_.idle_.push_back(std::move(coder_));
+      coders_.returned_.notify_one();
+    }
+    Borrowed(const Borrowed&) = delete;
+    Borrowed& operator=(const Borrowed&) = delete;
+    Coder* operator->() const noexcept { return coder_.get(); }
+
+   private:
+    JpegCoders& coders_;
+    std::unique_ptr<Coder> coder_;
   };
 
  private:
-  JpegDecoders(const Device& device, const std::string& library, bool interpolates);
+  JpegCoders(const Nvjpeg& nvjpeg, const Device& device, unsigned flags)
+      : nvjpeg_(nvjpeg), device_(device), flags_(flags) {}
 
+  const Nvjpeg& nvjpeg_;
   const Device& device_;
-  const std::string library_;
-  NvjpegApi api_;
-  unsigned flags_ = 0;  // of nvjpegCreateEx
-  std::mutex mutex_;    // guards what follows
+  const unsigned flags_;
+  std::mutex mutex_;  // guards what follows
   std::condition_variable returned_;
-  std::deque<std::unique_ptr<JpegDecoder>> idle_;
-  int decoders_ = 0;
+  std::deque<std::unique_ptr<Coder>> idle_;
+  int coders_ = 0;
   int users_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Translates between ctypes and the classes of this plugin. The backend CudaFunctions gives Python the address of the table.
+// Translates between ctypes and the classes of this plugin.
 #include "python_functions.hpp"
 
 #include <map>
@@ -89,7 +89,7 @@ void drop(void* tensor) {
   if (managed->deleter) managed->deleter(managed);
 }
 
-const PythonFunctions kFunctions = {
+constexpr PythonFunctions kFunctions = {
     [] { return last_error.c_str(); },
     [](int device, std::int64_t* stream) {
   return call(device, [&](OpenDevice& open) {
@@ -183,19 +183,8 @@ const PythonFunctions kFunctions = {
     order_tensor,
 };
 
-class CudaFunctions final : public hami::Backend {
- public:
-  static constexpr std::uint32_t kFlags = HAMI_THREAD_CONCURRENT;
-
- private:
-  void forward_(hami::Batch batch) override {
-    for (const hami::Dict& item : batch)
-      item["result"] = hami::Value(static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(&kFunctions)));
-  }
-};
-
 }  // namespace
 }  // namespace hami_cuda
 
-HAMI_REGISTER(hami_cuda::CudaFunctions, "CudaFunctions", "",
+HAMI_REGISTER(hami::FunctionTable<hami_cuda::kFunctions>, "CudaFunctions", "",
               "Return the address of the table of functions that hami_cuda.memory calls, for backends in Python.");

@@ -13,7 +13,7 @@ struct Held {
   int is_versioned;
 };
 
-// The table, whose layout hami_cuda/memory.py repeats. A function returns 0 or a code of hami/abi.h; `error` is then the text of
+// In the order of hami_cuda/memory.py. A function returns 0 or a code of hami/abi.h; `error` is then the text of
 // the last error of this thread. A stream is a number as in DLPack, that of an instance.
 struct PythonFunctions {
   const char* (*error)();

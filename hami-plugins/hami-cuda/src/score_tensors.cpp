@@ -4,8 +4,6 @@
 namespace hami_cuda {
 namespace {
 
-constexpr DLDataType kIndex{kDLInt, 64, 1};
-
 // Maps each tensor of a batch along `axis`, with one launch.
 class ScoreTensor : public CudaBackend {
  public:

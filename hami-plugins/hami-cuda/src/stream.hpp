@@ -14,6 +14,8 @@
 
 namespace hami_cuda {
 
+constexpr std::int64_t kDefaultStream = 1;  // as in DLPack
+
 // Marks a place in the work of a stream.
 class Event {
  public:

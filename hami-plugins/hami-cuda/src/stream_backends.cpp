@@ -6,8 +6,6 @@
 namespace hami_cuda {
 namespace {
 
-constexpr std::int64_t kDefaultStream = 1;  // as in DLPack
-
 // Runs the item in its brackets, or is the last one of an S; then the stream of the instance has all of the results.
 class StreamEnd : public CudaBackend {
  public:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import threading
 from typing import Any
 
 import hami
@@ -169,6 +170,163 @@ def test_one_of_so_many_joined_batches_is_left_to_be_watched(doubled):
     batch = [rows(1), rows(2)]
     results = doubled(batch, batch, batch, batch, [rows(1)], chain="S[GpuTensor,Doubles]", watch_every=2)
     assert [isinstance(each[0], int) for each in results] == [False, True, False, True, False]
+
+
+class ExchangeApi(ctypes.Structure):
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("previous", ctypes.c_void_p),
+        ("allocate", ctypes.c_void_p),
+        ("export_tensor", ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(ctypes.c_void_p))),
+        ("import_tensor", ctypes.c_void_p),
+        ("view_tensor", ctypes.c_void_p),
+        (
+            "current_stream",
+            ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p)),
+        ),
+    )
+
+
+BITS_OFFSET = 53  # of the element type in DLManagedTensorVersioned
+
+
+class Exported:
+    """A tensor of another package, whose type has DLPack's C functions."""
+
+    requires_grad = False
+    negated = False
+    fails = False
+    exports_nothing = False
+    bits = 32
+    stream = 0  # the current one of the package
+    log: list[tuple[str, bool]] = []  # noqa: RUF012  # how each was read, and whether on the main thread
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor
+
+    def note(self, how: str) -> None:
+        Exported.log.append((how, threading.current_thread() is threading.main_thread()))
+
+    def is_conj(self) -> bool:
+        return False
+
+    def is_neg(self) -> bool:
+        return self.negated
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (2, 0)
+
+    def __dlpack__(self, *, stream: int, **_: Any) -> Any:
+        self.note(f"on {stream}")
+        return self.tensor.__dlpack__(stream=-1)
+
+
+class Subclass(Exported):
+    """May export something else."""
+
+
+def export_tensor(given: Exported, out: Any) -> int:
+    if given.fails:
+        return -1
+    if given.exports_nothing:
+        return 0
+    given.note("at once")
+    capsule = given.tensor.__dlpack__(stream=-1, max_version=(1, 0))
+    out[0] = ctypes.pythonapi.PyCapsule_GetPointer(ctypes.py_object(capsule), b"dltensor_versioned")
+    ctypes.c_uint8.from_address(out[0] + BITS_OFFSET).value = given.bits
+    ctypes.pythonapi.PyCapsule_SetName(ctypes.py_object(capsule), USED)
+    return 0
+
+
+def current_stream(_type: int, _device: int, out: Any) -> int:
+    out[0] = Exported.stream
+    return 0
+
+
+USED = ctypes.c_char_p(b"used_dltensor_versioned")
+NAME = ctypes.c_char_p(b"dlpack_exchange_api")
+API = ExchangeApi(
+    major=1,
+    minor=3,
+    export_tensor=ExchangeApi._fields_[4][1](export_tensor),
+    current_stream=ExchangeApi._fields_[7][1](current_stream),
+)
+ctypes.pythonapi.PyCapsule_GetPointer.restype = ctypes.c_void_p
+ctypes.pythonapi.PyCapsule_New.restype = ctypes.py_object
+Exported.__dlpack_c_exchange_api__ = ctypes.pythonapi.PyCapsule_New(ctypes.byref(API), NAME, None)
+
+
+@pytest.fixture
+def exported(fake):
+    """exported(value, …) -> one device tensor of another package for each value"""
+    Exported.log.clear()
+    with hami.pipe("GpuTensor") as pipe:
+        yield lambda *values, of=Exported: [of(pipe({"data": rows(value)})["result"]) for value in values]
+
+
+def test_tensors_of_other_packages_are_read_at_once_and_wait_for_the_default_stream_once(fake, doubled, exported):
+    doubled(exported(0), chain="S[Doubles,CpuTensor]")  # later ones are read when the pipe is called
+    Exported.log.clear()
+    before = fake.fake_stream_waits()
+    (results,) = doubled(exported(1, 2, 3, 4), chain="S[Doubles,CpuTensor]")
+    assert lists(results) == [[2], [4], [6], [8]]
+    assert Exported.log == [("at once", True)] * 4
+    assert fake.fake_stream_waits() == before + 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"requires_grad": True}, {"fails": True}, {"exports_nothing": True}, {"bits": 4}, {"stream": 4096}],
+    ids=["gradient", "failure", "nothing", "elements of 4 bits", "another stream"],
+)
+def test_tensors_that_the_c_functions_do_not_describe_are_read_by_dlpack(doubled, exported, monkeypatch, change):
+    for name, value in change.items():
+        monkeypatch.setattr(Exported, name, value)
+    for _ in range(2):
+        (results,) = doubled(exported(1, 2), chain="S[Doubles,CpuTensor]")
+        assert lists(results) == [[2], [4]]
+    assert [how for how, _ in Exported.log if how != "at once"] == ["on 1"] * 4
+
+
+def is_neg_by_element(_: Exported) -> Any:
+    return np.array([True, False])  # has no truth value
+
+
+def fails_to_answer(_: Exported) -> bool:
+    raise RuntimeError("no answer today")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"bits": 4}, {"is_neg": is_neg_by_element}, {"is_neg": fails_to_answer}],
+    ids=["bits", "element", "raises"],
+)
+def test_a_tensor_that_nothing_reads_passes_though_other_pipes_read_theirs(doubled, exported, monkeypatch, change):
+    doubled(exported(0), chain="S[Doubles,CpuTensor]")  # later ones are read when the pipe is called
+    (given,) = exported(1)
+    for name, value in change.items():
+        monkeypatch.setattr(Exported, name, value)
+    with hami.pipe("Identity") as pipe:
+        assert pipe({"data": given})["result"] is given
+
+
+def test_a_subclass_is_read_by_its_own_dlpack(doubled, exported):
+    (results,) = doubled(exported(1, 2, of=Subclass), chain="S[Doubles,CpuTensor]")
+    assert lists(results) == [[2], [4]]
+    assert [how for how, _ in Exported.log] == ["on 1"] * 2
+
+
+def test_negated_tensors_are_left(doubled, exported, monkeypatch):
+    monkeypatch.setattr(Exported, "negated", True)
+    for _ in range(2):
+        assert doubled(exported(1, 2), chain="S[Doubles]") == [[0, 0]]
+    assert Exported.log == []
+
+
+def test_objects_that_are_no_tensors_on_the_device_are_left(doubled):
+    (results,) = doubled([rows(1), object(), "text"], chain="S[Doubles]")
+    assert results == [0, 0, 0]
 
 
 def test_a_closed_model_leaves_all_requests(fake):

@@ -180,6 +180,14 @@ def test_a_library_that_is_not_nvjpeg_is_named(tmp_path):
         hami.pipe(f"DecodeTensor(library='{other}')")
 
 
+def test_a_library_that_cannot_be_loaded_is_named(tmp_path):
+    broken = tmp_path / "libnvjpeg.so"
+    broken.write_bytes(b"no library")
+    hami.native.allow_library(broken)
+    with pytest.raises(hami.PluginError, match=r"DecodeTensor: cannot load nvJPEG: .*libnvjpeg\.so"):
+        hami.pipe(f"DecodeTensor(library='{broken}')")
+
+
 def test_many_instances_share_the_decoders(nvjpeg):
     backend = f"S[DecodeTensor(library='{nvjpeg._name}'),SyncTensor]"
     with hami.pipe({"backend": backend, "instance_num": 6, "max": 4}) as pipe:

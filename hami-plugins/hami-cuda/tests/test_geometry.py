@@ -38,7 +38,8 @@ def test_an_image_is_fitted_centred_and_padded(dtype):
         scale = min(24 / columns, 16 / rows)
         height, width = max(1, round(rows * scale)), max(1, round(columns * scale))
         top, left = (16 - height) // 2, (24 - width) // 2
-        assert request["letter_box"] == {"scale": pytest.approx(scale), "left": left, "top": top}
+        size = {"image_width": columns, "image_height": rows}
+        assert request["letter_box"] == {"scale": pytest.approx(scale), "left": left, "top": top, **size}
         expected = np.full((1, 3, 16, 24), 114, dtype)
         (fitted,) = run(f"ResizeTensor(width={width},height={height})", {"data": image})
         expected[..., top : top + height, left : left + width] = fitted

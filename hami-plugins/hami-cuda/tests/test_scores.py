@@ -1,4 +1,4 @@
-"""SoftmaxTensor, ArgMaxTensor, TopKTensor, FixTensor and NmsTensor, compared with NumPy and with hami-tensor.
+"""SoftmaxTensor, ArgMaxTensor, TopKTensor, FixTensor, NmsTensor and RestoreBoxes, compared with NumPy and hami-tensor.
 
 They run on a GPU, else on the fake driver.
 """
@@ -30,9 +30,10 @@ def arrays(value: Any) -> Any:
     return [arrays(each) for each in value] if isinstance(value, list) else hami.to_numpy(value)
 
 
-def on_both(backend: str, *data: Any) -> tuple[list[Any], list[Any]]:
+def on_both(backend: str, *data: Any, **keys: Any) -> tuple[list[Any], list[Any]]:
     """Return the results on the device, and those of hami-tensor."""
-    return run(MOVE.format(f"hami-cuda::{backend}"), *data), run(f"hami-tensor::{backend}", *data)
+    found = run(MOVE.format(f"hami-cuda::{backend}"), *data, **keys)
+    return found, run(f"hami-tensor::{backend}", *data, **keys)
 
 
 def scores(*shapes: tuple[int, ...], dtype: str = "float32") -> list[Any]:
@@ -235,3 +236,60 @@ def test_equal_scores_keep_the_earlier_box():
     data = {"boxes": np.float32([[0, 0, 4, 4], [0, 0, 4, 4], [9, 9, 12, 12]]), "scores": np.float32([0.5, 0.5, 0.5])}
     (found,) = run(MOVE.format("hami-cuda::NmsTensor"), data)
     assert found["indices"].tolist() == [0, 2]
+
+
+LETTER_BOX = {"scale": 640 / 1920, "left": 0, "top": 140, "image_width": 1920, "image_height": 1080}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("shape", [(700, 4), (4,), (0, 4), (2, 3, 4)])
+@pytest.mark.parametrize("known", [5, 3])
+def test_boxes_are_restored_bit_for_bit_as_on_the_cpu(dtype, shape, known):
+    data = (np.random.default_rng(3).random(shape) * 800 - 80).astype(dtype)
+    data.flat[:1] = np.nan
+    box = dict(list(LETTER_BOX.items())[:known])
+    ((found,), (expected,)) = on_both("RestoreBoxes", data, letter_box=box)
+    assert (found.dtype, found.shape) == ("float64" if dtype == "float64" else "float32", shape)
+    np.testing.assert_array_equal(found, expected)
+    exact = (data.astype(np.float64) - [0, 140, 0, 140]) / LETTER_BOX["scale"]
+    inside = np.clip(exact, 0, [1920, 1080] * 2) if known == 5 else exact
+    np.testing.assert_allclose(found, inside, rtol=1e-6, atol=1e-4)
+
+
+def test_the_boxes_of_a_dict_are_restored_and_the_rest_stays():
+    sets = [{**boxes(count), "classes": np.arange(count)} for count in (40, 1, 7)]
+    together = run(MOVE.format("hami-cuda::RestoreBoxes"), *sets, letter_box=LETTER_BOX)
+    for given, found in zip(sets, together, strict=True):
+        ((restored,), (expected,)) = on_both("RestoreBoxes", given, letter_box=LETTER_BOX)
+        assert found.keys() == restored.keys() == expected.keys() == given.keys()
+        np.testing.assert_array_equal(found["boxes"], expected["boxes"])
+        for key in ("scores", "classes"):
+            np.testing.assert_array_equal(found[key], given[key])
+
+
+def test_kept_boxes_are_restored_on_the_device():
+    data = boxes(60)
+    (found,) = run(MOVE.format("hami-cuda::NmsTensor,hami-cuda::RestoreBoxes"), data, letter_box=LETTER_BOX)
+    (expected,) = run("S[hami-tensor::NmsTensor,hami-tensor::RestoreBoxes]", data, letter_box=LETTER_BOX)
+    for key in ("boxes", "scores", "indices"):
+        np.testing.assert_array_equal(found[key], expected[key])
+
+
+@pytest.mark.parametrize(
+    ("data", "keys", "message"),
+    [
+        (np.zeros((3, 4)), {}, 'RestoreBoxes needs the key "letter_box", a dict with a "scale" above 0'),
+        (np.zeros((3, 4)), {"letter_box": {"scale": 0.0}}, 'a dict with a "scale" above 0'),
+        (np.zeros((3, 5)), {"letter_box": LETTER_BOX}, "got float64 [3, 5]"),
+        (np.zeros((3, 4), int), {"letter_box": LETTER_BOX}, "got int64 [3, 4]"),
+        ({"scores": np.zeros(3)}, {"letter_box": LETTER_BOX}, 'got a dict without "boxes"'),
+        ([], {"letter_box": LETTER_BOX}, "RestoreBoxes takes "),
+        ({"boxes": []}, {"letter_box": LETTER_BOX}, " takes "),
+        ({"boxes": {}}, {"letter_box": LETTER_BOX}, " takes "),
+    ],
+)
+@pytest.mark.parametrize("backend", ["S[hami-cuda::GpuTensor,hami-cuda::RestoreBoxes]", "hami-tensor::RestoreBoxes"])
+def test_boxes_that_cannot_be_restored_are_errors_of_the_request(backend, data, keys, message):
+    with pytest.raises(hami.Error) as raised:
+        run(backend, data, **keys)
+    assert message in str(raised.value)

@@ -25,6 +25,13 @@ def open_fake(fake):
     )
 
 
+def reason_without_context(engine):
+    """Return the message of the error for an engine that gets no execution context."""
+    with pytest.raises(hami.ConfigError) as raised:
+        ExecutionContext.of_instance(engine, InstanceStream({}, DEVICE, "test"), 0, "TensorrtInferTensor")
+    return message(raised)
+
+
 @pytest.mark.parametrize(
     ("blob", "reason"),
     [
@@ -62,62 +69,53 @@ def test_the_error_for_a_missing_runtime_has_the_reason(open_fake, fake):
 def test_the_error_says_if_the_library_reports_no_reason(open_fake, fake, monkeypatch):
     engine = open_fake()
     monkeypatch.setattr(type(engine.handle), "create_execution_context", lambda self: None)
-    with pytest.raises(hami.ConfigError, match="it reports no reason"):
-        ExecutionContext.of_instance(engine, InstanceStream({}, DEVICE, "test"), 0, "TensorrtInferTensor")
+    assert "it reports no reason" in reason_without_context(engine)
 
 
-def test_an_input_whose_values_are_a_shape_is_rejected(open_fake):
+@pytest.mark.parametrize(
+    ("tensors", "problem"),
+    [
+        (
+            {"x": tensor("INPUT"), "size": tensor("INPUT", "INT64", (2,), location="HOST")},
+            'the values of "size" of the engine are a shape, which is not supported; export the model without such '
+            "inputs and outputs",
+        ),
+        (
+            {"x": tensor("INPUT", format="CHW32"), "y": tensor("OUTPUT")},
+            '"x" of the engine has the unsupported memory format CHW32; build the engine with inputs and outputs '
+            "in format LINEAR",
+        ),
+        (
+            {"x": tensor("INPUT"), "y": tensor("OUTPUT", aliased="x")},
+            'output "y" of the engine overwrites an input, which is not supported; export the model without '
+            "outputs of this kind, for example attention caches",
+        ),
+        (
+            {"x": tensor("INPUT", "INT4"), "y": tensor("OUTPUT")},
+            '"x" of the engine has the unsupported type int4; supported are float32, float16, bfloat16, '
+            "float8_e4m3fn, int8, int32, int64, uint8, bool",
+        ),
+    ],
+    ids=["values that are a shape", "memory format", "output that overwrites an input", "type of less than a byte"],
+)
+def test_an_engine_with_unsupported_tensors_is_rejected(open_fake, tensors, problem):
     with pytest.raises(hami.ConfigError) as raised:
-        open_fake(tensors={"x": tensor("INPUT"), "size": tensor("INPUT", "INT64", (2,), location="HOST")})
-    assert message(raised) == (
-        'Loader: the values of "size" of the engine are a shape, which is not supported; export the model without such '
-        "inputs and outputs"
-    )
-
-
-def test_a_memory_format_other_than_linear_is_rejected(open_fake):
-    with pytest.raises(hami.ConfigError) as raised:
-        open_fake(tensors={"x": tensor("INPUT", format="CHW32"), "y": tensor("OUTPUT")})
-    assert message(raised) == (
-        'Loader: "x" of the engine has the unsupported memory format CHW32; build the engine with inputs and outputs '
-        "in format LINEAR"
-    )
-
-
-def test_an_output_that_overwrites_an_input_is_rejected(open_fake):
-    with pytest.raises(hami.ConfigError) as raised:
-        open_fake(tensors={"x": tensor("INPUT"), "y": tensor("OUTPUT", aliased="x")})
-    assert message(raised) == (
-        'Loader: output "y" of the engine overwrites an input, which is not supported; export the model without '
-        "outputs of this kind, for example attention caches"
-    )
+        open_fake(tensors=tensors)
+    assert message(raised) == f"Loader: {problem}"
 
 
 def test_rejected_input_shapes_are_an_error_when_the_pipe_is_built(open_fake, fake):
     engine = open_fake()
     fake.failures["infer_shapes"] = "broadcast dimensions must be conformable"
-    with pytest.raises(hami.ConfigError) as raised:
-        ExecutionContext.of_instance(engine, InstanceStream({}, DEVICE, "test"), 0, "TensorrtInferTensor")
-    assert message(raised) == (
+    assert reason_without_context(engine) == (
         "TensorrtInferTensor: tensorrt 10.9.0 rejects the input shapes [(2, 2)]: "
         "broadcast dimensions must be conformable"
     )
 
 
-def test_a_type_of_less_than_a_byte_is_rejected(open_fake):
-    with pytest.raises(hami.ConfigError) as raised:
-        open_fake(tensors={"x": tensor("INPUT", "INT4"), "y": tensor("OUTPUT")})
-    assert message(raised) == (
-        'Loader: "x" of the engine has the unsupported type int4; supported are float32, float16, bfloat16, '
-        "float8_e4m3fn, int8, int32, int64, uint8, bool"
-    )
-
-
 def test_an_output_whose_size_depends_on_values_is_rejected(open_fake):
     engine = open_fake(tensors={"x": tensor("INPUT"), "y": tensor("OUTPUT", "INT64", (-1, 2))}, program="nonzero")
-    with pytest.raises(hami.ConfigError) as raised:
-        ExecutionContext.of_instance(engine, InstanceStream({}, DEVICE, "test"), 0, "TensorrtInferTensor")
-    assert message(raised) == (
+    assert reason_without_context(engine) == (
         'TensorrtInferTensor: the size of output "y" depends on the values of the input, which is not supported; '
         "export the model with a fixed number of output rows"
     )
@@ -128,9 +126,7 @@ def test_inputs_without_a_common_number_of_rows_are_rejected(open_fake):
         tensors={"a": tensor("INPUT"), "b": tensor("INPUT"), "y": tensor("OUTPUT")},
         profiles=[{"a": [(1, 2), (2, 2), (2, 2)], "b": [(3, 2), (4, 2), (4, 2)]}],
     )
-    with pytest.raises(hami.ConfigError) as raised:
-        ExecutionContext.of_instance(engine, InstanceStream({}, DEVICE, "test"), 0, "TensorrtInferTensor")
-    assert message(raised) == (
+    assert reason_without_context(engine) == (
         "TensorrtInferTensor: the inputs have no number of rows in common in profile 0 of the engine: "
         '"a" takes 1..2, "b" takes 3..4; build the engine with equal rows for all inputs'
     )
@@ -139,9 +135,7 @@ def test_inputs_without_a_common_number_of_rows_are_rejected(open_fake):
 def test_the_error_for_a_failed_context_has_the_reason(open_fake, fake):
     engine = open_fake()
     fake.failures["create_execution_context"] = "Error Code 2: OutOfMemory (Requested size was 8589934592 bytes.)"
-    with pytest.raises(hami.ConfigError) as raised:
-        ExecutionContext.of_instance(engine, InstanceStream({}, DEVICE, "test"), 0, "TensorrtInferTensor")
-    assert message(raised) == (
+    assert reason_without_context(engine) == (
         "TensorrtInferTensor: tensorrt 10.9.0 cannot create an execution context on cuda:0: Error Code 2: OutOfMemory "
         "(Requested size was 8589934592 bytes.); if memory is short, lower `instance_num` or `max`"
     )

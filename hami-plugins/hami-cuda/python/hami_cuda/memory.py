@@ -87,66 +87,38 @@ class _Held(ctypes.Structure):
     _fields_ = (("managed", ctypes.c_void_p), ("is_versioned", ctypes.c_int))
 
 
-class _Functions(ctypes.Structure):
-    """hami_cuda::PythonFunctions of src/python_functions.hpp"""
-
-    _made = (ctypes.POINTER(_DLTensor), ctypes.POINTER(ctypes.c_void_p))
-    _fields_ = (
-        ("error", ctypes.CFUNCTYPE(ctypes.c_char_p)),
-        ("open", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.POINTER(ctypes.c_int64))),
-        ("close", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int64)),
-        ("allocate", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int64, *_made)),
-        ("copy", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int64, *_made)),
-        (
-            "hold",
-            ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.POINTER(_Held), ctypes.c_int),
-        ),
-        ("wait", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int64)),
-        ("trim", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int64)),
-        (
-            "copy_to",
-            ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.POINTER(_DLTensor), ctypes.c_uint64),
-        ),
-        ("begin_capture", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int64)),
-        (
-            "end_capture",
-            ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.POINTER(ctypes.c_void_p)),
-        ),
-        ("launch", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_void_p)),
-        ("destroy", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p)),
-        (
-            "open_model",
-            ctypes.CFUNCTYPE(
-                ctypes.c_int,
-                *(ctypes.c_int, ctypes.POINTER(_DLTensor), ctypes.c_int, ctypes.c_int, ctypes.c_int64),
-                ctypes.POINTER(ctypes.c_int64),
-            ),
-        ),
-        ("close_model", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int64)),
-        (
-            "enter_model",
-            ctypes.CFUNCTYPE(
-                ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.POINTER(ctypes.c_int64)
-            ),
-        ),
-        ("leave_model", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)),
-        (
-            "add_graph",
-            ctypes.CFUNCTYPE(
-                ctypes.c_int,
-                *(ctypes.c_int, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64),
-                ctypes.POINTER(_DLTensor),
-            ),
-        ),
-        ("order", ctypes.c_void_p),
-    )
+_INT, _I64, _ADDRESS = ctypes.c_int, ctypes.c_int64, ctypes.c_void_p
+_TENSOR, _MADE, _NUMBER = ctypes.POINTER(_DLTensor), ctypes.POINTER(_ADDRESS), ctypes.POINTER(_I64)
+# Of hami_cuda::PythonFunctions in src/python_functions.hpp: the types of their arguments.
+_FUNCTIONS: dict[str, tuple[Any, ...]] = {
+    "open": (_INT, _NUMBER),
+    "close": (_INT, _I64),
+    "allocate": (_INT, _I64, _TENSOR, _MADE),
+    "copy": (_INT, _I64, _TENSOR, _MADE),
+    "hold": (_INT, _I64, ctypes.POINTER(_Held), _INT),
+    "wait": (_INT, _I64),
+    "trim": (_INT, _I64),
+    "copy_to": (_INT, _I64, _TENSOR, ctypes.c_uint64),
+    "begin_capture": (_INT, _I64),
+    "end_capture": (_INT, _I64, _MADE),
+    "launch": (_INT, _I64, _ADDRESS),
+    "destroy": (_INT, _ADDRESS),
+    "open_model": (_INT, _TENSOR, _INT, _INT, _I64, _NUMBER),
+    "close_model": (_INT, _I64),
+    "enter_model": (_INT, _I64, _I64, _NUMBER),
+    "leave_model": (_INT, _I64, _I64),
+    "add_graph": (_INT, _I64, _ADDRESS, _I64, _TENSOR),
+}
 
 
 @functools.cache
-def _functions() -> _Functions:
-    with hami.pipe("hami-cuda::CudaFunctions") as pipe:
-        address: int = pipe({"data": None})["result"]
-    return _Functions.from_address(address)
+def _functions() -> Any:
+    return hami.native.functions(
+        "hami-cuda::CudaFunctions",
+        error=ctypes.CFUNCTYPE(ctypes.c_char_p),
+        **{name: ctypes.CFUNCTYPE(_INT, *arguments) for name, arguments in _FUNCTIONS.items()},
+        order=_ADDRESS,
+    )
 
 
 _pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
@@ -420,7 +392,7 @@ class InstanceStream:
         _check(self._functions, code, self._owner)
 
 
-def _check(functions: _Functions, code: int, owner: str) -> None:
+def _check(functions: Any, code: int, owner: str) -> None:
     if not code:
         return
     text = f"{owner}: {functions.error().decode()}"

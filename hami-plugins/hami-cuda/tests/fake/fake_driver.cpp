@@ -92,11 +92,13 @@ std::function<void()> bind(void** arguments) {
 
 const Kernel kernels[] = {
     {"hami_image", false, bind<hami_cuda_image, hami_cuda_job, hami_image>},
+    {"hami_plain_image", false, bind<hami_cuda_image, hami_cuda_job, hami_plain_image>},
     {"hami_copy", false, bind<hami_cuda_copy, hami_copy>},
     {"hami_cast", false, bind<hami_cuda_cast, hami_cast>},
     {"hami_softmax", true, bind<hami_cuda_lines, hami_softmax>},
     {"hami_top", true, bind<hami_cuda_lines, hami_top>},
     {"hami_suppress", true, bind<hami_cuda_boxes, hami_cuda_nms, hami_suppress>},
+    {"hami_restore", false, bind<hami_cuda_corners, hami_restore>},
 };
 
 // As work of a stream.

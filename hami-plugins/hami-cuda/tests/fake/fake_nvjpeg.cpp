@@ -4,20 +4,29 @@
 //
 // The work of a call is on its stream, and reads the state and the file when it runs. The engines, which decode batches,
 // also write when they are called. FAKE_NVJPEG_VERSION, such as 12.0, is the version of the library.
+//
+// An encoded file is FF D8, then one byte each: width, height, number of channels, quality and subsampling, and the channels in
+// the order RGB. An image of 13 columns cannot be encoded, and one of 17 columns needs more memory than there is. A file whose
+// encoder was at work when its call began is "overlap". FAKE_NVJPEG_REFUSED is a quality or subsampling that is refused.
 #include <dlfcn.h>
 
 #include <cstddef>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
+#include <string>
 #include <vector>
 
 #define FAKE extern "C" __attribute__((visibility("default"))) int
 
 namespace {
 constexpr int kBadJpeg = 3;
+constexpr int kAllocatorFailure = 5;
+constexpr int kInvalidParameter = 2;
 constexpr int kBgr = 4;
 int batches = 0;
 int singles = 0;
+int objects = 0;  // that exist
 int last_flags = 0;
 std::size_t last_header = 0;               // bytes from which it was read
 const unsigned char* last_file = nullptr;  // of a batch
@@ -54,31 +63,134 @@ void write(const Job& job) {
             static_cast<unsigned char>(x + 16 * y + 64 * channel);
 }
 
+void submit_late(void* stream, void (*work)(void*), void* argument) {
+  using Submit = void (*)(void* stream, void (*work)(void*), void* argument);
+  static const auto submit =
+      reinterpret_cast<Submit>(dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), "fake_submit"));
+  submit(stream, work, argument);
+}
+
 // Submits the job of a state by its number: what a later call writes to the state, the work reads.
 void submit(State* state, std::size_t number, void* stream) {
   struct Late {
     State* state;
     std::size_t number;
   };
-  using Submit = void (*)(void* stream, void (*work)(void*), void* argument);
-  static const auto submit_late =
-      reinterpret_cast<Submit>(dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), "fake_submit"));
   submit_late(stream, [](void* argument) {
     const std::unique_ptr<Late> late(static_cast<Late*>(argument));
     if (late->number < late->state->jobs.size()) write(late->state->jobs[late->number]);
   }, new Late{state, number});
 }
+
+struct EncoderParams {
+  int quality = 0;
+  int subsampling = 0;
+};
+
+struct Encoder {
+  Image image;  // of the last call
+  int format;
+  int width;
+  int height;
+  EncoderParams params;
+  bool overlaps;
+  std::string file;
+  bool is_at_work = false;
+};
+
+// FAKE_NVJPEG_OBJECTS is the number of objects for which there is memory.
+template <class T>
+int create(void** made) {
+  const char* const most = std::getenv("FAKE_NVJPEG_OBJECTS");
+  if (most && objects >= std::atoi(most)) return kAllocatorFailure;
+  return *made = new T{}, ++objects, 0;
+}
+
+template <class T>
+int destroy(void* made) {
+  delete static_cast<T*>(made);
+  return --objects, 0;
+}
+
+int set(int& parameter, int number) {
+  const char* const refused = std::getenv("FAKE_NVJPEG_REFUSED");
+  if (refused && number == std::atoi(refused)) return kInvalidParameter;
+  return parameter = number, 0;
+}
+
+// The color of a pixel, where `format` is an nvjpegInputFormat_t, or 2 for gray planes.
+unsigned char color_at(const Encoder& of, int x, int y, int channel) {
+  constexpr int kFirstInterleaved = 5;
+  const bool is_bgr = of.format == kBgr || of.format == kBgr + 2;
+  if (is_bgr) channel = 2 - channel;
+  if (of.format >= kFirstInterleaved)
+    return of.image.plane[0][static_cast<std::size_t>(y) * of.image.row_bytes[0] + 3 * x + channel];
+  return of.image.plane[channel][static_cast<std::size_t>(y) * of.image.row_bytes[channel] + x];
+}
+
+int start_encoding(Encoder* state, const EncoderParams* params, const Image* image, int format, int width, int height,
+                   void* stream) {
+  constexpr int kRefusedWidth = 13;
+  constexpr int kLargeWidth = 17;
+  if (width == kRefusedWidth) return kBadJpeg;
+  if (width == kLargeWidth) return kAllocatorFailure;
+  *state = {*image, format, width, height, *params, state->is_at_work, {}, true};
+  submit_late(stream, [](void* argument) {
+    Encoder& of = *static_cast<Encoder*>(argument);
+    of.is_at_work = false;
+    if (of.overlaps) return void(of.file = "overlap");
+    const int channels = of.format == 2 ? 1 : 3;
+    of.file = "\xff\xd8";
+    for (const int number : {of.width, of.height, channels, of.params.quality, of.params.subsampling})
+      of.file += static_cast<char>(number);
+    for (int channel = 0; channel < channels; ++channel)
+      for (int y = 0; y < of.height; ++y)
+        for (int x = 0; x < of.width; ++x) of.file += static_cast<char>(color_at(of, x, y, channel));
+  }, state);
+  return 0;
+}
 }  // namespace
 
+FAKE nvjpegEncoderStateCreate(void*, void** state, void*) { return create<Encoder>(state); }
+FAKE nvjpegEncoderStateDestroy(void* state) { return destroy<Encoder>(state); }
+FAKE nvjpegEncoderParamsCreate(void*, void** params, void*) { return create<EncoderParams>(params); }
+FAKE nvjpegEncoderParamsDestroy(void* params) { return destroy<EncoderParams>(params); }
+FAKE nvjpegEncoderParamsSetQuality(void* params, int quality, void*) {
+  return set(static_cast<EncoderParams*>(params)->quality, quality);
+}
+FAKE nvjpegEncoderParamsSetSamplingFactors(void* params, int subsampling, void*) {
+  return set(static_cast<EncoderParams*>(params)->subsampling, subsampling);
+}
+FAKE nvjpegEncodeImage(void*, void* state, void* params, const Image* image, int format, int width, int height,
+                       void* stream) {
+  return start_encoding(static_cast<Encoder*>(state), static_cast<EncoderParams*>(params), image, format, width, height,
+                        stream);
+}
+FAKE nvjpegEncodeYUV(void*, void* state, void* params, const Image* image, int, int width, int height, void* stream) {
+  return start_encoding(static_cast<Encoder*>(state), static_cast<EncoderParams*>(params), image, 2, width, height,
+                        stream);
+}
+FAKE nvjpegEncodeRetrieveBitstream(void*, void* state, unsigned char* data, std::size_t* size, void*) {
+  const std::string& file = static_cast<Encoder*>(state)->file;
+  *size = file.size();
+  if (data) std::memcpy(data, file.data(), file.size());
+  return 0;
+}
 FAKE nvjpegGetProperty(int which, int* value) {
   const char* const text = std::getenv("FAKE_NVJPEG_VERSION");
   char* rest = nullptr;
   const long major = std::strtol(text ? text : "13.0", &rest, 10);
   return *value = static_cast<int>(which == 0 ? major : which == 1 ? std::strtol(rest + 1, nullptr, 10) : 0), 0;
 }
-FAKE nvjpegCreateEx(int, void*, void*, unsigned flags, void**) { return last_flags = static_cast<int>(flags), 0; }
-FAKE nvjpegJpegStateCreate(void*, void** state) { return *state = new State, 0; }
-FAKE nvjpegJpegStreamCreate(void*, void** parser) { return *parser = new Parser, 0; }
+FAKE nvjpegCreateEx(int, void*, void*, unsigned flags, void** handle) {
+  last_flags = static_cast<int>(flags);
+  return handle ? create<int>(handle) : 0;
+}
+FAKE nvjpegDestroy(void* handle) { return destroy<int>(handle); }
+FAKE nvjpegJpegStateCreate(void*, void** state) { return create<State>(state); }
+FAKE nvjpegJpegStateDestroy(void* state) { return destroy<State>(state); }
+FAKE nvjpegJpegStreamCreate(void*, void** parser) { return create<Parser>(parser); }
+FAKE nvjpegJpegStreamDestroy(void* parser) { return destroy<Parser>(parser); }
 FAKE nvjpegJpegStreamParseHeader(void*, const unsigned char* data, std::size_t size, void* parser) {
   static_cast<Parser*>(parser)->parsed = data;
   last_header = size;
@@ -124,6 +236,7 @@ FAKE nvjpegDecode(void*, void* given, const unsigned char* data, std::size_t, in
 }
 FAKE fake_batches() { return batches; }
 FAKE fake_singles() { return singles; }
+FAKE fake_objects() { return objects; }
 FAKE fake_flags() { return last_flags; }
 FAKE fake_header_bytes() { return static_cast<int>(last_header); }
 extern "C" __attribute__((visibility("default"))) const void* fake_file() { return last_file; }

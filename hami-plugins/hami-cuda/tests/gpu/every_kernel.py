@@ -17,6 +17,7 @@ for count in (700, 1, 0, 40):
     scores, classes = RANDOM.random(count).astype(np.float32), RANDOM.integers(0, 3, count)
     BOXES.append({"boxes": boxes, "scores": scores, "classes": classes})
 
+LETTER_BOX = {"scale": 0.75, "left": 3, "top": 0, "image_width": 60, "image_height": 70}
 CHAINS: dict[str, list[Any]] = {
     "ResizeTensor(width=33,height=17),CvtColorTensor(color=gray)": IMAGES,
     "ResizeTensor(width=70,height=3,rounded=false),CatTensor,SplitTensor": IMAGES,
@@ -30,7 +31,7 @@ CHAINS: dict[str, list[Any]] = {
     "hami-cuda::ArgMaxTensor": SCORES,
     "hami-cuda::TopKTensor(k=1)": SCORES,
     "hami-cuda::FixTensor(dtype=float64)": SCORES,
-    "hami-cuda::NmsTensor": BOXES,
+    "hami-cuda::NmsTensor,hami-cuda::RestoreBoxes": BOXES,
 }
 
 
@@ -38,7 +39,7 @@ def main() -> None:
     for chain, data in CHAINS.items():
         config = {"backend": f"S[GpuTensor,{chain},hami-cuda::CpuTensor]", "max": len(data), "batching": "greedy"}
         with hami.pipe(config) as pipe:
-            pipe([{"data": each} for each in data])
+            pipe([{"data": each, "letter_box": LETTER_BOX} for each in data])
     print("every kernel ran")
 
 

@@ -162,6 +162,21 @@ def test_a_fused_chain_is_that_of_torch(fuse):
         np.testing.assert_allclose(result, expected.numpy(), rtol=0, atol=1.01 / 255 / min(STD))
 
 
+@pytest.mark.parametrize("color", ["bgr", "gray"])
+@pytest.mark.parametrize("interpolation", ["nearest", "linear", "cubic", "area"])
+def test_a_fused_chain_gives_the_bits_of_its_single_steps(interpolation, color):
+    """The single steps run on the kernel for images of bytes, except those that resize with a window."""
+    images = pictures((20, 30), (480, 640), (64, 5), (1, 1), (224, 224))
+
+    def results(fuse: str) -> list[Any]:
+        resize = f"ResizeTensor(width=224,height=112,interpolation={interpolation},fuse={fuse})"
+        chain = f"{resize},CvtColorTensor(color={color},fuse={fuse}),hami-cuda::NormalizeTensor(mean=117.3,std=57.1)"
+        return on_cpu(chain, *images)
+
+    for one, other in zip(results("true"), results("false"), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_memory_is_not_reused_while_torch_reads_it(slow_work):
     with hami.pipe("S[GpuTensor,SyncTensor]") as pipe:
         wrong = []

@@ -90,6 +90,58 @@ def test_other_data_runs_in_python(pipe):
     assert runs(served) == 1
 
 
+def tensor(value: float, layout: torch.memory_format = torch.contiguous_format) -> torch.Tensor:
+    return torch.full((1, 3, 8, 8), float(value), device="cuda").contiguous(memory_format=layout)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_torch_tensors_run_natively_and_are_ordered_with_the_default_stream(pipe, layout):
+    served = pipe("S[TorchModel,SyncTensor]", factory="test_gpu_captured_model:Double", **GRAPHS)
+    served({"data": tensor(0)})
+    busy = torch.rand((4096, 4096), device="cuda")
+    for count in range(1, 9):
+        for _ in range(8):
+            busy = busy @ busy  # the tensors that follow are written late
+        data = [tensor(10 * count + i, layout) for i in range(count)]
+        assert values_of(served([{"data": each} for each in data])) == [2.0 * (10 * count + i) for i in range(count)]
+    assert runs(served) == 8
+
+
+@pytest.mark.parametrize("make", ["requires_grad", "negated"])
+def test_tensors_with_a_state_that_dlpack_does_not_carry_are_read_by_torch(pipe, make):
+    served = pipe("S[TorchModel,SyncTensor]", factory="test_gpu_captured_model:Double", **GRAPHS)
+    for value in (1, 2, 3):
+        if make == "negated":
+            given = torch.full((1, 3, 8, 8), complex(0, value), device="cuda").conj().imag
+            assert given.is_neg()
+            assert values_of([served({"data": given})]) == [-2.0 * value]
+        else:
+            assert values_of([served({"data": tensor(value).requires_grad_()})]) == [2.0 * value]
+    assert runs(served) == 0
+
+
+def test_a_tensor_of_another_stream_is_ordered(pipe):
+    served = pipe("S[TorchModel,SyncTensor]", factory="test_gpu_captured_model:Double", **GRAPHS)
+    own = torch.cuda.Stream()
+    busy = torch.rand((4096, 4096), device="cuda")
+    for value in range(1, 20):
+        own.wait_stream(torch.cuda.default_stream())
+        with torch.cuda.stream(own):
+            for _ in range(8):
+                busy = busy @ busy
+            given = tensor(value)
+            torch.cuda.default_stream().wait_stream(own)
+            assert values_of([served({"data": given})]) == [2.0 * value]
+
+
+def test_threads_with_torch_tensors_never_mix_up_their_data(pipe):
+    served = pipe("S[TorchModel,SyncTensor]", factory="test_gpu_captured_model:Double", **GRAPHS, instance_num=3)
+    with ThreadPoolExecutor(16) as threads:
+        got = list(threads.map(lambda number: values_of([served({"data": tensor(number)})])[0], range(1000)))
+    assert got == [2.0 * number for number in range(1000)]
+    assert runs(served) > 0
+
+
 def test_threads_and_instances_never_mix_up_their_data(pipe):
     served = pipe(CHAIN, factory="test_gpu_captured_model:Double", **GRAPHS, instance_num=3)
     with ThreadPoolExecutor(16) as threads:
