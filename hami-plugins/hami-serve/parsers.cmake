@@ -1,4 +1,4 @@
-# The parsers as static libraries llhttp, simdjson and nghttp2, from hami_SOURCES; `nghttp2` is empty without that one.
+# The parsers as static libraries llhttp, simdjson, zlib and nghttp2, from hami_SOURCES; `nghttp2` is empty without that one.
 # The fuzz targets of the repository include this file too.
 
 # A static library of one of them. Optimised in debug builds too: every byte of every request goes through them.
@@ -20,6 +20,9 @@ add_parser(llhttp "${hami_SOURCES}/llhttp/include" ${llhttp_files})
 
 add_parser(simdjson "${hami_SOURCES}/simdjson" "${hami_SOURCES}/simdjson/simdjson.cpp")
 target_compile_features(simdjson PUBLIC cxx_std_17)
+
+file(GLOB zlib_files "${hami_SOURCES}/zlib/*.c")
+add_parser(zlib "${hami_SOURCES}/zlib" ${zlib_files})
 
 # Without nghttp2 there is no target of that name and no HAMI_SERVE_NGHTTP2: gRPC is served by grpcio.
 if(IS_DIRECTORY "${hami_SOURCES}/nghttp2")

@@ -10,15 +10,17 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include "access.hpp"
+#include "chunks.hpp"
+#include "expand.hpp"
 #include "loop.hpp"
 
 namespace hami_serve {
 namespace {
 
-constexpr std::size_t kMinTaken = 1 << 16;    // bytes of an answer that a client must take within a time
 constexpr std::size_t kMaxPieces = 64;        // of one writev
 constexpr std::size_t kMaxWritten = 1 << 20;  // bytes of one writev: other connections come between two
 constexpr std::size_t kJsonCost = 8;          // bytes for one of JSON, of its tensors and of the parser, as in Python
@@ -27,7 +29,10 @@ constexpr std::int32_t kMaxHops = 16;         // after which a connection stays 
 constexpr std::int32_t kSuccess = 200;
 constexpr std::int32_t kTimeout = 408;
 constexpr std::int32_t kFault = 500;
+constexpr std::int32_t kStopped = 503;
 
+constexpr std::string_view kLastChunk = "\r\n0\r\n\r\n";  // behind another one
+constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 constexpr std::string_view kLive = "/v2/health/live";
 constexpr std::string_view kReady = "/v2/health/ready";
 
@@ -92,6 +97,24 @@ std::int32_t status_of(std::string_view answer) noexcept {
   return status;
 }
 
+// Expands a body whose request has `own` bytes; it needs `charged` beside them. Null: Python reads the body.
+std::shared_ptr<Body> expanded_body(Door& door, const Body& body, Head& head, std::int64_t own, std::int64_t& charged) {
+  const auto charge = [&](std::int64_t bytes) {
+    if (!door.charge(bytes, own + charged)) return false;
+    charged += bytes;
+    return true;
+  };
+  // By reference: a function with a copy of `charge` would need memory here, where none may be left.
+  const auto most = static_cast<std::size_t>(door.limits().max_body);
+  std::shared_ptr<Body> found = expanded(body, head, most, std::ref(charge));
+  if (!found) return nullptr;
+  head.length = found->size();
+  const auto size = static_cast<std::int64_t>(head.length);
+  door.discharge(std::exchange(charged, size) - size);  // the last piece was smaller than its charge
+  if (is_long_to_read(head) && !charge(static_cast<std::int64_t>(kJsonCost) * size)) return nullptr;
+  return found;
+}
+
 }  // namespace
 
 Connection::Connection(Loop& loop, int fd, std::int32_t hops, std::string data)
@@ -118,7 +141,7 @@ void Connection::recharge(std::int64_t bytes) noexcept {
 
 void Connection::handle(std::uint32_t events) {
   if (stage_ == Stage::kGone) return;
-  if (events & (EPOLLHUP | EPOLLERR)) return close();
+  if (events & (EPOLLHUP | EPOLLERR)) return leave();
   if (stage_ == Stage::kWriting) return (events & EPOLLOUT) ? write_some() : watch(EPOLLOUT);
   if (stage_ == Stage::kClosing) return drop();
   if (stage_ == Stage::kIdle && !held_.empty()) return;  // what was received before comes first, from `go_on`
@@ -133,18 +156,18 @@ void Connection::handle(std::uint32_t events) {
 }
 
 void Connection::receive() {
-  char* const memory = stage_ == Stage::kBody ? body_->data() + body_size_ : loop_.received();
-  const std::size_t space = stage_ == Stage::kBody ? body_->size() - body_size_ : Loop::kReceived;
+  const bool in_place = stage_ == Stage::kBody && !head_.is_chunked;
+  char* const memory = in_place ? body_->data() + body_size_ : loop_.received();
+  const std::size_t space = in_place ? body_->size() - body_size_ : Loop::kReceived;
   const ssize_t size = ::recv(fd_, memory, space, 0);
   if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
-  if (size <= 0) return close();
-  if (stage_ == Stage::kBody) {
-    body_size_ += static_cast<std::size_t>(size);
-    deadline_ = now_ns() + loop_.door().limits().times.body;
-    if (body_size_ == body_->size()) start();
-  } else {
-    read_request({memory, static_cast<std::size_t>(size)});
-  }
+  if (size <= 0) return leave();
+  const std::string_view data(memory, static_cast<std::size_t>(size));
+  if (stage_ == Stage::kIdle) return read_request(data);
+  deadline_ = now_ns() + loop_.door().limits().times.body;
+  if (head_.is_chunked) return read_chunks(data);
+  body_size_ += data.size();
+  if (body_size_ == body_->size()) start();
 }
 
 void Connection::go_on() {
@@ -165,16 +188,18 @@ void Connection::read_request(std::string_view data) {
   std::shared_ptr<const Table> table = loop_.door().table();
   if (!head->is_post) {
     const bool is_live = head->path == kLive;
-    if (table->traces || (!is_live && (head->path != kReady || !table->ready)) || head->length > 0)
-      return hand_over(data);
+    if (table->traces || (!is_live && (head->path != kReady || !table->ready))) return hand_over(data);
+    if (head->length > 0 || head->is_chunked) return hand_over(data);
     held_.assign(rest);
     loop_.door().count_answer();
     return write_for_pages(render_probe(is_live ? "{\"live\": true}" : "{\"ready\": true}"));
   }
   const auto found = table->by_path.find(std::string(head->path));
   const auto most = static_cast<std::size_t>(loop_.door().limits().max_body);
-  if (found == table->by_path.end() || head->length == 0 || head->length > most) return hand_over(data);
-  if (head->json_length && *head->json_length > head->length) return hand_over(data);
+  if (found == table->by_path.end() || head->length > most) return hand_over(data);
+  if (head->length == 0 && !head->is_chunked) return hand_over(data);
+  const bool has_size = !head->is_chunked && head->coding == Coding::kNone;
+  if (has_size && head->json_length && *head->json_length > head->length) return hand_over(data);
   if (table->keeps_journal) {
     entry_ = entry_of(*head);
     if (!entry_) return hand_over(data);
@@ -186,33 +211,87 @@ void Connection::read_request(std::string_view data) {
   begin_body(*head, rest, std::move(table), found->second);
 }
 
+// Lets the client send the body that it holds back; `expect` is where the head has the value of that header. False: the request has
+// ended here.
+bool Connection::ask_for_body(std::size_t expect) {
+  constexpr std::string_view kLineEnd = "\r\n";
+  const ssize_t sent = ::send(fd_, kContinue.data(), kContinue.size(), MSG_NOSIGNAL);
+  if (sent == static_cast<ssize_t>(kContinue.size())) {
+    const std::size_t line = head_text_.rfind(kLineEnd, expect);
+    head_text_.erase(line, head_text_.find(kLineEnd, expect) - line);
+    return true;
+  }
+  const bool is_full = sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+  is_full ? hand_over({}) : leave();  // Python waits until the client takes its answers
+  return false;
+}
+
 void Connection::begin_body(const Head& head, std::string_view rest, std::shared_ptr<const Table> table,
                             ModelPtr model) {
   head_ = head;
-  head_.path = head_.authorization = head_.host = head_.id = head_.origin = {};
+  head_.path = head_.authorization = head_.host = head_.expect = head_.id = head_.origin = {};
   head_.trace = {};
   table_ = std::move(table);
   model_ = std::move(model);
   const std::string_view first = rest.substr(0, head.length);
+  const std::size_t before = head.json_length.value_or(0);
+  body_size_ = chunk_left_ = 0;
   try {
-    body_ = std::make_shared<Body>(head.length, head.json_length.value_or(0));
+    body_ = head.is_chunked ? std::make_shared<Body>(before) : std::make_shared<Body>(head.length, before);
+    if (head.is_chunked) body_->grow(0);
   } catch (const std::bad_alloc&) {
+    body_ = nullptr;
     return hand_over(rest);
   }
-  std::memcpy(body_->data(), first.data(), first.size());
-  body_size_ = first.size();
-  held_.assign(rest.substr(first.size()));
-  if (body_size_ == body_->size()) return start();
   stage_ = Stage::kBody;
   body_begun_ = now_ns();
   deadline_ = body_begun_ + loop_.door().limits().times.body;
   watch(EPOLLIN | EPOLLRDHUP);
+  const bool waits = !head.expect.empty() && rest.empty();  // else a part of the body has come
+  if (waits && !ask_for_body(head.size - static_cast<std::size_t>(rest.data() - head.expect.data()))) return;
+  if (head.is_chunked) return read_chunks(rest);
+  std::memcpy(body_->data(), first.data(), first.size());
+  body_size_ = first.size();
+  held_.assign(rest.substr(first.size()));
+  if (body_size_ == body_->size()) start();
+}
+
+// `data` continues a body in chunks, behind the part of a line that is held. What native code does not read is at a line.
+void Connection::read_chunks(std::string_view data) {
+  const std::string held = std::exchange(held_, {});
+  std::string joined;
+  if (!held.empty()) data = (joined = held).append(data);
+  Door& door = loop_.door();
+  const auto most = static_cast<std::size_t>(door.limits().max_body);
+  for (;;) {
+    const std::string_view part = data.substr(0, chunk_left_);
+    std::memcpy(body_->data() + body_size_, part.data(), part.size());
+    body_size_ += part.size();
+    chunk_left_ -= part.size();
+    data.remove_prefix(part.size());
+    if (chunk_left_ > 0) return;
+    const ChunkLine line = read_chunk_line(data, body_size_ == 0);
+    if (line.kind == ChunkLine::Kind::kIncomplete) return void(held_ = data);
+    if (line.kind == ChunkLine::Kind::kUnusual || line.chunk > most - body_size_) return hand_over(data);
+    if (line.chunk == 0) {
+      held_ = data.substr(line.size);
+      head_.length = body_size_;
+      body_->end(body_size_);
+      return start();
+    }
+    const auto chunk = static_cast<std::int64_t>(line.chunk);
+    if (!door.charge(chunk, charged_)) return hand_over(data);
+    charged_ += chunk;
+    body_->grow(body_size_ + line.chunk);
+    chunk_left_ = line.chunk;
+    data.remove_prefix(line.size);
+  }
 }
 
 void Connection::start() {
   stage_ = Stage::kRunning;
   deadline_ = 0;
-  if (is_long_to_read(head_)) return read_aside();
+  if (head_.coding != Coding::kNone || is_long_to_read(head_)) return read_aside();
   std::optional<Inference> inference = read_inference(head_, body_, *model_, *table_);
   if (!inference) return hand_over({});
   auto request = std::make_shared<Request>();
@@ -223,22 +302,29 @@ void Connection::start() {
   run(std::move(request));
 }
 
-// Lets the worker read the body.
+// Lets the worker expand and read the body.
 void Connection::read_aside() {
   const auto cost = static_cast<std::int64_t>(kJsonCost * body_->size());
-  if (!loop_.door().charge(cost, charged_)) return hand_over({});
-  charged_ += cost;
+  const bool is_coded = head_.coding != Coding::kNone;
+  if (!is_coded) {
+    if (!loop_.door().charge(cost, charged_)) return hand_over({});
+    charged_ += cost;
+  }
   auto request = std::make_shared<Request>();
   request->loop = &loop_;
   request->asker = this;
   request->model = model_;
-  const auto read = [request, head = head_, body = body_, table = table_] {
-    std::optional<Inference> inference = read_inference(head, body, *request->model, *table);
+  const auto read = [request, is_coded, &door = loop_.door(), own = charged_, head = head_, body = body_,
+                     table = table_]() mutable {
+    if (is_coded) body = expanded_body(door, *body, head, own, request->charged_aside);
+    std::optional<Inference> inference;
+    if (body) inference = read_inference(head, body, *request->model, *table);
     request->is_usual = inference.has_value();
     if (inference) request->inference = std::move(*inference);
   };
   loop_.do_aside(request, read, [this, request] {
     request_ = nullptr;
+    charged_ += std::exchange(request->charged_aside, 0);
     request->is_usual ? run(request) : hand_over({});
   });
   request_ = request.get();
@@ -260,8 +346,7 @@ bool Connection::record(Request& request) {
 
 // Lets the worker render the answer, which needs at most `cost` bytes. Python says it if they are too many.
 void Connection::render_aside(std::shared_ptr<Request> request, std::int64_t cost) {
-  request->charged = charged_;
-  if (!loop_.door().charge(cost, charged_)) return loop_.door().leave_to_python(std::move(request));
+  if (!loop_.door().charge(cost, charged_)) return leave_to_python(std::move(request));
   charged_ += cost;
   const auto answer = std::make_shared<std::optional<Answer>>();
   const auto render = [request, answer] {
@@ -288,10 +373,7 @@ void Connection::end_entry() noexcept {
 
 void Connection::completed(std::shared_ptr<Request> request, bool failed) {
   forget_request();
-  if (entry_) {
-    entry_->ran_to = now_ns();
-    entry_->error = request->error;
-  }
+  if (entry_) entry_->has_run(*request);
   const std::int64_t cost = failed ? 0 : size_of_long(*request->model, request->inference, request->keys);
   if (cost > 0) return render_aside(std::move(request), cost);
   std::optional<Answer> answer;
@@ -299,11 +381,15 @@ void Connection::completed(std::shared_ptr<Request> request, bool failed) {
   rendered(std::move(request), std::move(answer));
 }
 
+// Lets Python answer a request that has run.
+void Connection::leave_to_python(std::shared_ptr<Request> request) {
+  request->charged = charged_;
+  loop_.door().leave_to_python(std::move(request));
+  is_in_python_ = true;
+}
+
 void Connection::rendered(std::shared_ptr<Request> request, std::optional<Answer> answer) {
-  if (!answer) {
-    request->charged = charged_;
-    return loop_.door().leave_to_python(std::move(request));
-  }
+  if (!answer) return leave_to_python(std::move(request));
   request_ = nullptr;
   loop_.door().count_answer();
   if (entry_) entry_->status = kSuccess;
@@ -313,6 +399,7 @@ void Connection::rendered(std::shared_ptr<Request> request, std::optional<Answer
 void Connection::answer(std::string bytes) {
   if (entry_) entry_->status = status_of(bytes);
   if (bytes.empty()) return close();
+  is_in_python_ = false;
   request_ = nullptr;
   Answer answer;
   answer.head = std::move(bytes);
@@ -426,7 +513,7 @@ void Connection::check_deadline(std::int64_t now) {
     case Stage::kIdle: return end();
     case Stage::kBody: return reject("the request did not continue for " + seconds(times.body) + " s");
     case Stage::kRunning:
-      if (has_left_) close();
+      if (has_left_) leave();
       return;
     case Stage::kWriting:
       if (taken_ < kMinTaken) return close();
@@ -449,9 +536,13 @@ void Connection::reject(const std::string& text) {
 // Lets the connection go on in Python, with what was read of a request and `rest`.
 void Connection::hand_over(std::string_view rest) {
   auto handed = std::make_unique<Handed>();
-  handed->data.reserve(head_text_.size() + body_size_ + rest.size() + held_.size());
-  handed->data = head_text_;
+  const bool is_chunked = body_ && head_.is_chunked;
+  std::string line;  // the chunks that have come become one
+  if (is_chunked && body_size_ > 0) line = first_chunk_line(body_size_);
+  handed->data.reserve(head_text_.size() + line.size() + body_size_ + kLastChunk.size() + rest.size() + held_.size());
+  (handed->data = head_text_) += line;
   if (body_) handed->data.append(body_->data(), body_size_);
+  if (is_chunked && stage_ == Stage::kRunning) handed->data += body_size_ > 0 ? kLastChunk : kLastChunk.substr(2);
   (handed->data += rest) += held_;
   loop_.remove(*this);  // before the descriptor belongs to another thread
   handed->fd = std::exchange(fd_, -1);
@@ -463,6 +554,13 @@ void Connection::hand_over(std::string_view rest) {
   loop_.door().hand_over(std::move(handed));
 }
 
+// Ends the connection, as its client has done.
+void Connection::leave() noexcept {
+  if (stage_ == Stage::kBody || (stage_ == Stage::kRunning && !is_in_python_)) loop_.door().count_left();
+  end_entry();
+  close();
+}
+
 void Connection::close() noexcept {
   cancel();  // which needs no memory
   if (request_) {
@@ -470,6 +568,7 @@ void Connection::close() noexcept {
     if (request_->is_aside) request_->charged = std::exchange(charged_, 0);
   }
   request_ = nullptr;
+  if (entry_ && entry_->status == kClientLeft) entry_->status = loop_.door().draining() ? kStopped : kFault;
   end_entry();
   stage_ = Stage::kGone;
   loop_.remove(*this);

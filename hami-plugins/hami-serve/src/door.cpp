@@ -218,6 +218,8 @@ std::string Door::statistics() {
   add_integer(json, answers_.exchange(0));
   json += ",\"timeouts\":";
   add_integer(json, timeouts_.exchange(0));
+  json += ",\"left\":";
+  add_integer(json, left_by_clients_.exchange(0));
   json += ",\"models\":[";
   for (const ModelPtr& each : models) {
     const std::int64_t in_flight = each->in_flight();

@@ -53,13 +53,14 @@ struct Request {
   std::int64_t begun = 0;
   std::int64_t timeout = INT64_MAX;  // ns
   hami_submitted* started = nullptr;
-  hami::Value error;          // an event that has failed, or None
-  Keys keys;                  // after the run
-  bool is_lost = false;       // there was no memory for what it returned
-  Request* before = nullptr;  // which has completed before
-  bool is_usual = true;       // the worker could read it
-  bool is_aside = false;      // the worker reads or renders it
-  std::int64_t charged = 0;   // bytes, if the client leaves meanwhile; or those that Python gets with it
+  hami::Value error;               // an event that has failed, or None
+  Keys keys;                       // after the run
+  bool is_lost = false;            // there was no memory for what it returned
+  Request* before = nullptr;       // which has completed before
+  bool is_usual = true;            // the worker could read it
+  bool is_aside = false;           // the worker reads or renders it
+  std::int64_t charged = 0;        // bytes, if the client leaves meanwhile; or those that Python gets with it
+  std::int64_t charged_aside = 0;  // bytes, by the worker
 
   Request() = default;
   Request(const Request&) = delete;
@@ -76,6 +77,7 @@ int made_event();  // of the kernel, that does not block; throws std::system_err
 
 inline constexpr std::int64_t kSecond = 1'000'000'000;  // ns
 inline constexpr std::int64_t kMinRate = 1 << 14;       // bytes per second that bodies of a connection must come with
+inline constexpr std::size_t kMinTaken = 1 << 16;       // bytes of answers that a client must take within a time
 std::string seconds(std::int64_t nanoseconds);          // in a text
 
 // How long a connection waits for its client, in nanoseconds: those of http_times.py.
@@ -144,6 +146,7 @@ class Door {
   void count_connection(int by) noexcept { connections_ += by; }
   void count_answer() noexcept { answers_.fetch_add(1, std::memory_order_relaxed); }
   void count_timeout() noexcept { timeouts_.fetch_add(1, std::memory_order_relaxed); }
+  void count_left() noexcept { left_by_clients_.fetch_add(1, std::memory_order_relaxed); }
 
  private:
   struct Answered;  // the task that passes on the answer of Python
@@ -160,8 +163,9 @@ class Door {
   std::atomic<bool> draining_{false};
   std::atomic<std::int64_t> connections_{0};
   std::atomic<std::int64_t> open_bytes_{0};
-  std::atomic<std::uint64_t> answers_{0};   // with status 200
-  std::atomic<std::uint64_t> timeouts_{0};  // with status 408
+  std::atomic<std::uint64_t> answers_{0};          // with status 200
+  std::atomic<std::uint64_t> timeouts_{0};         // with status 408
+  std::atomic<std::uint64_t> left_by_clients_{0};  // requests, before they were answered
   mutable std::mutex mutex_;
   std::shared_ptr<const Table> table_ = std::make_shared<Table>();
   std::vector<ModelPtr> models_;  // which have had requests that are not counted yet

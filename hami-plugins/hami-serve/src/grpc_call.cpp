@@ -16,11 +16,9 @@ namespace {
 constexpr std::string_view kInfer = "/inference.GRPCInferenceService/ModelInfer";
 constexpr std::string_view kHealth = "/grpc.health.v1.Health/";
 constexpr std::string_view kType = "application/grpc";
-constexpr std::size_t kMaxMetadata = 1 << 14;                 // bytes, as HTTP/2 counts them
 constexpr std::size_t kMaxRead = 4 * kMaxMetadata;            // bytes of metadata and trailers, of one call
 constexpr std::size_t kHeaderCost = 32;                       // bytes of a header beside its texts
 constexpr std::int64_t kRetry = 20'000'000;                   // ns between tries to get memory
-constexpr std::size_t kMinTaken = 1 << 16;                    // bytes of answers, within the time for that
 constexpr std::size_t kTypedCost = 8;                         // bytes for one of typed contents: a small int64 has 8
 constexpr std::size_t kMaxCopied = 1 << 12;                   // bytes of a message that is copied behind its prefix
 constexpr std::size_t kMaxTimeout = 8;                        // digits
@@ -60,6 +58,7 @@ Call::~Call() {
     if (request_->started) request_->model->caller().table->cancel(request_->started);
   }
   if (number_) connection_.grpc().forget(number_);
+  if (entry_) connection_.grpc().door().journal().add(std::move(entry_));  // its client has left
   discharge_message();
   connection_.grpc().door().discharge(answer_charge_);
 }
@@ -248,13 +247,26 @@ void Call::end_message() {
 void Call::read() {
   stage_ = Stage::kRunning;
   const std::shared_ptr<const Table> table = connection_.grpc().door().table();
-  if (is_compressed_ || table->traces) return leave();  // the span of a call has the exception of Python
+  if (is_compressed_) return leave();
   if (table->keeps_journal) {
-    entry_ = std::make_unique<Entry>();
-    entry_->begun = now_ns();
+    entry_ = new_entry();
+    if (!entry_) return leave();
   }
   if (is_long_to_read(*body_)) return read_aside();
   run(read_message(body_, *table), std::make_shared<Request>());
+}
+
+// Null: Python writes the line of the call, as the parent of its span is too long to keep.
+std::unique_ptr<Entry> Call::new_entry() const {
+  auto entry = std::make_unique<Entry>();
+  entry->begun = now_ns();
+  for (const auto& [name, value] : others_) {
+    const auto found = std::find(kTraceHeaders.begin(), kTraceHeaders.end(), name);
+    if (found == kTraceHeaders.end()) continue;
+    if (value.size() > kMaxId) return nullptr;
+    entry->trace[static_cast<std::size_t>(found - kTraceHeaders.begin())] = value;
+  }
+  return entry;
 }
 
 // Lets the worker read the message.
@@ -388,6 +400,7 @@ void Call::finish(std::int32_t status, std::string text) {
 }
 
 void Call::completed(std::shared_ptr<Request> request, bool failed) {
+  if (entry_) entry_->has_run(*request);
   const std::int64_t cost = failed ? 0 : size_of_long_message(*request->model, request->inference, request->keys);
   if (cost == 0) {
     std::optional<Answer> answer;

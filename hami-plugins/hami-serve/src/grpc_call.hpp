@@ -23,6 +23,8 @@ namespace hami_serve {
 
 class Http2Connection;
 
+inline constexpr std::uint32_t kMaxMetadata = 1 << 14;  // bytes of a call, as HTTP/2 counts them
+
 class Call final : private Asker {
  public:
   Call(Http2Connection& connection, std::int32_t stream);
@@ -71,6 +73,7 @@ class Call final : private Asker {
   void end_message();
   void deliver();
   void read();
+  std::unique_ptr<Entry> new_entry() const;
   void read_aside();
   void run(std::optional<GrpcInference> found, std::shared_ptr<Request> request);
   void render(const std::shared_ptr<Request>& request, std::optional<Answer> answer);

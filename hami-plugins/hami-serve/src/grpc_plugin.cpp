@@ -1,7 +1,7 @@
 // The functions of gRPC at the native door for Python, which finds their table by a backend as those of the door.
 #include <cstdio>
 #include <exception>
-#include <hami/backend.hpp>
+#include <hami/function_table.hpp>
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,9 +11,8 @@
 namespace hami_serve {
 namespace {
 
-// In the order of `_Functions` in native_grpc.py.
+// In the order of `_FUNCTIONS` in native_grpc.py.
 struct GrpcFunctions {
-  std::uint64_t size;
   Grpc* (*open)(Door* door, const char* no_token, const char* no_message, const char* stopping, std::size_t max_answer);
   void (*close)(Grpc* grpc);  // after the door is closed
   std::int32_t (*event)(Grpc* grpc);
@@ -40,7 +39,6 @@ void or_end(Grpc* grpc, std::int64_t number, Step&& step) {
 }
 
 constexpr GrpcFunctions kFunctions = {
-    sizeof(GrpcFunctions),
     [](Door* door, const char* no_token, const char* no_message, const char* stopping,
        std::size_t max_answer) -> Grpc* {
   try {
@@ -86,19 +84,8 @@ constexpr GrpcFunctions kFunctions = {
     [](Grpc* grpc) { return grpc->connections(); },
 };
 
-class NativeGrpc final : public hami::Backend {
- public:
-  static constexpr std::uint32_t kFlags = HAMI_THREAD_CONCURRENT | HAMI_NON_BLOCKING;
-
- private:
-  void forward_(hami::Batch batch) override {
-    const auto address = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(&kFunctions));
-    for (const hami::Dict& item : batch) item["result"] = hami::Value(address);
-  }
-};
-
 }  // namespace
 }  // namespace hami_serve
 
-HAMI_REGISTER(hami_serve::NativeGrpc, "NativeGrpc", "",
+HAMI_REGISTER(hami::FunctionTable<hami_serve::kFunctions>, "NativeGrpc", "",
               "Return the address of the functions of gRPC at the native door.");

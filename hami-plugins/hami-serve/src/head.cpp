@@ -37,6 +37,7 @@ struct Reader {
   int hosts = 0;
   int ids = 0;
   int connections = 0;   // headers of this name
+  int codings = 0;       // as above
   bool is_plain = true;  // it has nothing that the door in Python must answer
   bool is_complete = false;
 
@@ -64,13 +65,31 @@ struct Reader {
     } else if (equals(name, "connection")) {
       head.is_last = equals(value, "close");
       is_plain = is_plain && ++connections == 1 && (head.is_last || equals(value, "keep-alive"));
-    } else if (equals(name, "transfer-encoding") || equals(name, "content-encoding") || equals(name, "expect") ||
-               equals(name, "upgrade") || equals(name, "trailer")) {
+    } else if (equals(name, "transfer-encoding")) {
+      is_plain = is_plain && !head.is_chunked && equals(value, "chunked");
+      head.is_chunked = true;
+    } else if (equals(name, "content-encoding")) {
+      is_plain = is_plain && ++codings == 1 && read_coding();
+    } else if (equals(name, "expect")) {
+      is_plain = is_plain && head.expect.empty() && equals(value, "100-continue");
+      head.expect = value;
+    } else if (equals(name, "upgrade") || equals(name, "trailer")) {
       is_plain = false;
     }
     for (std::size_t i = 0; i < kTraceHeaders.size(); ++i)
       if (equals(name, kTraceHeaders[i])) head.trace[i] = value;
     name = value = {};
+  }
+
+  // False: the door in Python rejects the coding, or reads a list of them.
+  bool read_coding() noexcept {
+    if (equals(value, "gzip") || equals(value, "x-gzip"))
+      head.coding = Coding::kGzip;
+    else if (equals(value, "deflate"))
+      head.coding = Coding::kDeflate;
+    else
+      return equals(value, "identity");
+    return true;
   }
 
   // Spans of one header are adjacent, as the head is parsed in one piece.

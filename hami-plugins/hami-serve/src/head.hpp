@@ -14,14 +14,19 @@ inline constexpr std::size_t kMaxHead = 1 << 14;  // bytes; the door in Python t
 // By which a client names the parent of a span. In the order of HEADERS in tracing.py.
 inline constexpr std::array<std::string_view, 3> kTraceHeaders = {"traceparent", "tracestate", "baggage"};
 
+enum class Coding : std::uint8_t { kNone, kGzip, kDeflate };  // of a body
+
 struct Head {
   bool is_post = false;
   std::string_view path;
   std::size_t size = 0;    // bytes of the head
-  std::size_t length = 0;  // bytes of the body
+  std::size_t length = 0;  // bytes of the body; of one in chunks, when it is complete
+  bool is_chunked = false;
+  Coding coding = Coding::kNone;
   std::optional<std::size_t> json_length;
   std::string_view authorization;
   std::string_view host;
+  std::string_view expect;                                   // "100-continue", or ""
   std::string_view id;                                       // of the request, for the log
   std::array<std::string_view, kTraceHeaders.size()> trace;  // the values of those headers
   std::string_view origin;                                   // of the page, "" if the browser does not say it

@@ -18,15 +18,13 @@ namespace {
 constexpr std::int64_t kBeginTime = 20 * kSecond;  // for a client to say that it speaks HTTP/2
 constexpr std::int64_t kDrainTime = 1 * kSecond;   // for a client to see that the server stops
 constexpr std::int64_t kEndTime = 1 * kSecond;     // for a client to close a connection that has ended
-constexpr std::size_t kMinTaken = 1 << 16;         // bytes, within the time for a part of an answer
-constexpr std::size_t kMaxOut = 1 << 18;         // bytes that wait for the client; more are not made, and none are read
-constexpr std::size_t kMaxWritten = 1 << 20;     // bytes, before other connections come
-constexpr std::size_t kKeptOut = 1 << 16;        // bytes of memory that an idle connection keeps
-constexpr std::uint32_t kMaxCalls = 1024;        // of a connection, at a time
-constexpr std::int32_t kCallWindow = 1 << 18;    // bytes of a call that come before they are read
-constexpr std::int32_t kWindow = 1 << 20;        // the same of all calls of a connection
-constexpr std::uint32_t kMaxMetadata = 1 << 14;  // bytes
-constexpr std::uint64_t kResets = 10'000;        // calls that a client may give up at once,
+constexpr std::size_t kMaxOut = 1 << 18;       // bytes that wait for the client; more are not made, and none are read
+constexpr std::size_t kMaxWritten = 1 << 20;   // bytes, before other connections come
+constexpr std::size_t kKeptOut = 1 << 16;      // bytes of memory that an idle connection keeps
+constexpr std::uint32_t kMaxCalls = 1024;      // of a connection, at a time
+constexpr std::int32_t kCallWindow = 1 << 18;  // bytes of a call that come before they are read
+constexpr std::int32_t kWindow = 1 << 20;      // the same of all calls of a connection
+constexpr std::uint64_t kResets = 10'000;      // calls that a client may give up at once,
 constexpr std::uint64_t kResetsPerSecond = 1'000;  // and later
 constexpr std::uint8_t kDrainPing[8] = {'h', 'a', 'm', 'i', 'l', 'a', 's', 't'};
 

@@ -55,6 +55,11 @@ bool Entry::record(const ModelPtr& running, Inference& inference) {
   return true;
 }
 
+void Entry::has_run(const Request& request) noexcept {
+  ran_to = now_ns();
+  error = request.error;
+}
+
 void Journal::add(std::unique_ptr<Entry> entry) noexcept {
   entry->ended = now_ns();
   {

@@ -22,6 +22,8 @@
 
 namespace hami_serve {
 
+struct Request;
+
 inline constexpr std::int32_t kClientLeft = 499;  // a status in the log
 inline constexpr std::size_t kMaxId = 1 << 10;    // bytes of a request's id; Python writes the line of a longer one
 
@@ -37,11 +39,12 @@ struct Entry {
   std::int64_t ended = 0;             // ns
   std::int64_t ran_from = 0;          // ns; in the model
   std::int64_t ran_to = 0;            // ns; 0: its client has left before
-  std::int32_t status = kClientLeft;  // of HTTP, or the code of gRPC
+  std::int32_t status = kClientLeft;  // of HTTP, or the code of gRPC if its client has not left
   std::unique_ptr<Entry> next;
 
   // Lets the core record the nodes of a request. False: the id is too long. Throws std::bad_alloc.
   bool record(const ModelPtr& running, Inference& inference);
+  void has_run(const Request& request) noexcept;
 };
 
 class Journal {

@@ -1,6 +1,7 @@
 // The parsers that this library is compiled with: the backend DoorLibraries names their versions, for `hami doctor`.
 #include <llhttp.h>
 #include <simdjson.h>
+#include <zlib.h>
 
 #include <hami/backend.hpp>
 #include <string>
@@ -17,7 +18,8 @@ std::string libraries() {
 #ifdef HAMI_SERVE_NGHTTP2
   text += std::string(", nghttp2 ") + nghttp2_version(0)->version_str;
 #endif
-  return text + ", simdjson " SIMDJSON_VERSION " (" + simdjson::get_active_implementation()->name() + ")";
+  return text + ", simdjson " SIMDJSON_VERSION " (" + simdjson::get_active_implementation()->name() +
+         "), zlib " ZLIB_VERSION;
 }
 
 class DoorLibraries final : public hami::Backend {

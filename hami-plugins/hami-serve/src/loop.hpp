@@ -76,7 +76,7 @@ class Loop {
   void do_aside(const std::shared_ptr<Request>& request, Work work, Done done) {
     auto after = task_of([this, request, done = std::move(done)] {
       request->is_aside = false;
-      if (!request->asker) return door_.discharge(request->charged);
+      if (!request->asker) return door_.discharge(request->charged + request->charged_aside);
       guarded(request->asker->peer(), done);
     });
     auto task = task_of([this, work = std::move(work), after = std::move(after)]() mutable {

@@ -1,4 +1,6 @@
 // The functions of the native door for Python, which finds their table by a backend: a plugin exports nothing else.
+#include <hami/function_table.hpp>
+
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -35,9 +37,8 @@ char* text_or_null(Text&& text) {
   }
 }
 
-// In the order of `_Functions` in native_door.py.
+// In the order of `_FUNCTIONS` in native_door.py.
 struct Functions {
-  std::uint64_t size;
   Door* (*open)(const char* limits, std::size_t size, std::int32_t loops, const std::int64_t* python_open, char* error,
                 std::size_t error_size);
   void (*close)(Door* door);
@@ -63,7 +64,6 @@ struct Functions {
 };
 
 constexpr Functions kFunctions = {
-    sizeof(Functions),
     [](const char* limits, std::size_t size, std::int32_t loops, const std::int64_t* python_open, char* error,
        std::size_t error_size) -> Door* {
   Door* made = nullptr;
@@ -116,18 +116,8 @@ constexpr Functions kFunctions = {
     [](char* text) { std::free(text); },
 };
 
-class NativeDoor final : public hami::Backend {
- public:
-  static constexpr std::uint32_t kFlags = HAMI_THREAD_CONCURRENT | HAMI_NON_BLOCKING;
-
- private:
-  void forward_(hami::Batch batch) override {
-    const auto address = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(&kFunctions));
-    for (const hami::Dict& item : batch) item["result"] = hami::Value(address);
-  }
-};
-
 }  // namespace
 }  // namespace hami_serve
 
-HAMI_REGISTER(hami_serve::NativeDoor, "NativeDoor", "", "Return the address of the functions of the native door.");
+HAMI_REGISTER(hami::FunctionTable<hami_serve::kFunctions>, "NativeDoor", "",
+              "Return the address of the functions of the native door.");

@@ -20,6 +20,7 @@ import hami
 import numpy as np
 import pytest
 
+from hami_serve.access_log import AccessLog
 from hami_serve.cors import Cors
 from hami_serve.http_app import MAX_BODY, Direct, application
 from hami_serve.http_server import HttpServer
@@ -155,6 +156,7 @@ class Running:
         times: Times | None = None,
         cors: Collection[str] = (),
         tls: ssl.SSLContext | None = None,
+        logs: bool = False,
         **options: object,
     ) -> None:
         self.serving = Serving(source, allow_control=allow_control, shared_memory=shared_memory, max_open=max_open)
@@ -163,6 +165,7 @@ class Running:
         self.url = f"127.0.0.1:{self.port}"
         made = Direct(application(self.serving, **options))
         made = Cors(made, cors) if cors else made
+        made = AccessLog(made) if logs else made
         native = None
         if door == "native":
             max_body = options.get("max_body", MAX_BODY)

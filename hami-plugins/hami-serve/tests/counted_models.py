@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from weakref import WeakValueDictionary
 
 import hami
 from together import LONG_S
@@ -11,16 +12,34 @@ from hami_serve import AllRounder
 
 
 class Loaded:
+    """How many instances of a backend there are, and how many there were at most.
+
+    Each test has its own: a load that nothing waits for may end during the next one.
+    """
+
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.now = 0
+        self._changed = threading.Condition()
+        self.now = self.most = 0
+        self.key = str(id(self))
+        COUNTERS[self.key] = self
 
     def add(self, number: int) -> None:
-        with self._lock:
+        with self._changed:
             self.now += number
+            self.most = max(self.most, self.now)
+            self._changed.notify_all()
+
+    def wait(self, number: int) -> None:
+        """Wait until there are so many."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.now == number, LONG_S), f"{self.now} instances, not {number}"
+
+    def component(self, word: str) -> dict[str, object]:
+        """Return a component whose instances are counted here."""
+        return {"source": {"backend": "TestCounted", "word": word, "counter": self.key, "device": "cpu"}}
 
 
-LOADED = Loaded()
+COUNTERS: WeakValueDictionary[str, Loaded] = WeakValueDictionary()
 
 
 @hami.register
@@ -28,21 +47,19 @@ class TestCounted(hami.Backend):
     """Returns its word, and counts its instances."""
 
     word: str
+    counter: str
     device: str = "cpu"
 
     def init(self, options):
-        LOADED.add(1)
+        self._loaded = COUNTERS[self.counter]
+        self._loaded.add(1)
 
     def forward(self, batch):
         for item in batch:
             item["result"] = self.word
 
     def close(self):
-        LOADED.add(-1)
-
-
-def counted(word: str) -> dict[str, object]:
-    return {"source": {"backend": "TestCounted", "word": word, "device": "cpu"}}
+        self._loaded.add(-1)
 
 
 def wait_released(rounder: AllRounder) -> None:

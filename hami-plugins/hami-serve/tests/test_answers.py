@@ -5,9 +5,12 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import struct
 import sys
+import time
 import urllib.request
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -45,14 +48,50 @@ def test_a_request_that_the_connection_rejects_is_counted(start, code):
 WITHOUT_BODY = b"POST /v2/models/any/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"
 
 
+def of_clients(port: int) -> list[float]:
+    """Return how many requests came too slowly, and how many clients left theirs."""
+    found = counted(port)
+    return [found.get(("HTTP", code), 0) for code in ("408", "499")]
+
+
+@pytest.mark.parametrize("door", ["native", "python"])
 @pytest.mark.parametrize("begin", [b"POST /v2", WITHOUT_BODY])
-def test_a_request_that_does_not_go_on_is_counted(start, begin):
-    server = start({"any": "Identity"}, times=Times(head=0.01, body=0.01))
-    before = counted(server.port).get(("HTTP", "408"), 0)
+def test_a_request_that_does_not_go_on_is_counted(start, begin, door):
+    server = start({"any": "Identity"}, times=Times(head=0.01, body=0.01), door=door)
+    slow, left = of_clients(server.port)
     with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
         client.sendall(begin)
         assert client.makefile("rb").readline().split()[1] == b"408"
-    assert counted(server.port)["HTTP", "408"] == before + 1
+    assert of_clients(server.port) == [slow + 1, left]
+
+
+@pytest.mark.parametrize("door", ["native", "python"])
+def test_a_request_whose_client_leaves_is_counted(start, gate, door):
+    long = gate("left")
+    server = start({"any": "Identity", "long": {"backend": "TestGate", "gate": "left"}}, door=door)
+    body = json.dumps(REQUEST).encode()
+    slow, left = of_clients(server.port)
+    with leaving(server.port) as client:
+        client.sendall(WITHOUT_BODY.replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n"))
+        assert client.makefile("rb").readline().split()[1] == b"100"  # the server has read it
+    with leaving(server.port) as client:
+        client.sendall(
+            b"POST /v2/models/long/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+        )
+        assert long.begun.acquire(timeout=60)
+    assert long.cancelled.wait(60)
+    end = time.monotonic() + 60
+    while (found := of_clients(server.port))[1] < left + 2:  # clients of earlier tests may be counted late
+        assert time.monotonic() < end
+    assert found[0] == slow
+
+
+@contextmanager
+def leaving(port: int) -> Iterator[socket.socket]:
+    """Yield a connection that ends by a reset."""
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+        yield client
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 def test_answers_of_both_protocols_are_counted_once(tmp_path):

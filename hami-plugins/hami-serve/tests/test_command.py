@@ -79,9 +79,10 @@ def test_a_request_that_is_open_when_the_drain_ends_is_answered_with_503(tmp_pat
         else:
             connection.request("GET", "/v2/health/live")
             assert connection.getresponse().read()
-            headers = {"Expect": "100-continue", "Content-Length": "999"}
-            connection.request("POST", "/v2/models/Held/infer", body, headers)
-            connection.sock.settimeout(60)
+            connection.putrequest("POST", "/v2/models/Held/infer")
+            connection.putheader("Expect", "100-continue")
+            connection.putheader("Content-Length", "999")
+            connection.endheaders()
             assert connection.sock.recv(25) == b"HTTP/1.1 100 Continue\r\n\r\n"  # the server waits for the body
         process.send_signal(signal.SIGTERM)
         answer = connection.getresponse()
@@ -291,6 +292,27 @@ def test_a_model_that_cannot_be_loaded_ends_the_server_with_its_error(tmp_path):
         (tmp_path / "open").touch()
         assert process.wait(60) == 1
         assert "RuntimeError: the file of the model is damaged" in process.stderr.read()
+
+
+def test_models_that_cannot_be_loaded_fail_alone(tmp_path):
+    (tmp_path / "backends.py").write_text(LOADS.replace('"broken"', 'f"broken {self.name}"') + "\n    name: str\n")
+    (tmp_path / "open").touch()
+    (tmp_path / "broken b").touch()
+    models = tmp_path / "models"
+    models.mkdir()
+    for name in "abc":
+        (models / f"{name}.toml").write_text(f'backend = "Loads"\nname = "{name}"\n')
+    (models / "d.toml").write_text('backend = "Loads"\nname = "d"\nother = 1\n')
+    with serving(tmp_path, "models", "--import", "backends.py") as (process, port):
+        assert ask(port, "/v2/health/ready") == (200, {"ready": True})
+        for name, status in (("a", 200), ("b", 503), ("c", 200), ("d", 503)):
+            assert ask(port, f"/v2/models/{name}/ready")[0] == status
+            assert ask(port, f"/v2/models/{name}/infer", BODY)[0] == status
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        logged = process.stderr.read()
+        assert "b:1#2 is not loaded: RuntimeError: the file of the model is damaged" in logged
+        assert "d:1#4 is not loaded: " in logged
 
 
 def test_health_of_grpc_is_not_serving_while_models_load(tmp_path):

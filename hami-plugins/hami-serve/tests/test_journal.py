@@ -16,7 +16,8 @@ from contextlib import closing
 
 import pytest
 
-from hami_serve import access_log, journal
+from hami_serve import access_log, http_server, journal, native_door
+from hami_serve.http_times import Times
 from hami_serve.native_door import NativeDoor
 
 STEPS = 400  # of a model whose request runs for 20 s, or until it is cancelled
@@ -240,6 +241,15 @@ def test_native_threads_note_a_request_without_python_on_its_way(start, monkeypa
     assert line["total_ms"] >= line["queue_ms"] + line["compute_ms"] > 0
 
 
+@pytest.mark.parametrize("door", ["native", "python"])
+def test_a_request_that_does_not_go_on_has_the_status_of_its_answer(start, kept, door):
+    server = start({"any": "Identity"}, door=door, times=Times(body=0.01), logs=True)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client, client.makefile("rb") as stream:
+        client.sendall(f"POST {INFER} HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n".encode())
+        assert stream.readline().startswith(b"HTTP/1.1 408")
+    assert [each["status"] for each in kept.wait_for(1)] == [408]
+
+
 def test_clients_beside_each_other_have_one_line_for_each_request(start, kept):
     server = start({"any": "Identity"}, door="native")
     ids = [[f"{client}-{number}" for number in range(300)] for client in range(2)]
@@ -269,6 +279,18 @@ def test_a_server_that_stops_writes_the_last_lines(start, kept):
     ask_often(server.port, [str(number) for number in range(200)])
     server.close()
     assert [each["request_id"] for each in kept.fields] == [str(number) for number in range(200)]
+
+
+def test_a_request_that_a_server_which_stops_does_not_answer_was_not_left_by_its_client(start, kept, monkeypatch):
+    monkeypatch.setattr(native_door, "MANY_CORES", 1 << 20)  # one thread reads what comes, in order
+    monkeypatch.setattr(http_server, "LAST_ANSWERS_S", 0)
+    server = start({"any": "Identity"}, door="native")
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
+        client.sendall(f"POST {INFER} HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n".encode())
+        ask_often(server.port, ["a"])
+        server.serving.drain(0)
+        server.close()
+    assert [each["status"] for each in kept.fields] == [200, 503]
 
 
 def test_a_server_stops_while_its_log_blocks(start, kept, monkeypatch):

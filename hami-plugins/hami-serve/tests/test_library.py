@@ -18,4 +18,4 @@ def test_the_report_names_the_parsers_and_their_versions() -> None:
     )
     parsers = plugin.hami_report()["parsers"]
     assert [tuple(each.split()[:2]) for each in parsers.split(", ")] == named
-    assert [name for name, _ in named] == ["llhttp", "nghttp2", "simdjson"]
+    assert [name for name, _ in named] == ["llhttp", "nghttp2", "simdjson", "zlib"]

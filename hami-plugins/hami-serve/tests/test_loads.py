@@ -11,9 +11,11 @@ from contextlib import contextmanager
 import hami
 import pytest
 from conftest import say
+from counted_models import Loaded
 from prometheus_client.parser import text_string_to_metric_families
 
 from hami_serve import AllRounder, State
+from hami_serve.serving import Serving
 
 BODY = {"inputs": [{"name": "x", "datatype": "INT8", "shape": [1], "data": [1]}]}
 LONG_S = 60
@@ -26,19 +28,6 @@ class Load:
         self.begun = threading.Semaphore(0)
         self.opened = threading.Event()
         self.count = 0
-
-
-class Loaded:
-    """How many models with the backend TestLoads are loaded, and how many were at most."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.now = self.most = 0
-
-    def add(self, number: int) -> None:
-        with self._lock:
-            self.now += number
-            self.most = max(self.most, self.now)
 
 
 LOADS: dict[str, Load] = {}
@@ -121,6 +110,19 @@ def until(condition) -> None:
 def infer(server, name: str, **parameters: object):
     status, answer = server.post(f"/v2/models/{name}/infer", {**BODY, "parameters": parameters})
     return status, answer["outputs"][0]["data"][0] if status == 200 else answer["error"]
+
+
+def test_a_model_whose_plugin_cannot_say_what_it_takes_fails_alone(start, monkeypatch):
+    def signature(description):
+        if "is wrong" in str(description):
+            raise hami.ConfigError("hami_signature of hami-new failed for New")
+
+    monkeypatch.setattr(hami.config, "signature", signature)
+    server = start({"good": say("word"), "bad": say("is wrong"), "other": say("else")})
+    assert [server.post(f"/v2/models/{name}/infer", BODY)[0] for name in ("good", "bad", "other")] == [200, 503, 200]
+    assert server.get("/v2/health/ready")[0] == 200
+    (failed,) = (each for each in server.serving.rounder.models() if each.state is State.FAILED)
+    assert (failed.handle.component, failed.reason) == ("bad", "ConfigError: hami_signature of hami-new failed for New")
 
 
 def test_a_client_that_leaves_while_its_model_loads_is_not_counted_any_more(start, load):
@@ -220,6 +222,26 @@ def test_a_load_that_fails_answers_all_that_wait_and_is_tried_again_later(start,
         rounder.registry.find("a").again_at = 0.0
         assert infer(server, "a") == failed
         assert rounder["a"].handles != [first]
+
+
+@hami.register
+class TestExits(hami.Backend):
+    def init(self, options):
+        raise SystemExit("no license")
+
+    def forward(self, batch): ...
+
+
+@pytest.mark.parametrize("wrong", ["TestBroken", "TestExits"])
+def test_a_model_that_cannot_be_built_fails_alone_if_others_wait_for_their_first_request(start, wrong):
+    serving = Serving({"a": wrong, "b": "Identity", "c": "Identity"}, max_loaded=1)
+    serving.start()
+    try:
+        models = {each.handle.component: each.state for each in serving.rounder.registry.models()}
+        assert models == {"a": State.FAILED, "b": State.UNLOADED, "c": State.UNLOADED}
+        assert serving.rounder.infer({"data": 1}, ["b"])["b"]["result"] == 1
+    finally:
+        serving.stop()
 
 
 def test_requests_that_are_split_by_weight_are_answered_with_one_model_loaded(start, load):

@@ -84,7 +84,8 @@ def test_others_are_answered_while_a_body_is_expanded(start, monkeypatch):
     decompressobj = zlib.decompressobj
     monkeypatch.setattr(http_body.zlib, "decompressobj", Expander)
     body = gzip.compress(numbers())
-    post_while_another_is_answered(start({"any": "Identity"}), held, body, {"Content-Encoding": "gzip"})
+    server = start({"any": "Identity"}, door="python")
+    post_while_another_is_answered(server, held, body, {"Content-Encoding": "gzip"})
     assert held.count >= len(numbers()) // http_body.EXPANDED
 
 

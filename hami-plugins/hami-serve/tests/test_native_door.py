@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import errno
+import gzip
 import json
 import os
 import re
@@ -14,9 +16,11 @@ import socket
 import struct
 import sys
 import threading
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import IO
 
 import hami
 import numpy as np
@@ -90,22 +94,42 @@ def text(size: int) -> dict[str, object]:
     return tensor("BYTES", [1], parameters={"binary_data_size": size})
 
 
+def chunked(chunks: bytes, *headers: str) -> bytes:
+    lines = ["POST /v2/models/any/infer HTTP/1.1", "Host: 127.0.0.1", "Transfer-Encoding: chunked", *headers, "", ""]
+    return "\r\n".join(lines).encode() + chunks
+
+
+def of_trailers(trailers: bytes) -> bytes:
+    return chunked(b"%x\r\n%b\r\n0\r\n%b\r\n" % (len(ONE), ONE, trailers))
+
+
+def coded(coding: str, body: bytes, *headers: str) -> bytes:
+    return request(body, "/v2/models/any/infer", f"Content-Encoding: {coding}", *headers)
+
+
+def read_answer(stream: IO[bytes]) -> bytes:
+    """Return the next answer, without its date."""
+    head = b""
+    while (line := stream.readline()).strip():
+        head += line
+    length = int(re.search(rb"content-length: (\d+)", head)[1])
+    return re.sub(rb"date: [^\r]*\r\n", b"", head) + b"\r\n" + stream.read(length)
+
+
 def exchange(port: int, *sent: bytes, answers: int = 0) -> bytes:
     """Send parts of requests on one connection, and return the answers, by default one for each, without dates."""
-    found = b""
     with socket.create_connection(("127.0.0.1", port), timeout=60) as client, client.makefile("rb") as stream:
         for each in sent:
             client.sendall(each)
-        for _ in range(answers or len(sent)):
-            head = b"".join(iter(stream.readline, b"\r\n"))
-            found += re.sub(rb"date: [^\r]*\r\n", b"", head) + b"\r\n"
-            found += stream.read(int(re.search(rb"content-length: (\d+)", head)[1]))
-    return found
+        return b"".join(read_answer(stream) for _ in range(answers or len(sent)))
 
 
 FLOATS = struct.pack("<4f", 1.5, -0.0, 3.4e38, 1e-7)
 BINARY = {"parameters": {"binary_data_output": True}}
 SIZE = {"parameters": {"binary_data_size": 16}}
+ONE = of_json(tensor("INT8", [1], data=[1]))
+GZIPPED = gzip.compress(ONE)
+FLOATS_HEAD = of_json(tensor("FP32", [2, 2], **SIZE), **BINARY)
 EVERY_97TH = np.arange(0, 0x7BFF, 97, dtype=np.uint16)
 HALVES = [  # numbers of half precision, those in the middle between two, and the next ones after those
     float(number)
@@ -253,8 +277,63 @@ REQUESTS = {
     "a model in Python": request(of_json(tensor("INT8", [1], data=[1])), "/v2/models/fails/infer"),
     "a page": request(of_json(tensor("INT8", [1], data=[1])), "/v2/models/any/infer", "Origin: http://evil"),
     "two lengths": request(b"{}", "/v2/models/any/infer", "Content-Length: 3"),
-    "chunks": b"POST /v2/models/any/infer HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
-    b"2\r\n{}\r\n0\r\n\r\n",
+    "chunks": chunked(b"2\r\n{}\r\n0\r\n\r\n"),
+    "one chunk": chunked(b"%x\r\n%b\r\n0\r\n\r\n" % (len(ONE), ONE)),
+    "chunks of a byte": chunked(b"".join(b"01\r\n%c\r\n" % each for each in ONE) + b"000\r\n\r\n"),
+    "chunks of a tensor": chunked(
+        b"%X\r\n%b\r\n10\r\n%b\r\n0\r\n\r\n" % (len(FLOATS_HEAD), FLOATS_HEAD, FLOATS),
+        f"Inference-Header-Content-Length: {len(FLOATS_HEAD)}",
+    ),
+    "chunks, and the next request": chunked(b"%x\r\n%b\r\n0\r\n\r\n" % (len(ONE), ONE)) + request(ONE),
+    "no chunk": chunked(b"0\r\n\r\n"),
+    "a chunk with an extension": chunked(b"2\r\n{}\r\n%x;a=b\r\n%b\r\n0\r\n\r\n" % (len(ONE), ONE)),
+    "an extension from the first chunk on": chunked(b"%x;a=b\r\n%b\r\n0\r\n\r\n" % (len(ONE), ONE)),
+    "trailers": chunked(b"%x\r\n%b\r\n0\r\nX-Sum: 1\r\n\r\n" % (len(ONE), ONE)),
+    "several trailers, and the next request": chunked(
+        b"%x\r\n%b\r\n0\r\nX-Sum: 1\r\nEmpty:\r\nInference-Header-Content-Length: 3\r\n\r\n" % (len(ONE), ONE)
+    )
+    + request(ONE),
+    "extensions": chunked(b'1;a\r\n%c\r\n%x;b=c;d="e ;f"\r\n%b\r\n0;g=h\r\n\r\n' % (ONE[0], len(ONE) - 1, ONE[1:])),
+    "long trailers": of_trailers(b"X: " + b"x" * (1 << 13) + b"\r\n"),
+    "longer trailers": of_trailers((b"X: " + b"x" * (1 << 13) + b"\r\n") * 4),
+    "trailers that are too long": of_trailers((b"X: " + b"x" * (1 << 13) + b"\r\n") * 9),
+    "a trailer without a name": of_trailers(b": 1\r\n"),
+    "a trailer without a colon": of_trailers(b"X\r\n"),
+    "a trailer in two lines": of_trailers(b"X: 1\r\n 2\r\n"),
+    "a trailer with NUL": of_trailers(b"X: \0\r\n"),
+    **{
+        f"a trailer that is {header}": of_trailers(header.encode() + b"\r\n")
+        for header in ("Content-Length: 3", "Transfer-Encoding: gzip", "Connection: close", "Upgrade: h2c")
+    },
+    "a wrong extension": chunked(b"%x;\0\r\n%b\r\n0\r\n\r\n" % (len(ONE), ONE)),
+    "a long extension": chunked(b"%x;a=%b\r\n%b\r\n0\r\n\r\n" % (len(ONE), b"b" * 4000, ONE)),
+    "an extension that is too long": chunked(b"%x;a=%b\r\n%b\r\n0\r\n\r\n" % (len(ONE), b"b" * 5000, ONE)),
+    "a chunk without a size": chunked(b"2\r\n{}\r\nx\r\n"),
+    "a chunk with a long size": chunked(b"2\r\n{}\r\n00000000000000001\r\n}\r\n0\r\n\r\n"),
+    "a chunk that is longer than its size": chunked(b"2\r\n{}}\r\n0\r\n\r\n"),
+    "gzip": coded("gzip", gzip.compress(ONE)),
+    "gzip of two members": coded("x-gzip", gzip.compress(ONE[:9]) + gzip.compress(ONE[9:])),
+    "gzip of long JSON": coded("gzip", gzip.compress(of_json(tensor("INT8", [1 << 17], data=[1] * (1 << 17))))),
+    "gzip of a tensor": coded(
+        "gzip", gzip.compress(FLOATS_HEAD + FLOATS), f"Inference-Header-Content-Length: {len(FLOATS_HEAD)}"
+    ),
+    "gzip that ends too early": coded("gzip", gzip.compress(ONE)[:-1]),
+    "gzip with a rest": coded("gzip", gzip.compress(ONE) + b"x"),
+    "gzip with a wrong sum": coded("gzip", gzip.compress(ONE)[:-8] + bytes(8)),
+    "gzip of something else": coded("gzip", gzip.compress(b"{")),
+    "no gzip": coded("gzip", ONE),
+    "gzip in chunks": chunked(
+        b"%x\r\n%b\r\n0\r\n\r\n" % (len(GZIPPED), GZIPPED),
+        "Content-Encoding: gzip",
+    ),
+    "deflate": coded("deflate", zlib.compress(ONE)),
+    "deflate without zlib": coded("Deflate", zlib.compress(ONE)[2:-4]),
+    "no coding": coded("identity", ONE),
+    "a coding twice": coded("gzip", gzip.compress(ONE), "Content-Encoding: gzip"),
+    "an expectation": request(ONE, "/v2/models/any/infer", "Expect: 100-continue"),
+    "an expectation in chunks": chunked(b"%x\r\n%b\r\n0\r\n\r\n" % (len(ONE), ONE), "Expect: 100-Continue"),
+    "an unknown expectation": request(ONE, "/v2/models/any/infer", "Expect: more"),
+    "an expectation twice": request(ONE, "/v2/models/any/infer", *["Expect: 100-continue"] * 2),
     "no keep-alive": request(of_json(tensor("INT8", [1], data=[1])), "/v2/models/any/infer", "Connection: close"),
 }
 
@@ -279,6 +358,11 @@ def test_both_doors_answer_alike(doors, name):
         ),
         *("a deadline", "a timeout and a priority", "all parameters", "a timeout of zero"),
         *("declared as brain floats", "brain floats for numbers", "converted numbers before others", "long JSON"),
+        *("one chunk", "chunks of a byte", "chunks of a tensor", "chunks, and the next request", "gzip in chunks"),
+        *("gzip", "gzip of two members", "gzip of long JSON", "gzip of a tensor", "deflate", "deflate without zlib"),
+        *("trailers", "several trailers, and the next request", "long trailers"),
+        *("an extension from the first chunk on", "extensions", "a long extension"),
+        *("no coding", "an expectation", "an expectation in chunks"),
     ],
 )
 def test_native_threads_answer_alone(start, monkeypatch, name):
@@ -287,6 +371,72 @@ def test_native_threads_answer_alone(start, monkeypatch, name):
     monkeypatch.setattr(NativeDoor, "_start", lambda _, running: left.append(running))
     assert exchange(server.port, REQUESTS[name]).startswith(b"HTTP/1.1 200")
     assert not left
+
+
+@pytest.mark.parametrize("door", ["python", "native"])
+def test_a_chunk_with_more_bytes_than_a_body_may_have_is_rejected(start, door):
+    server = start({"any": "Identity"}, door=door, max_body=100)
+    assert exchange(server.port, chunked(b"2\r\n{}\r\n65\r\n%b\r\n0\r\n\r\n" % bytes(101))).startswith(b"HTTP/1.1 413")
+
+
+def in_two_steps(port: int, whole: bytes) -> bytes:
+    """Send the body when the server asks for it, and return the answer behind that."""
+    head, _, body = whole.partition(b"\r\n\r\n")
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as client, client.makefile("rb") as stream:
+        client.sendall(head + b"\r\nExpect: 100-continue\r\n\r\n")
+        assert stream.readline() + stream.readline() == b"HTTP/1.1 100 Continue\r\n\r\n"
+        client.sendall(body)
+        return read_answer(stream)
+
+
+@pytest.mark.parametrize("name", ["floats", "long JSON", "chunks of a byte", "gzip", "no inputs", "trailers"])
+def test_both_doors_ask_for_a_body_that_a_client_holds_back(doors, name):
+    python, native = (in_two_steps(door.port, REQUESTS[name]) for door in doors)
+    assert native == python
+
+
+@pytest.mark.parametrize("name", ["floats", "chunks of a byte"])
+def test_native_threads_ask_for_a_body_that_a_client_holds_back(start, monkeypatch, name):
+    server = start(MODELS, door="native")
+    left: list[object] = []
+    monkeypatch.setattr(NativeDoor, "_start", lambda _, running: left.append(running))
+    assert in_two_steps(server.port, REQUESTS[name]).startswith(b"HTTP/1.1 200")
+    assert not left
+
+
+@pytest.mark.parametrize("door", [0, 1])
+def test_a_client_that_does_not_wait_for_100_keeps_its_connection(doors, door):
+    answers = exchange(doors[door].port, REQUESTS["an expectation"], REQUESTS["an expectation"])
+    assert answers.count(b"HTTP/1.1 200") == 2
+    assert b"connection: close" not in answers
+
+
+def test_an_expanded_body_has_no_more_memory_than_open_requests_leave(start):
+    """The other one is open while the body expands."""
+    server = start({"any": "Identity"}, door="native", max_open=1 << 20)
+    body = gzip.compress(b" " * (16 << 20) + ONE)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as other:
+        other.sendall(request(b"x" * 100)[:-1])
+        while not server.serving.budget.outside():
+            pass
+        assert exchange(server.port, coded("gzip", body)).startswith(b"HTTP/1.1 503")
+        assert server.serving.budget.outside() == 100
+
+
+def test_an_expanded_body_keeps_no_more_memory_than_it_has(start, monkeypatch):
+    monkeypatch.setattr(native_door, "MANY_CORES", 1 << 20)  # one thread reads what comes, in order
+    server = start({"any": "Identity", "slow": "Sleep(1s)"}, door="native", max_open=1 << 20)
+    slow = coded("gzip", GZIPPED).replace(b"any", b"slow", 1)
+    size = 300_000
+    with contextlib.ExitStack() as opened:
+        for _ in range(8):  # with a piece each, they would have 2 MiB
+            client = opened.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=60))
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.sendall(slow)
+            assert exchange(server.port, coded("gzip", GZIPPED)).startswith(b"HTTP/1.1 200")  # expanded behind that
+        assert server.serving.budget.outside() < size
+        sent = of_bytes(bytes(size), tensor("UINT8", [size], parameters={"binary_data_size": size}), **BINARY)
+        assert exchange(server.port, sent).startswith(b"HTTP/1.1 200")
 
 
 def test_a_priority_reaches_the_pipe(doors):
@@ -304,13 +454,14 @@ def test_a_timeout_ends_a_request_in_both_doors(doors):
         assert b"the request timed out: its limit of " in answer
 
 
-def test_a_client_that_leaves_while_its_long_json_is_read_leaves_nothing(start):
+@pytest.mark.parametrize("name", ["long JSON", "gzip of long JSON"])
+def test_a_client_that_leaves_while_its_body_is_read_leaves_nothing(start, name):
     server = start({"any": "Identity"}, door="native")
     for _ in range(10):
         with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            client.sendall(REQUESTS["long JSON"])
-    assert exchange(server.port, REQUESTS["long JSON"]).startswith(b"HTTP/1.1 200")
+            client.sendall(REQUESTS[name])
+    assert exchange(server.port, REQUESTS[name]).startswith(b"HTTP/1.1 200")
     while server.serving.budget.outside():
         assert server.get("/v2/health/live")[0] == 200
 
@@ -347,8 +498,9 @@ def test_requests_in_one_connection_go_to_both_doors_in_turn(doors):
     assert native.count(b"HTTP/1.1 200 OK") == len(sent)
 
 
-def test_a_request_may_come_in_any_pieces(doors):
-    whole = REQUESTS["bytes both ways"]
+@pytest.mark.parametrize("name", ["bytes both ways", "chunks of a tensor", "gzip in chunks", "trailers", "extensions"])
+def test_a_request_may_come_in_any_pieces(doors, name):
+    whole = REQUESTS[name]
     expected = exchange(doors[0].port, whole)
     for size in (1, 7, 100, len(whole) - 1):
         pieces = [whole[start : start + size] for start in range(0, len(whole), size)]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import hami
 import pytest
-from counted_models import LOADED, wait_released
+from counted_models import Loaded, wait_released
 from together import LONG_S, Cancelled, pairs, run_together
 
 from hami_serve import ModelUnavailable
@@ -25,30 +25,29 @@ from hami_serve.watching import Watcher
 NAMES = ("a", "b", "c")
 
 
-def write(folder: Path, name: str, word: str) -> None:
-    """Replace a file in one step, as editors do."""
-    new = folder / f"{name}.{word}"
-    new.write_text(f'[{name}]\nbackend = "TestCounted"\nword = "{word}"\n')
-    new.replace(folder / f"{name}.toml")
-
-
 class World:
     """A folder of models, what serves it, and what watches it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "models"
         self.folder.mkdir()
+        self.loaded = Loaded()
         for name in NAMES:
-            write(self.folder, name, name)
+            self.write(name, name)
         self.peers = Peers(folder, 1, 0)
         self.serving = Serving(self.folder, allow_control=True, peers=self.peers, drain_timeout=LONG_S)
         self.watcher = Watcher(self.serving, self.folder)
         self._words = itertools.count()
         self._listens = threading.Lock()  # a worker listens once
 
+    def write(self, name: str, word: str) -> None:
+        """Replace a file in one step, as editors do."""
+        new = self.folder / f"{name}.{word}"
+        new.write_text(f'[{name}]\nbackend = "TestCounted"\nword = "{word}"\ncounter = "{self.loaded.key}"\n')
+        new.replace(self.folder / f"{name}.toml")
+
     def change(self) -> None:
-        word = str(next(self._words))
-        write(self.folder, "c", word)
+        self.write("c", str(next(self._words)))
         self.watcher.look()
 
     def watch(self) -> None:
@@ -77,15 +76,10 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    LOADED.__init__()
     made = World(tmp_path)
     yield made
     made.serving.stop()
-    for _ in range(LONG_S * 100):
-        if LOADED.now == 0:
-            return
-        threading.Event().wait(0.01)
-    raise AssertionError(f"{LOADED.now} models are left")
+    made.loaded.wait(0)
 
 
 WAITS: dict[str, Callable[[World], object]] = {
@@ -119,7 +113,7 @@ def check(world: World) -> None:
     for name in NAMES:
         assert world.serving.rounder.infer({"data": 1}, [name])[name]["result"]
     wait_released(world.serving.rounder)
-    assert LOADED.now == len(NAMES)
+    world.loaded.wait(len(NAMES))
 
 
 @pytest.mark.parametrize("cold", [False, True], ids=["loaded", "cold"])
@@ -145,7 +139,6 @@ def test_two_calls_at_once_leave_every_model_usable(world, first, second, cold, 
 )
 def test_a_caller_that_leaves_at_any_wait_leaves_every_model_usable(name, cold, tmp_path, caplog):
     for number in itertools.count():
-        LOADED.__init__()
         (tmp_path / str(number)).mkdir()
         world = World(tmp_path / str(number))
         if not cold:
@@ -162,7 +155,7 @@ def test_a_caller_that_leaves_at_any_wait_leaves_every_model_usable(name, cold, 
         left = asyncio.run(leave())
         check(world)
         world.serving.stop()
-        assert LOADED.now == 0
+        world.loaded.wait(0)
         if not left:
             break
     assert caplog.records == []

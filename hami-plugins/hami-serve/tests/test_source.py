@@ -137,3 +137,11 @@ def test_a_file_that_cannot_be_parsed_is_named(tmp_path, content):
     (tmp_path / "models.toml").write_bytes(content)
     with pytest.raises(hami.ConfigError, match=r"models\.toml"):
         AllRounder(tmp_path / "models.toml")
+
+
+def test_only_line_breaks_end_a_label_of_a_file(tmp_path):
+    names = ("a\x0cb", "c\u2028d", "e\x85f", "", "g")
+    (tmp_path / "labels.txt").write_text("\ufeff" + "\r\n".join(names) + "\r\n", "utf-8", newline="")
+    output = {"name": "y", "datatype": "FP32", "shape": [-1], "labels": str(tmp_path / "labels.txt")}
+    (found,) = read_components({"a": {"source": "Identity", "outputs": [output]}})["a"].versions.values()
+    assert found.outputs[0].labels == names

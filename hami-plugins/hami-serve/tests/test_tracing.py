@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, nullcontext, suppress
 
 import hami
 import pytest
 
 grpc = pytest.importorskip("grpc", reason="needs hami-serve[grpc]")
 pytest.importorskip("opentelemetry.exporter.otlp.proto.grpc", reason="needs hami-serve[otel]")
+from conftest import RunningGrpc  # noqa: E402
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc  # noqa: E402
 from test_journal import MODELS as JOURNAL_MODELS  # noqa: E402
 from test_journal import body, leave  # noqa: E402
@@ -26,7 +29,7 @@ from hami_serve.grpc_messages import message  # noqa: E402
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
-SERVER = 2  # the kind of a span
+SERVER, FAILED = 2, 2  # the kind, and the status, of a span
 SECOND = 1_000_000_000  # ns
 GRPC_INFER = "/inference.GRPCInferenceService/ModelInfer"
 TENSOR = {"name": "x", "datatype": "INT8", "shape": [1]}
@@ -145,16 +148,16 @@ def tree(spans: list[object], parent: str) -> list[object]:
     )
 
 
-def spans_of(receiver, tmp_path, door: str, requests, models: str = MODELS) -> list[object]:
-    """Return the spans of requests to a server, which are in the time of this call."""
+def spans_of(receiver, tmp_path, door: str, requests, models: str = MODELS, protocol: str = "http") -> list[object]:
+    """Return the spans of requests to an address of a server, which are in the time of this call."""
     receiver.received.clear()
     before = time.time_ns()
     (tmp_path / "models.toml").write_text(models)
-    command = [sys.executable, "-m", "hami", "serve", "models.toml", "--http", "0", "--json", "--otlp", receiver.url]
-    command += ["--door", door]
+    command = [sys.executable, "-m", "hami", "serve", "models.toml", "--http", "0", "--grpc", "0", "--json"]
+    command += ["--otlp", receiver.url, "--door", door]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
         try:
-            requests(json.loads(process.stdout.readline())["http"].rpartition("/")[2])
+            requests(json.loads(process.stdout.readline())[protocol].rpartition("/")[2])
             process.send_signal(signal.SIGTERM)
             assert process.wait(60) == 0
         finally:
@@ -207,6 +210,107 @@ def test_a_request_whose_client_leaves_has_the_same_spans_from_both_doors(receiv
         for door in ("python", "native")
     )
     assert native == python != []
+
+
+def asked(model: str, number: int = 1, **rest: object) -> bytes:
+    """Return a message of ModelInfer."""
+    contents = {"int_contents": [number]}
+    return message("ModelInferRequest")(
+        model_name=model, inputs=[{**TENSOR, "contents": contents}], **rest
+    ).SerializeToString()
+
+
+def ask_all_over_grpc(address: str) -> None:
+    parent = [("traceparent", TRACEPARENT), ("tracestate", "a=b"), ("baggage", "c=d")]
+    urgent = {"priority": {"int64_param": 2}, "timeout": {"int64_param": 60_000_000}}
+    with grpc.insecure_channel(address) as channel:
+        infer = channel.unary_unary(GRPC_INFER)
+        infer(asked("any"), metadata=parent)
+        infer(asked("any"))
+        infer(asked("steps"), metadata=parent[:1])
+        infer(asked("any"), metadata=[("traceparent", "not one")])
+        infer(asked("any"), metadata=[("traceparent", "x" * 2000)])
+        infer(asked("any", parameters=urgent), metadata=parent)
+        infer(asked("any"), metadata=parent, compression=grpc.Compression.Gzip)
+        for model, number in (("any", 1000), ("absent", 1), ("wrong", 1)):
+            with pytest.raises(grpc.RpcError):
+                infer(asked(model, number), metadata=parent)
+
+
+def test_both_doors_record_the_same_spans_over_grpc(receiver, tmp_path):
+    python, native = (
+        spans_of(receiver, tmp_path, door, ask_all_over_grpc, protocol="grpc") for door in ("python", "native")
+    )
+    for parent in (PARENT, ""):
+        assert tree(native, parent) == tree(python, parent) != []
+    statuses = {(attributes(span)["rpc.grpc.status_code"], span.status.code) for span in native if span.kind == SERVER}
+    assert statuses == {(0, 0), (3, 0), (5, 0), (13, FAILED)}
+    assert {span.trace_state for span in native} == {span.trace_state for span in python} == {"", "a=b"}
+
+
+def test_a_call_whose_client_leaves_has_the_same_span_from_both_doors(receiver, tmp_path):
+    def leave_over_grpc(address: str) -> None:
+        with grpc.insecure_channel(address) as channel:
+            infer = channel.unary_unary(GRPC_INFER)
+            left = infer.future(asked("long"), metadata=[("traceparent", TRACEPARENT)])
+            infer(asked("slow"))  # meanwhile
+            left.cancel()
+            infer(asked("slow"))
+
+    def of_client(spans: list[object]) -> list[object]:
+        return tree([span for span in spans if span.name != "hami.node"], PARENT)
+
+    python, native = (
+        of_client(spans_of(receiver, tmp_path, door, leave_over_grpc, JOURNAL_MODELS, "grpc"))
+        for door in ("python", "native")
+    )
+    assert native == python != []
+
+
+def test_native_threads_answer_calls_with_spans_without_python_on_their_way(monkeypatch):
+    from hami_serve.native_grpc import NativeGrpc
+
+    left: list[object] = []
+    recorded: queue.Queue[tuple] = queue.Queue()
+    monkeypatch.setattr(tracing, "is_on", lambda: True)
+    monkeypatch.setattr(tracing, "record", lambda *given: recorded.put(given))
+    monkeypatch.setattr(NativeGrpc, "_start", lambda *given: left.append(given))
+    with closing(RunningGrpc({"any": "Identity"}, door="native")) as server:
+        with grpc.insecure_channel(server.url) as channel:
+            channel.unary_unary(GRPC_INFER)(asked("any"), metadata=[("traceparent", TRACEPARENT)])
+        path, headers, status, *_ = recorded.get(timeout=60)
+    assert (path, headers, status, left) == ("", [TRACEPARENT, "", ""], 0, [])
+
+
+@pytest.mark.parametrize("fault", ["stopping", "leaving", "unreadable"])
+def test_the_span_of_a_call_has_the_code_of_its_answer_or_none(monkeypatch, fault):
+    from hami_serve import grpc_server
+    from hami_serve.grpc_stopping import LastCalls
+
+    last, codes, aborted = LastCalls(), [], []
+    last.over = fault == "stopping"
+
+    class Context:
+        def invocation_metadata(self):
+            return ()
+
+        async def abort(self, code, text):
+            aborted.append(code.value[0])
+
+    async def method(request, context):
+        if fault == "unreadable":
+            return {"no_such_field": 1}
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(tracing, "is_on", lambda: True)
+    monkeypatch.setattr(tracing, "server_span", lambda *given, **keys: nullcontext())
+    monkeypatch.setattr(tracing, "describe_call", lambda span, code: codes.append(code))
+    monkeypatch.setattr(grpc_server, "_readable", lambda request: request)
+    call = grpc_server.unary("ModelInfer", method, message("ModelInferResponse"), last)
+    with suppress(asyncio.CancelledError):  # of a client that leaves
+        asyncio.run(call(message("ModelInferRequest")(), Context()))
+    expected = {"stopping": [grpc.StatusCode.UNAVAILABLE], "leaving": [], "unreadable": [grpc.StatusCode.INTERNAL]}
+    assert codes == aborted == [code.value[0] for code in expected[fault]]
 
 
 def test_requests_that_are_not_sampled_have_no_spans_from_both_doors(receiver, tmp_path):

@@ -1,18 +1,21 @@
-"""Each pair of what requests and clients do with regions of shared memory at the same time."""
+"""Each pair of what requests and clients do with regions of shared memory at the same time, and forks meanwhile."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import os
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hami
 import pytest
-from together import pairs, run_together
+from together import pairs, run_forked, run_together
 
+from hami_serve import http_body, metrics
 from hami_serve.errors import BadRequest
 from hami_serve.shared_memory import OFFSET, REGION, SIZE, Memory, Regions
 
@@ -92,3 +95,25 @@ def test_two_calls_for_regions_at_once(world: World, first: str, second: str) ->
     world.regions.close()
     gc.collect()
     assert descriptors_of(world.file) == 0
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # a process with threads forks
+def test_a_forked_process_converts_bodies_though_the_threads_of_its_parent_are_not_there():
+    def convert() -> None:
+        assert asyncio.run(http_body.off_loop(len, b"abc")) == 3
+
+    both = threading.Barrier(http_body.THREADS)
+    for waiting in [http_body._threads.submit(both.wait) for _ in range(http_body.THREADS)]:
+        waiting.result()
+    run_forked(convert)
+    convert()
+
+
+def test_a_forked_process_counts_answers_of_its_own():
+    def count() -> None:
+        metrics.answers.count("HTTP", 200)
+        assert [sample.value for sample in metrics.answers.family().samples] == [1]
+
+    metrics.answers.count("HTTP", 200)
+    with metrics.answers._lock:  # as if a thread was forked there
+        run_forked(count)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import hami
@@ -60,10 +60,13 @@ class Changes:
         places: Mapping[tuple[str, str], Version],
         removed: Iterable[Model] = (),
         routing: Mapping[str, ComponentSpec] | None = None,
+        *,
+        partly: bool = False,
     ) -> list[Model]:
         """Build a model for each place, switch to all of them in one step, and end what they replace.
 
-        Models that exceed the limits together are not built: their first request loads them.
+        Models that exceed the limits together are not built: their first request loads them. With `partly`, a model
+        that cannot be built fails alone, as long as another one is built or left to its first request.
         """
         removed = list(removed)
         models = [self._registry.new(component, version, what) for (component, version), what in places.items()]
@@ -72,16 +75,37 @@ class Changes:
             loaded = self._limits.fitting(models)
             if loaded:
                 self.end(self._registry.reserve(loaded, removed))
-            for model in loaded:
-                build(model)
             described = [model for model in models if model not in loaded]
-            draining = self._registry.switch(loaded, removed, described=described, routing=routing)
+            built, errors = self._built(loaded, partly and len(models) > 1)
+            if errors and not (built or described):
+                raise errors[0]
+            draining = self._registry.switch(built, removed, described=described, routing=routing)
         except BaseException as error:
             for model in models:
                 self._failed(model, error, restore=len(models) > 1)
             raise
         self.end(draining)
         return models
+
+    def _built(self, models: Sequence[Model], partly: bool) -> tuple[list[Model], list[BaseException]]:
+        """Build models; return those that could be built, and the errors of others. If not `partly`, raise the first.
+
+        SystemExit and KeyboardInterrupt are errors of the model too: Ctrl-C interrupts only the main thread, on which
+        no model is built `partly`.
+        """
+        built: list[Model] = []
+        errors: list[BaseException] = []
+        for model in models:
+            try:
+                build(model)
+                built.append(model)
+            except BaseException as error:
+                if not partly:
+                    raise
+                errors.append(error)
+                log.error("%s is not loaded: %s", model.handle, line_of(error))
+                self._failed(model, error)
+        return built, errors
 
     def load(self, model: Model) -> None:
         """Load a model that a request has made, on another thread; `loaded` of the model tells the outcome."""

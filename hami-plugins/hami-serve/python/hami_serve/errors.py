@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import hami
 
@@ -108,6 +108,8 @@ _PATH = re.compile(r"(?<![\w:/.…-])/[^\s/'\":,;()\[\]<>|]+(?:/[^\s/'\":,;()\[\
 
 
 def status_of(error: BaseException) -> Status:
+    if issubclass(type(error), RowFailed):
+        return status_of(cast("RowFailed", error).error)
     return next((status for kind, status in STATUSES if issubclass(type(error), kind)), Status(500, "INTERNAL"))
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, aclosing, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager, nullcontext
 from typing import Any
 
 import grpc
@@ -16,11 +16,11 @@ from google.protobuf.message import DecodeError
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
-from hami_serve import describing
+from hami_serve import describing, tracing
 from hami_serve.access import MISSING, is_allowed
 from hami_serve.access_log import Entry, recorded
 from hami_serve.budget import Budget
-from hami_serve.errors import STOPPING, BadRequest, Overloaded, TooLarge, short
+from hami_serve.errors import STOPPING, BadRequest, Overloaded, TooLarge, short, status_of
 from hami_serve.failures import Failure, log_rejected, report
 from hami_serve.grpc_messages import POOL, SERVICE, message, methods
 from hami_serve.grpc_stopping import GOAWAY_S, LAST_CALLS_S, LastCalls
@@ -46,7 +46,6 @@ from hami_serve.model import Model
 from hami_serve.rounder import AllRounder
 from hami_serve.serving import Serving
 from hami_serve.shared_memory import REGION, Memory, Place, Regions
-from hami_serve.tracing import is_on, server_span
 
 Method = Callable[[Any, Any], Awaitable[Any]]
 StreamResponse = message("ModelStreamInferResponse")
@@ -260,7 +259,8 @@ class Stream:
         try:
             lease.add(_readable(request).size)
             request.lease = lease
-            with recorded("gRPC", "ModelStreamInfer") as entry, _span("ModelStreamInfer", self._context):
+            span = _span("ModelStreamInfer", self._context, lambda: self.stopped)
+            with recorded("gRPC", "ModelStreamInfer") as entry, span:
                 await self._answer_in_parts(request)
             _answered(entry, request, None)
         except asyncio.CancelledError:
@@ -316,9 +316,10 @@ def unary(name: str, method: Method, answer: Any, last: LastCalls, *, noted: boo
         failure, value, entry = None, None, None
         try:
             recording = nullcontext() if noted else recorded("gRPC", name)
-            with last.running(), recording as entry, _span(name, context):
+            span = nullcontext() if noted else _span(name, context, lambda: last.over)
+            with last.running(), recording as entry, span:
                 value = await method(_readable(request), context)
-            value = json_format.ParseDict(value, answer()) if isinstance(value, dict) else value
+                value = json_format.ParseDict(value, answer()) if isinstance(value, dict) else value
         except asyncio.CancelledError:
             if not last.over:
                 raise
@@ -337,13 +338,30 @@ def unary(name: str, method: Method, answer: Any, last: LastCalls, *, noted: boo
     return call
 
 
-def _span(name: str, context: Any) -> AbstractContextManager[Any]:
-    """Return the span of a call, whose parent is that of the metadata of its client."""
-    if not is_on():
-        return nullcontext()
+@contextmanager
+def _span(name: str, context: Any, is_over: Callable[[], bool]) -> Iterator[None]:
+    """Record the block as the span of a call, whose parent is that of the metadata of its client.
+
+    `is_over`: a call that is cancelled was ended by the server, which answers it, and not by its client.
+    """
+    if not tracing.is_on():
+        yield
+        return
     given = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
-    attributes = {"rpc.system": "grpc", "rpc.service": SERVICE, "rpc.method": name}
-    return server_span(f"{SERVICE}/{name}", given, attributes)
+    attributes = tracing.attributes_of_call(SERVICE, name)
+    with tracing.server_span(f"{SERVICE}/{name}", given, attributes, records_faults=False) as span:
+        try:
+            yield
+        except asyncio.CancelledError:
+            if is_over():
+                tracing.describe_call(span, grpc.StatusCode.UNAVAILABLE.value[0])
+            raise
+        except GeneratorExit:  # the call gets no answer
+            raise
+        except BaseException as error:
+            tracing.describe_call(span, getattr(grpc.StatusCode, status_of(error).grpc).value[0])
+            raise
+        tracing.describe_call(span, grpc.StatusCode.OK.value[0])
 
 
 def _answered(entry: Entry | None, request: Any, failure: Failure | None) -> None:

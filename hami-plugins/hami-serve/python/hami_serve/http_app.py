@@ -24,7 +24,7 @@ from hami_serve.budget import Lease
 from hami_serve.cors import Cors, checked_origins
 from hami_serve.errors import STOPPING, BadRequest, Overloaded, UnknownContentCoding, load_failed, short
 from hami_serve.failures import log_rejected, report
-from hami_serve.http_body import SHORT, ClientLeft, UntilClientLeaves, off_loop, read_body
+from hami_serve.http_body import EXTENSION, REJECTED, SHORT, ClientLeft, UntilClientLeaves, off_loop, read_body
 from hami_serve.http_generate import EventStream, event, generated, parse_generate
 from hami_serve.http_plain import JSON_COST, PATHS, Plain, PlainRoute
 from hami_serve.http_tensors import (
@@ -455,12 +455,14 @@ class Endpoint:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         response: ASGIApp
+        rejected = None
         try:
             if self._waits and not self._serving.loaded:
                 await self._serving.started_for_request()
             response = await self._function(Request(scope, receive))
         except ClientLeft:
-            response = Response(status_code=CLIENT_LEFT)
+            rejected = scope.get("extensions", {}).get(EXTENSION, {}).get(REJECTED)
+            response = Response(status_code=rejected or CLIENT_LEFT)
         except asyncio.CancelledError:
             if not self._serving.draining:
                 raise
@@ -469,7 +471,8 @@ class Endpoint:
             raise
         except BaseException as error:
             response = answer_of_error(error, scope)
-        answers.count("HTTP", getattr(response, "status_code", 200))
+        if rejected is None:  # else its server has counted it
+            answers.count("HTTP", getattr(response, "status_code", 200))
         await response(scope, receive, send)
 
 

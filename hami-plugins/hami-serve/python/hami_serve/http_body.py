@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import zlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Scope = MutableMapping[str, Any]
 Headers = Mapping[bytes, bytes]  # names in lower case
 EXTENSION = "hami_serve"  # of ASGI: the server takes views as parts of an answer, and gives a large body under `body`
+REJECTED = "rejected"  # in this extension: the status with which the server has answered a request that is not complete
 SHORT = 1 << 14  # bytes of JSON that are parsed on the loop
 READ, EXPANDED = 1 << 14, 1 << 18  # bytes of a compressed body, and of what they become, of one step
 CODINGS = {b"content-encoding", b"transfer-encoding"}  # headers
@@ -27,6 +29,15 @@ WATCH_AFTER_S = 0.01  # most requests end before, and need no task that waits fo
 
 
 _threads = ThreadPoolExecutor(THREADS, "hami-serve-convert")
+
+
+def _reset_after_fork() -> None:
+    """Start threads again where they are needed: those of the parent do not exist here."""
+    global _threads
+    _threads = ThreadPoolExecutor(THREADS, "hami-serve-convert")
+
+
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 async def off_loop(function: Callable[..., T], *arguments: Any) -> T:

@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import Any, Protocol
 
 from hami_serve.failures import log, log_fault
-from hami_serve.http_body import EXTENSION, Scope
+from hami_serve.http_body import EXTENSION, REJECTED, Scope
 
 PIECE = 1 << 20  # bytes of a body that are collected before the application sees them
 WRITTEN = 1 << 20  # bytes of an answer that are given to the connection at once
@@ -35,6 +35,8 @@ class Connection(Protocol):
     def default_headers(self) -> list[tuple[bytes, bytes]]: ...
     @property
     def is_read(self) -> bool: ...
+    @property
+    def body_has_begun(self) -> bool: ...
     def read_body(self) -> None: ...
     async def drain(self) -> None: ...
     def abort(self) -> None: ...
@@ -101,6 +103,11 @@ class Exchange:
         self.more_body = False
         self._event.set()
 
+    def reject(self, status: int) -> None:
+        """End the request, which is not complete: the server has answered it."""
+        self._scope["extensions"][EXTENSION][REJECTED] = status
+        self.disconnect()
+
     def disconnect(self) -> None:
         self.disconnected = True
         self._event.set()
@@ -114,7 +121,8 @@ class Exchange:
             if self.more_body:
                 if self._expects_continue:
                     self._expects_continue = False
-                    self._connection.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                    if not self._connection.body_has_begun:
+                        self._connection.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
                 self._connection.read_body()
             self._event.clear()
             await self._event.wait()
@@ -167,7 +175,7 @@ class Exchange:
         headers: Sequence[tuple[bytes, bytes]] = [*self._connection.default_headers, *message.get("headers", ())]
         status = HTTPStatus(message["status"]) if message["status"] in STATUS_LINES else None
         lines = [STATUS_LINES[status] if status else b"HTTP/1.1 %d \r\n" % message["status"]]
-        if self._expects_continue or (self.more_body and self._connection.body_left > KEPT):
+        if self.more_body and (self._expects_continue or self._connection.body_left > KEPT):
             self.keep_alive = False  # the rest of the body is not read as another request
         if self._connection.stopping and not self.more_body and self._connection.is_read:
             self.keep_alive = False

@@ -274,6 +274,11 @@ class Protocol(asyncio.BufferedProtocol):
         """Whether nothing of another request has come."""
         return not self._held and not self._paused
 
+    @property
+    def body_has_begun(self) -> bool:
+        """Whether a part of the body has come, which the application has not asked for yet."""
+        return bool(self._held)
+
     def _close(self) -> None:
         """Send the end of the connection, and wait for that of the client."""
         if self._stage is Stage.CLOSING or self.transport.is_closing():
@@ -614,4 +619,6 @@ class Protocol(asyncio.BufferedProtocol):
         if not is_answered and (self._exchange is None or self._exchange.complete or not self._exchange.started):
             self.transport.write(answer_of(status, text))
             answers.count("HTTP", status)
+            if self._exchange is not None and not self._exchange.complete:
+                self._exchange.reject(status)
         self._close()

@@ -81,19 +81,22 @@ class Journal:
         path, began, ended = given["path"], given["begun"], given["ended"]
         model = self._model(given["model"]) if given["model"] else None
         visits = hami.native.value_of(given["visits"]) if given["visits"] else None
-        if access_log.is_on():
+        status: int | None = given["status"]
+        if not path and status == access_log.CLIENT_LEFT:
+            status = None
+        if access_log.is_on() and status is not None:  # a client of gRPC that leaves has no line
             entry = access_log.Entry("HTTP", f"POST {short(path)}") if path else access_log.Entry("gRPC", "ModelInfer")
             entry.id, entry.started = given["id"], began / 1e9
             entry.model = short(path.split("/")[3]) if model is None else model.handle.component
             entry.version = "" if model is None else model.handle.version
             if visits is not None:
                 entry.times.append([hami.observe.RequestTimes({access_log.VISITS: visits})])
-            entry.write(given["status"] if path else self._code_name(given["status"]), ended / 1e9)
-        if path and tracing.is_on():
+            entry.write(status if path else self._code_name(status), ended / 1e9)
+        if tracing.is_on():
             keys = {} if visits is None else {access_log.VISITS: visits}
             keys |= {"priority": given["priority"]} if given["priority"] else {}
             run = None if model is None or model.pipe is None else tracing.Run(model.pipe, keys, *_outcome(given))
-            tracing.record(path, given["trace"], given["status"], began, ended, run)
+            tracing.record(path, given["trace"], status, began, ended, run)
 
 
 def _outcome(given: Mapping[str, Any]) -> tuple[BaseException | None, int, int]:

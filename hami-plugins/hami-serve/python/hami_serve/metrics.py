@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,6 +22,10 @@ class Answers:
     """How many requests of this process were answered with each status, those that reached no model included."""
 
     def __init__(self) -> None:
+        self.reset_after_fork()
+
+    def reset_after_fork(self) -> None:
+        """Begin without the answers of the parent, and with a lock that none of its threads may hold."""
         self._lock = threading.Lock()
         self._counts: Counter[tuple[str, str]] = Counter()
 
@@ -38,6 +43,7 @@ class Answers:
 
 
 answers = Answers()
+os.register_at_fork(after_in_child=answers.reset_after_fork)
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 MODEL = ("model", "version")
 

@@ -51,36 +51,31 @@ _P, _I32, _I64, _SIZE = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.
 _I64_P, _TEXT = ctypes.POINTER(_I64), ctypes.c_char_p
 
 
-class _Functions(ctypes.Structure):
-    """The functions of src/plugin.cpp, in the same order."""
-
-    _fields_ = [
-        ("size", ctypes.c_uint64),
-        ("open", ctypes.CFUNCTYPE(_P, _TEXT, _SIZE, _I32, _I64_P, _TEXT, _SIZE)),
-        ("close", ctypes.CFUNCTYPE(None, _P)),
-        ("event", ctypes.CFUNCTYPE(_I32, _P)),
-        ("add", ctypes.CFUNCTYPE(_I32, _P, _I32, _I32, _TEXT, _SIZE)),
-        ("take", ctypes.CFUNCTYPE(_I32, _P, *map(ctypes.POINTER, (_I32, _P, _SIZE, _P)))),
-        ("release_handed", ctypes.CFUNCTYPE(None, _P)),
-        ("take_unanswered", ctypes.CFUNCTYPE(_P, _P, _I64_P)),
-        ("answer", ctypes.CFUNCTYPE(None, _P, _I64, _TEXT, _SIZE)),
-        ("publish", ctypes.CFUNCTYPE(_I32, _P, _TEXT, _SIZE, _TEXT, _SIZE)),
-        ("statistics", ctypes.CFUNCTYPE(_P, _P)),
-        ("drain", ctypes.CFUNCTYPE(None, _P)),
-        ("cancel", ctypes.CFUNCTYPE(None, _P)),
-        ("connections", ctypes.CFUNCTYPE(_I64, _P)),
-        ("open_bytes", ctypes.CFUNCTYPE(_I64, _P)),
-        ("take_entries", ctypes.CFUNCTYPE(_P, _P, ctypes.POINTER(_P))),
-        ("release_entries", ctypes.CFUNCTYPE(None, _P)),
-        ("stop", ctypes.CFUNCTYPE(None, _P)),
-        ("release", ctypes.CFUNCTYPE(None, _P)),
-    ]
+_FUNCTIONS = {  # those of src/plugin.cpp, in the same order
+    "open": ctypes.CFUNCTYPE(_P, _TEXT, _SIZE, _I32, _I64_P, _TEXT, _SIZE),
+    "close": ctypes.CFUNCTYPE(None, _P),
+    "event": ctypes.CFUNCTYPE(_I32, _P),
+    "add": ctypes.CFUNCTYPE(_I32, _P, _I32, _I32, _TEXT, _SIZE),
+    "take": ctypes.CFUNCTYPE(_I32, _P, *map(ctypes.POINTER, (_I32, _P, _SIZE, _P))),
+    "release_handed": ctypes.CFUNCTYPE(None, _P),
+    "take_unanswered": ctypes.CFUNCTYPE(_P, _P, _I64_P),
+    "answer": ctypes.CFUNCTYPE(None, _P, _I64, _TEXT, _SIZE),
+    "publish": ctypes.CFUNCTYPE(_I32, _P, _TEXT, _SIZE, _TEXT, _SIZE),
+    "statistics": ctypes.CFUNCTYPE(_P, _P),
+    "drain": ctypes.CFUNCTYPE(None, _P),
+    "cancel": ctypes.CFUNCTYPE(None, _P),
+    "connections": ctypes.CFUNCTYPE(_I64, _P),
+    "open_bytes": ctypes.CFUNCTYPE(_I64, _P),
+    "take_entries": ctypes.CFUNCTYPE(_P, _P, ctypes.POINTER(_P)),
+    "release_entries": ctypes.CFUNCTYPE(None, _P),
+    "stop": ctypes.CFUNCTYPE(None, _P),
+    "release": ctypes.CFUNCTYPE(None, _P),
+}
 
 
 @functools.cache
-def _functions() -> _Functions:
-    with hami.pipe("hami-serve::NativeDoor") as pipe:
-        return _Functions.from_address(pipe({"data": None})["result"])
+def _functions() -> Any:
+    return hami.native.functions("hami-serve::NativeDoor", **_FUNCTIONS)
 
 
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
@@ -287,7 +282,7 @@ class NativeDoor:
             if self._door is None:
                 return
             counted = json.loads(self._text(self._native.statistics(self._door)) or b"{}")
-            for status, name in ((200, "answers"), (408, "timeouts")):
+            for status, name in ((200, "answers"), (408, "timeouts"), (access_log.CLIENT_LEFT, "left")):
                 if counted.get(name):
                     answers.count("HTTP", status, counted[name])
             if self._grpc is not None:

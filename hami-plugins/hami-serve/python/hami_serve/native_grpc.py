@@ -59,24 +59,20 @@ STOPPING_TICK_S = 0.02  # between looks at the connections while the server stop
 _P, _I32, _I64, _SIZE, _TEXT = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_size_t, ctypes.c_char_p
 
 
-class _Functions(ctypes.Structure):
-    """The functions of src/grpc_plugin.cpp, in the same order."""
-
-    _fields_ = [
-        ("size", ctypes.c_uint64),
-        ("open", ctypes.CFUNCTYPE(_P, _P, _TEXT, _TEXT, _TEXT, _SIZE)),
-        ("close", ctypes.CFUNCTYPE(None, _P)),
-        ("event", ctypes.CFUNCTYPE(_I32, _P)),
-        ("add", ctypes.CFUNCTYPE(_I32, _P, _I32)),
-        ("take", ctypes.CFUNCTYPE(_I32, _P, *map(ctypes.POINTER, (_I64, _P, _SIZE, _P)))),
-        ("release", ctypes.CFUNCTYPE(None, _P, _P)),
-        ("ask", ctypes.CFUNCTYPE(None, _P, _I64)),
-        ("write", ctypes.CFUNCTYPE(None, _P, _I64, _TEXT, _SIZE)),
-        ("finish", ctypes.CFUNCTYPE(None, _P, _I64, _I32, _TEXT, _SIZE)),
-        ("wait_for_memory", ctypes.CFUNCTYPE(None, _P, _I64)),
-        ("answers", ctypes.CFUNCTYPE(ctypes.c_uint64, _P)),
-        ("connections", ctypes.CFUNCTYPE(_I64, _P)),
-    ]
+_FUNCTIONS = {  # those of src/grpc_plugin.cpp, in the same order
+    "open": ctypes.CFUNCTYPE(_P, _P, _TEXT, _TEXT, _TEXT, _SIZE),
+    "close": ctypes.CFUNCTYPE(None, _P),
+    "event": ctypes.CFUNCTYPE(_I32, _P),
+    "add": ctypes.CFUNCTYPE(_I32, _P, _I32),
+    "take": ctypes.CFUNCTYPE(_I32, _P, *map(ctypes.POINTER, (_I64, _P, _SIZE, _P))),
+    "release": ctypes.CFUNCTYPE(None, _P, _P),
+    "ask": ctypes.CFUNCTYPE(None, _P, _I64),
+    "write": ctypes.CFUNCTYPE(None, _P, _I64, _TEXT, _SIZE),
+    "finish": ctypes.CFUNCTYPE(None, _P, _I64, _I32, _TEXT, _SIZE),
+    "wait_for_memory": ctypes.CFUNCTYPE(None, _P, _I64),
+    "answers": ctypes.CFUNCTYPE(ctypes.c_uint64, _P),
+    "connections": ctypes.CFUNCTYPE(_I64, _P),
+}
 
 
 class _Event(IntEnum):
@@ -100,23 +96,19 @@ class _Ran(NamedTuple):
 
 
 @functools.cache
-def functions() -> _Functions | None:
+def functions() -> Any:
     """Return the functions of the native door; None if it was compiled without nghttp2."""
     try:
-        pipe = hami.pipe("hami-serve::NativeGrpc")
+        return hami.native.functions("hami-serve::NativeGrpc", **_FUNCTIONS)
     except hami.NotFound:
         return None
-    with pipe:
-        return _Functions.from_address(pipe({"data": None})["result"])
 
 
 class NativeGrpc:
     """A server of gRPC in a native door and the current asyncio loop, with the methods of GrpcServer."""
 
     def __init__(self, native: NativeDoor, serving: Serving, listening: socket.socket, max_body: int) -> None:
-        found = functions()
-        assert found is not None
-        self._native = found
+        self._native = functions()
         self._door = native
         self._serving = serving
         self._listening = listening

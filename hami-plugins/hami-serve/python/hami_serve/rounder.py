@@ -86,10 +86,15 @@ class AllRounder:
             self.close()
             raise
 
-    def fill(self, components: Mapping[str, ComponentSpec]) -> None:
-        """Take the first components: load them, or only describe them if the AllRounder is lazy. For servers."""
+    def fill(self, components: Mapping[str, ComponentSpec], *, partly: bool = False) -> None:
+        """Take the first components: load them, or only describe them if the AllRounder is lazy. For servers.
+
+        Args:
+            components: The components.
+            partly: Whether a model that cannot be built fails alone, as long as another one is or can be built.
+        """
         if not self._lazy:
-            self.update(components)
+            self._update(components, partly=partly)
             return
         check_routing(components)
         models = [
@@ -385,7 +390,9 @@ class AllRounder:
             ConfigError: The description is wrong.
             Exception: As for `hami.pipe`, if a model cannot be built.
         """
-        wanted = read_components(components)
+        self._update(read_components(components))
+
+    def _update(self, wanted: Mapping[str, ComponentSpec], *, partly: bool = False) -> None:
         check_routing(wanted)
         with self._changes.of(lambda: [*wanted, *self.registry.components(), EVERY]):
             current = {
@@ -400,7 +407,7 @@ class AllRounder:
                 if place not in current or current[place].version != what or not current[place].usable
             }
             removed = [model for place, model in current.items() if place not in places]
-            self._changes.replace(changed, removed, wanted)
+            self._changes.replace(changed, removed, wanted, partly=partly)
 
     def apply(self, component: str, value: Any, *, build: bool = False) -> None:
         """Make one component exactly what `value` describes, with all its versions; the others stay as they are.

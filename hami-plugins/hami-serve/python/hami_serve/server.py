@@ -168,7 +168,7 @@ async def _run(
         await serving.started()
         if grpc is not None:
             await grpc.set_ready()
-        announce(list(serving.rounder.components()))
+        announce(serving.usable())
 
     http.when_started = loaded
     async with serving.answering_peers():

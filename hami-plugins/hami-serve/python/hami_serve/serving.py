@@ -94,8 +94,15 @@ class Serving:
 
     def loading(self) -> list[str]:
         """Return the names of the models that still load, for the first time."""
+        return self._names(lambda model: model.is_loading)
+
+    def usable(self) -> list[str]:
+        """Return the names of the models whose requests are answered."""
+        return self._names(lambda model: model.usable)
+
+    def _names(self, of: Callable[[Model], bool]) -> list[str]:
         models = self._rounder.registry.models() if self._rounder is not None else []
-        return list(dict.fromkeys(each.handle.component for each in models if each.is_loading))
+        return list(dict.fromkeys(each.handle.component for each in models if of(each)))
 
     def begin(self) -> Outcome[None]:
         """Begin to load all models, if that has not begun; return a future of the end of that.
@@ -118,7 +125,7 @@ class Serving:
         if self.draining:  # `stop` did not see it
             rounder.close()
         try:
-            rounder.fill(components)
+            rounder.fill(components, partly=True)
         except BaseException:
             rounder.close()
             raise

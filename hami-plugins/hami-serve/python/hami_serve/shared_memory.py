@@ -174,7 +174,7 @@ class Regions:
             self._regions.clear()
 
 
-NONE = Regions(enabled=False)
+NONE = Regions(enabled=False)  # fork: it is refused before its lock is taken
 
 
 def _checked(what: str, offset: Any, size: Any) -> tuple[int, int]:

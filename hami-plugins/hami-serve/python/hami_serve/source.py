@@ -352,7 +352,8 @@ def _labels(name: str, tensor: str, value: Any, folder: Path) -> tuple[str, ...]
     """Return the labels of classes: a list, or a text file with one in each line."""
     if isinstance(value, str):
         try:
-            return tuple(_text_of(folder / value).splitlines())
+            text = _text_of(folder / value).removeprefix("\ufeff").removesuffix("\n")
+            return tuple(text.split("\n")) if text else ()
         except hami.ConfigError as error:
             raise hami.ConfigError(f'component "{name}": the labels of "{tensor}" cannot be read: {error}') from error
     if not isinstance(value, (list, tuple)) or not all(isinstance(label, str) for label in value):

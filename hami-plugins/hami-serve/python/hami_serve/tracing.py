@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")  # variables that turn spans on
 NAME = "hami-serve"
 HEADERS = ("traceparent", "tracestate", "baggage")  # those that the native door passes on, in its order
+FAULTS = {2, 4, 12, 13, 14, 15}  # codes of gRPC that are faults of the server: UNKNOWN, DEADLINE_EXCEEDED, …
 Scope = MutableMapping[str, Any]
 
 
@@ -82,24 +83,47 @@ def traced(pipe: hami.Pipe, component: str, version: str) -> hami.Pipe:
 
 
 @contextmanager
-def server_span(name: str, headers: Mapping[str, str], attributes: Mapping[str, str]) -> Iterator[trace.Span | None]:
-    """Start a span for a request to the server, the parent of spans inside the block; yield None if tracing is off.
+def server_span(
+    name: str, headers: Mapping[str, str], attributes: Mapping[str, str], *, records_faults: bool = True
+) -> Iterator[trace.Span]:
+    """Start a span for a request to the server, the parent of spans inside the block. Tracing is on.
 
     Args:
         name: Its name.
         headers: With `traceparent` and `tracestate` of the client (W3C Trace Context), if it has them.
         attributes: By the semantic conventions of OpenTelemetry.
+        records_faults: An exception that leaves the block is recorded in the span.
     """
-    if not is_on():
-        yield None
-        return
     from opentelemetry import trace
     from opentelemetry.propagate import extract
 
-    tracer = trace.get_tracer(NAME)
-    parent = extract(headers)
-    with tracer.start_as_current_span(name, parent, trace.SpanKind.SERVER, attributes=attributes) as span:
+    with trace.get_tracer(NAME).start_as_current_span(
+        name,
+        extract(headers),
+        trace.SpanKind.SERVER,
+        attributes=attributes,
+        record_exception=records_faults,
+        set_status_on_exception=records_faults,
+    ) as span:
         yield span
+
+
+def attributes_of_call(service: str, name: str) -> dict[str, str]:
+    """Return the attributes of a call of gRPC."""
+    return {"rpc.system": "grpc", "rpc.service": service, "rpc.method": name}
+
+
+def describe_call(span: trace.Span, code: int) -> None:
+    """Set the status of a call of gRPC, which has been answered."""
+    span.set_attribute("rpc.grpc.status_code", code)
+    if code in FAULTS:
+        _fail(span)
+
+
+def _fail(span: trace.Span) -> None:
+    from opentelemetry.trace import StatusCode
+
+    span.set_status(StatusCode.ERROR)
 
 
 @dataclass(frozen=True)
@@ -113,13 +137,15 @@ class Run:
     ended: int
 
 
-def record(path: str, trace_headers: Sequence[str], status: int, began: int, ended: int, run: Run | None) -> None:
-    """Record the spans of an inference request over HTTP that the native door has answered.
+def record(
+    path: str, trace_headers: Sequence[str], status: int | None, began: int, ended: int, run: Run | None
+) -> None:
+    """Record the spans of an inference request that the native door has answered.
 
     Args:
-        path: That of the request.
+        path: That of the request; "" over gRPC.
         trace_headers: The values of `HEADERS`, "" for those that the request does not have.
-        status: That of the answer.
+        status: That of the answer, over gRPC its code; None if the client of gRPC has left.
         began: When it began, of time.monotonic_ns.
         ended: When it had its answer.
         run: How the model ran; None if it did not.
@@ -129,13 +155,20 @@ def record(path: str, trace_headers: Sequence[str], status: int, began: int, end
 
     offset = time.time_ns() - time.monotonic_ns()
     parent = extract({name: value for name, value in zip(HEADERS, trace_headers, strict=True) if value})
-    attributes = {"http.request.method": "POST", "url.path": path}
+    name, attributes = "POST", {"http.request.method": "POST", "url.path": path}
+    if not path:
+        from hami_serve.grpc_messages import SERVICE
+
+        name, attributes = f"{SERVICE}/ModelInfer", attributes_of_call(SERVICE, "ModelInfer")
     span = trace.get_tracer(NAME).start_span(
-        "POST", parent, trace.SpanKind.SERVER, attributes=attributes, start_time=began + offset
+        name, parent, trace.SpanKind.SERVER, attributes=attributes, start_time=began + offset
     )
-    parts = path.split("/")  # /v2/models/NAME/infer or /v2/models/NAME/versions/VERSION/infer
-    parameters = {"name": parts[3]} if len(parts) == 5 else {"name": parts[3], "version": parts[5]}
-    _describe(span, {"method": "POST", "path": path, "path_params": parameters}, status)
+    if path and status is not None:
+        parts = path.split("/")  # /v2/models/NAME/infer or /v2/models/NAME/versions/VERSION/infer
+        parameters = {"name": parts[3]} if len(parts) == 5 else {"name": parts[3], "version": parts[5]}
+        _describe(span, {"method": "POST", "path": path, "path_params": parameters}, status)
+    elif status is not None:
+        describe_call(span, status)
     record_run: Any = getattr(run.pipe, "record", None) if run is not None else None
     if run is not None and record_run is not None:  # it was built with a provider
         with trace.use_span(span):
@@ -156,7 +189,6 @@ class Tracing:
         headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]}
         attributes = {"http.request.method": scope["method"], "url.path": scope["path"]}
         with server_span(scope["method"], headers, attributes) as span:
-            assert span is not None
 
             async def noted(message: Mapping[str, Any]) -> None:
                 if message["type"] == "http.response.start":
@@ -175,9 +207,7 @@ def _describe(span: trace.Span, scope: Scope, status: int) -> None:
     span.set_attribute("http.route", route)
     span.update_name(f"{scope['method']} {route}")
     if status >= 500:
-        from opentelemetry.trace import StatusCode
-
-        span.set_status(StatusCode.ERROR)
+        _fail(span)
 
 
 def _placeholder(part: str, parameters: Mapping[str, str]) -> str:
