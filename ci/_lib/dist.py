@@ -59,6 +59,14 @@ def with_needed(plugin: str) -> list[Path]:
     return list(found.values())
 
 
+def installed_with(plugin: Path) -> set[str]:
+    """Return the names of the packages that the tests of a plugin need, directly or through plugins of ours."""
+    project = pyproject(plugin)["project"]
+    own = names_of([*project["dependencies"], *project.get("optional-dependencies", {}).get("test", [])])
+    needed = [folder for other in folders() if other.name in own for folder in with_needed(other.name)]
+    return own.union(*(names_of(pyproject(folder)["project"]["dependencies"]) for folder in needed))
+
+
 def names_of(requirements: Iterable[str]) -> set[str]:
     """Return the canonical names of the packages that are required."""
     from packaging.requirements import Requirement  # of the environments in the cache

@@ -150,7 +150,10 @@ class Document:
             pytest.fail(f"{block.place} is not reached: the block at line {self.failed_in} fails", pytrace=False)
 
     def _check_text(self, block: Block) -> None:
-        source = next(other for other in reversed(self.blocks) if other.line < block.line and self._is_program(other))
+        before = (other for other in reversed(self.blocks) if other.line < block.line and other.language == "python")
+        source = next(other for other in before if not {"file", "skip"} & other.directives.keys())
+        if reason := self._missing(source):
+            pytest.skip(f"{block.place}: {reason}")
         printed = self.printed.get(source.line, "")
         printed = _without_notes(printed)
         assert printed == block.text, f"{block.place}: the output of line {source.line} differs"

@@ -99,17 +99,6 @@ def test_an_expression_given_to_a_generated_backend_is_resolved_where_it_is_give
     assert answer("Y(last=D)") == ["A-", "D-"]
 
 
-def test_an_error_in_an_expression_given_to_a_generated_backend_shows_that_expression() -> None:
-    hami.generate("Z", "S[A,Reflect[post]]")
-    with pytest.raises(hami.ConfigError) as caught:
-        hami.pipe("Z(post='B(stp=1)')")
-    assert str(caught.value) == (
-        'unknown parameter "stp" for B; did you mean "step"?  (accepts: step: str = "-")\n'
-        '  in  B(stp=1)   (node "default")\n'
-        "        ^^^"
-    )
-
-
 def test_a_body_may_use_another_generated_backend() -> None:
     hami.generate("Y", "A[B]")
     hami.generate("Z", "Y[C]")
@@ -124,38 +113,45 @@ def test_the_dependency_sees_names_of_its_surroundings_and_the_body_does_not() -
         hami.pipe("IoC[q:=Q;Z]")
 
 
-def test_a_generated_backend_that_contains_itself_is_an_error() -> None:
-    hami.generate("Z", "A[Z]")
+@pytest.mark.parametrize(
+    ("body", "source", "problem"),
+    [
+        (
+            "S[A,Reflect[post]]",
+            "Z(post='B(stp=1)')",
+            'unknown parameter "stp" for B; did you mean "step"?  (accepts: step: str = "-")\n'
+            '  in  B(stp=1)   (node "default")\n'
+            "        ^^^",
+        ),
+        (
+            "A[Z]",
+            "Z",
+            "the generated backend Z contains itself\n"
+            '  in  A[Z]   (generated backend Z, node "default")\n'
+            "        ^\n"
+            "  its body is  A[Z]",
+        ),
+        (  # the last class of the body must accept one more item
+            "A[Identity]",
+            "Z[Q]",
+            'Identity takes no brackets\n  in  A[Identity]   (generated backend Z, node "default")\n        ^^^^^^^^',
+        ),
+        (
+            "A[B]",
+            "Z(stp=1)",
+            'unknown parameter "stp" for Z; did you mean "step"?\n'
+            '  in  Z(stp=1)   (node "default")\n'
+            "        ^^^\n"
+            "  its body is  A[B]",
+        ),
+    ],
+    ids=["in a given expression", "contains itself", "dependency without brackets", "parameter of no backend"],
+)
+def test_an_error_shows_the_expression_it_is_in(body: str, source: str, problem: str) -> None:
+    hami.generate("Z", body)
     with pytest.raises(hami.ConfigError) as caught:
-        hami.pipe("Z")
-    assert str(caught.value) == (
-        "the generated backend Z contains itself\n"
-        '  in  A[Z]   (generated backend Z, node "default")\n'
-        "        ^\n"
-        "  its body is  A[Z]"
-    )
-
-
-def test_a_dependency_for_a_class_without_brackets_is_an_error() -> None:
-    """The last class of the body must accept one more item."""
-    hami.generate("Z", "A[Identity]")
-    with pytest.raises(hami.ConfigError) as caught:
-        hami.pipe("Z[Q]")
-    assert str(caught.value) == (
-        'Identity takes no brackets\n  in  A[Identity]   (generated backend Z, node "default")\n        ^^^^^^^^'
-    )
-
-
-def test_a_parameter_that_no_backend_declares_is_an_error() -> None:
-    hami.generate("Z", "A[B]")
-    with pytest.raises(hami.ConfigError) as caught:
-        hami.pipe("Z(stp=1)")
-    assert str(caught.value) == (
-        'unknown parameter "stp" for Z; did you mean "step"?\n'
-        '  in  Z(stp=1)   (node "default")\n'
-        "        ^^^\n"
-        "  its body is  A[B]"
-    )
+        hami.pipe(source)
+    assert str(caught.value) == problem
 
 
 def test_a_default_that_no_backend_declares_is_an_error() -> None:

@@ -5,6 +5,7 @@ Each test runs a program of its own: memory that ends may take down the interpre
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -253,6 +254,35 @@ with hami.pipe({"n": NODES["any"]}) as pipe:
     assert pipe.submit({"data": 1}).result(TIMEOUT)["result"] == 2
 """
 
+METHODS_OF_A_FUTURE = """
+import threading
+
+import _testcapi
+
+
+def without_memory(method):
+    for number in range(50):
+        _testcapi.set_nomemory(number, 0)
+        try:
+            method()
+        except MemoryError:
+            pass
+        finally:
+            _testcapi.remove_mem_hooks()
+
+
+with hami.pipe({"n": NODES["own"]}) as pipe:
+    future = pipe.submit({"data": 1})
+    future.result(TIMEOUT)
+    for method in (future.done, future.cancelled, future.exception, future.cancel):
+        without_memory(method)
+    answers = []
+    other = threading.Thread(target=lambda: answers.append(future.result()), daemon=True)
+    other.start()
+    other.join(TIMEOUT)
+    print(answers[0]["result"] if answers else "the other thread waits without end")
+"""
+
 
 def run(program: str, *arguments: str) -> str:
     ended = run_script(program, *arguments, timeout=600)
@@ -273,6 +303,11 @@ def test_a_request_ends_once_under_a_memory_limit(
 ) -> None:
     monkeypatch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path))  # what a call imports is compiled under the limit
     assert run(COURSES + UNDER_A_LIMIT, str(headroom)) == "done\n"
+
+
+@pytest.mark.skipif(not find_spec("_testcapi"), reason="this Python cannot let its allocations fail")
+def test_others_can_wait_for_a_future_whose_methods_lacked_memory() -> None:
+    assert run(COURSES + METHODS_OF_A_FUTURE) == "2\n"
 
 
 def test_without_memory_for_the_stack_of_a_thread_a_request_fails_with_memory_error() -> None:

@@ -58,7 +58,8 @@ def test_free_threaded_python_is_compared_by_callers_and_required() -> None:
     if getattr(sys, "_is_gil_enabled", lambda: True)():
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr.startswith(f"broken: the GIL is on in {sys.executable}; free-threaded CPython is needed")
-        measure = "from free_threaded import calls_per_s; assert calls_per_s(2, 0.05) > 0"
+        pipe = "hami.pipe('FreeThreadedSum')"
+        measure = f"from free_threaded import compared, hami; pipe = {pipe}; assert compared(pipe, pipe, 0)[0] > 0"
         subprocess.run([sys.executable, "-c", measure], cwd=FOLDER, timeout=5 * TIMEOUT, check=True)
     else:
         assert (done.returncode, done.stderr) == (0, "")
@@ -125,6 +126,31 @@ assert 450 < kept[len(kept) // 2] < 550
 """
     done = subprocess.run([sys.executable, "-c", measure], cwd=FOLDER, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+MEMORY_OF_CHILDREN = """
+import children
+from promise import Broken
+kills = []
+for number in range(40):
+    kills.append(children.Range(100 + number))
+    assert ("not tried" in children.memory_of(kills, 100)) == (number < 39)
+    for each in (150 + number, 90 + number, 95):
+        kills[-1].add(each)
+assert vars(kills[20]) == {"least": 95, "most": 170}
+assert children.memory_of(kills, 0)["MB at most"] == 189
+kills += [children.Range(150)] * 40
+try:
+    children.memory_of(kills, 50)
+except Broken as broken:
+    assert str(broken) == "broken: 80 kills: memory grew from 95 to 150 MB"
+"""
+
+
+def test_the_memory_of_a_parent_of_killed_children_is_judged_by_its_least_figures() -> None:
+    for module in NEEDS["children"]:
+        pytest.importorskip(module)
+    subprocess.run([sys.executable, "-c", MEMORY_OF_CHILDREN], cwd=FOLDER, timeout=TIMEOUT, check=True)
 
 
 def test_the_possible_answers_under_overload_are_those_of_a_worker_without_delays() -> None:

@@ -535,6 +535,51 @@ def test_invalid_exports_are_errors() -> None:
     )
 
 
+class Negated:
+    """As a view of torch whose elements are the negated ones in memory."""
+
+    def is_neg(self) -> bool:
+        return True
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    def __dlpack__(self, **arguments: Any) -> Any:
+        return np.ones(3).__dlpack__(**arguments)
+
+
+def test_a_negated_view_is_rejected_which_dlpack_does_not_describe() -> None:
+    assert refusal("ArgMaxTensor", Negated()).endswith(
+        "is a negated view, which DLPack does not describe; call resolve_neg() on it"
+    )
+    with pytest.raises(hami.DataTypeError, match="negated view"):
+        hami.to_numpy(Negated())
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    view = torch.tensor([1 + 2j]).conj().imag
+    with pytest.raises(hami.DataTypeError, match="negated view"):
+        hami.to_numpy(view)
+    assert hami.to_numpy(view.resolve_neg()).tolist() == [-2]
+
+
+class Elementwise(Negated):
+    """Of a package whose is_neg answers for each element"""
+
+    def is_neg(self) -> Any:
+        return np.array([True, False, True])
+
+
+def test_only_one_true_means_that_a_view_is_negated() -> None:
+    assert hami.to_numpy(Elementwise()).tolist() == [1, 1, 1]
+
+
+def test_reading_tensors_leaves_no_references_to_names_behind() -> None:
+    given, name = Elementwise(), sys.intern("is_neg")
+    before = sys.getrefcount(name)
+    for _ in range(100):
+        hami.to_numpy(given)
+    assert sys.getrefcount(name) - before < 100
+
+
 @pytest.mark.skipif(not VERSIONED, reason="numpy before 2.1 exports no versioned tensors")
 def test_another_major_version_of_dlpack_is_rejected() -> None:
     capsule = np.zeros(1).__dlpack__(max_version=(1, 0))

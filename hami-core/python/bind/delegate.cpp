@@ -12,8 +12,6 @@
 namespace hami::bind {
 namespace {
 
-constexpr std::int64_t kDefaultStream = 1;  // in DLPack, of CUDA and ROCm
-
 // A tensor of the core that Python code sees as one of another package. It is converted when Python code first reads it, on its
 // thread; other backends read the tensor itself.
 class ConvertedTensor final : public MadeOnRead {

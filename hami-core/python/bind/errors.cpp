@@ -15,32 +15,6 @@
 namespace hami::bind {
 namespace {
 
-const char* class_of(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::kInternal:
-    case ErrorCode::kUnknown:
-    case ErrorCode::kUnimplemented: return "Error";
-    case ErrorCode::kConfig: return "ConfigError";
-    case ErrorCode::kBackendNotFound: return "BackendNotFound";
-    case ErrorCode::kPlugin: return "PluginError";
-    case ErrorCode::kDataType: return "DataTypeError";
-    case ErrorCode::kRequest: return "RequestError";
-    case ErrorCode::kNoResult:
-    case ErrorCode::kSkipped: return "NoResult";
-    case ErrorCode::kQueueFull: return "QueueFull";
-    case ErrorCode::kDeadlineExceeded: return "DeadlineExceeded";
-    case ErrorCode::kPipeClosed: return "PipeClosed";
-    case ErrorCode::kReentrantCall: return "ReentrantCall";
-    case ErrorCode::kNotFound: return "NotFound";
-    case ErrorCode::kAlreadyExists: return "AlreadyExists";
-    case ErrorCode::kInvalidArgument:
-    case ErrorCode::kOutOfMemory:
-    case ErrorCode::kCancelled:
-    case ErrorCode::kForeign: break;
-  }
-  return "Error";
-}
-
 // Uses call_python because hami's classes have an __init__ in Python.
 py::object construct(const char* module, const char* name, const std::string& message) {
   const py::object cls = py::module_::import(module).attr(name);
@@ -59,12 +33,11 @@ py::object new_memory_error(const std::string& message) {
 }
 
 py::object make_exception(const Error& error) {
-  switch (error.code()) {
-    case ErrorCode::kInvalidArgument: return construct("builtins", "ValueError", error.message());
-    case ErrorCode::kOutOfMemory: return new_memory_error(error.message());
-    case ErrorCode::kCancelled: return construct("concurrent.futures", "CancelledError", error.message());
-    default: return construct("hami._errors", class_of(error.code()), error.message());
-  }
+  if (error.code() == ErrorCode::kOutOfMemory) return new_memory_error(error.message());
+  const char* const module = error.code() == ErrorCode::kInvalidArgument ? "builtins"
+                             : error.code() == ErrorCode::kCancelled     ? "concurrent.futures"
+                                                                         : "hami._errors";
+  return construct(module, exception_class(error.code()), error.message());
 }
 
 // "in backend DetectText, node "detect"", innermost first.

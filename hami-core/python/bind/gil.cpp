@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 #include <new>
 #include <optional>
@@ -69,6 +70,33 @@ void end_thread_state(PyThreadState* state) noexcept {
 // survives from one `forward` to the next.
 thread_local PyThreadState* core_thread_state = nullptr;
 
+#ifdef Py_GIL_DISABLED
+// Each thread has a heap of its own there, which takes 32 MiB of addresses for its first object, and gives them back with
+// the last one. This object keeps them, so that the thread can complete requests when memory has ended.
+thread_local PyObject* heap_holder = nullptr;
+
+bool hold_heap() noexcept {
+  const HoldGil attached;
+  heap_holder = PyList_New(0);
+  if (!heap_holder) PyErr_Clear();
+  return heap_holder != nullptr;
+}
+
+void release_heap() noexcept {
+  if (!heap_holder || finalizing() || !Py_IsInitialized()) return;
+  const HoldGil attached;
+  Py_CLEAR(heap_holder);
+}
+#else
+bool hold_heap() noexcept { return true; }
+void release_heap() noexcept {}
+#endif
+
+void detach_thread() noexcept {
+  release_heap();
+  end_thread_state(std::exchange(core_thread_state, nullptr));
+}
+
 bool attach_thread() noexcept {
 #if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000  // PyThreadState_New crashes when out of memory
   core_thread_state = _PyThreadState_Prealloc(PyInterpreterState_Main());
@@ -76,10 +104,11 @@ bool attach_thread() noexcept {
 #else
   core_thread_state = PyThreadState_New(PyInterpreterState_Main());
 #endif
-  return core_thread_state != nullptr;
+  if (!core_thread_state) return false;
+  if (hold_heap()) return true;
+  detach_thread();
+  return false;
 }
-
-void detach_thread() noexcept { end_thread_state(std::exchange(core_thread_state, nullptr)); }
 
 // The same for another thread, such as one of a native plugin, from its first use of Python.
 class ForeignThreadState {
@@ -131,6 +160,8 @@ PyGILState_STATE consume_preacquired() noexcept {
 // Leaked intentionally: threads may use them until the process ends.
 Mutex& pending_mutex = *new Mutex;
 std::vector<PyObject*>& pending_decrefs HAMI_GUARDED_BY(pending_mutex) = *new std::vector<PyObject*>;
+// Every call asks it; threads that call at once would wait for each other at the mutex.
+std::atomic<bool> has_pending_decrefs{false};
 
 // The child of a fork must not inherit a locked mutex.
 void lock_before_fork() HAMI_NO_THREAD_SAFETY_ANALYSIS { pending_mutex.lock(); }
@@ -213,6 +244,7 @@ void decref_from_any_thread(PyObject* object) noexcept {
     MutexLock lock(pending_mutex);
     first = pending_decrefs.empty();
     pending_decrefs.push_back(object);
+    has_pending_decrefs.store(true, std::memory_order_relaxed);
   } catch (const std::bad_alloc&) {
     const HoldGil gil;
     return hami_decref(object);
@@ -223,10 +255,12 @@ void decref_from_any_thread(PyObject* object) noexcept {
 
 void run_pending_decrefs() noexcept {
   HAMI_ASSERT(has_gil());
+  if (!has_pending_decrefs.load(std::memory_order_relaxed)) return;  // or the pending call that the other thread added
   std::vector<PyObject*> objects;
   {
     MutexLock lock(pending_mutex);
     objects.swap(pending_decrefs);
+    has_pending_decrefs.store(false, std::memory_order_relaxed);
   }
   for (PyObject* object : objects) hami_decref(object);
 }

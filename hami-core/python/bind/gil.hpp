@@ -89,6 +89,14 @@ void keep_shared_objects(py::handle cls) {
   };
 }
 
+// The object of C++ in an object of a class of ours with at most one base, or null before its __init__. A cast of pybind11 looks
+// the type up under a mutex that all threads share in free-threaded Python.
+template <class T>
+T* object_in(PyObject* object) noexcept {
+  const auto* instance = reinterpret_cast<py::detail::instance*>(object);
+  return instance->simple_layout ? static_cast<T*>(instance->simple_value_holder[0]) : nullptr;
+}
+
 // callable(arguments…). Use it for calls that run user code.
 template <class... Arguments>
 py::object call_python(py::handle callable, const Arguments&... arguments) {

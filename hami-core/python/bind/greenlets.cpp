@@ -21,13 +21,22 @@ py::handle greenlet_name, getcurrent_name, parent_name, gevent_name, hub_name;
 constexpr const char* kInstead =
     "run the call in another thread, with gevent.get_hub().threadpool.apply(pipe, (request,))";
 
-PyObject* module_of(py::handle name) noexcept { return PyDict_GetItemWithError(PyImport_GetModuleDict(), name.ptr()); }
+// Null if the program has not imported it. Without a GIL, another thread may remove the module meanwhile.
+py::object module_of(py::handle name) noexcept {
+#ifdef Py_GIL_DISABLED
+  PyObject* module = nullptr;
+  PyDict_GetItemRef(PyImport_GetModuleDict(), name.ptr(), &module);
+  return py::reinterpret_steal<py::object>(module);
+#else
+  return py::reinterpret_borrow<py::object>(PyDict_GetItemWithError(PyImport_GetModuleDict(), name.ptr()));
+#endif
+}
 
 // sys.modules["greenlet"].getcurrent(), or null if the program has not imported the package.
 py::object current_greenlet() noexcept {
-  PyObject* const module = module_of(greenlet_name);
+  const py::object module = module_of(greenlet_name);
   if (!module) return {};
-  PyObject* const found = PyObject_CallMethodNoArgs(module, getcurrent_name.ptr());
+  PyObject* const found = PyObject_CallMethodNoArgs(module.ptr(), getcurrent_name.ptr());
   if (!found) PyErr_Clear();  // the package is being imported, or out of memory
   return py::reinterpret_steal<py::object>(found);
 }
@@ -75,9 +84,9 @@ void check_greenlet() {
 // The greenlets of a hub descend from it. The main greenlet of a thread does not, nor do workers of gevent's thread pool
 // and the greenlets in which SQLAlchemy runs synchronous code: nothing but their own thread waits for them.
 bool may_block() noexcept {
-  PyObject* const gevent = module_of(gevent_name);
+  const py::object gevent = module_of(gevent_name);
   if (!gevent) return true;
-  const auto hub = py::reinterpret_steal<py::object>(PyObject_GetAttr(gevent, hub_name.ptr()));
+  const auto hub = py::reinterpret_steal<py::object>(PyObject_GetAttr(gevent.ptr(), hub_name.ptr()));
   if (!hub) PyErr_Clear();  // the package is being imported
   if (!hub || !PyType_Check(hub.ptr())) return true;
   for (py::object greenlet = current_greenlet(); greenlet; greenlet = parent_of(greenlet))

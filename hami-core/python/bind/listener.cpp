@@ -15,7 +15,11 @@ struct EventCallbacksScope {
   const BlockingScope blocking;
 };
 
+py::handle put_name;
+
 }  // namespace
+
+void make_put_name() { put_name = interned("put"); }
 
 void remove_result(py::dict& request) noexcept {
   if (PyDict_DelItem(request.ptr(), result_key().ptr()) != 0) PyErr_Clear();
@@ -41,6 +45,8 @@ namespace {
 FreeThreadedMutex postponed_mutex;
 // The latest one first. Leaked intentionally: it must not run Python after the interpreter ended.
 std::shared_ptr<Listener>& postponed HAMI_GUARDED_BY(postponed_mutex) = *new std::shared_ptr<Listener>;
+// Every call asks it; threads that call at once would wait for each other at the mutex.
+std::atomic<bool> has_postponed{false};
 
 }  // namespace
 
@@ -72,13 +78,16 @@ bool Listener::notify() noexcept {
 void Listener::postpone() noexcept {
   const FreeThreadedLock lock(postponed_mutex);
   next_postponed_ = std::exchange(postponed, shared_from_this());
+  has_postponed.store(true, std::memory_order_relaxed);
 }
 
 bool Listener::deliver_postponed() noexcept {
-  const auto take = [] {
+  const auto take = []() -> std::shared_ptr<Listener> {
+    if (!has_postponed.load(std::memory_order_relaxed)) return nullptr;
     const FreeThreadedLock lock(postponed_mutex);
     std::shared_ptr<Listener> first = postponed;
     if (first) postponed = std::move(first->next_postponed_);
+    has_postponed.store(postponed != nullptr, std::memory_order_relaxed);
     return first;
   };
   while (const std::shared_ptr<Listener> listener = take()) {
@@ -95,8 +104,7 @@ void Listener::notify_caller(const py::object& error) {
     set_outcome(awaitable, error);
     const bool completed_inline = starting_thread_ == std::this_thread::get_id();
     if (completed_inline) return settle_inline(awaitable);
-    static const py::handle put = interned("put");
-    call_python(py::getattr(queue, put), awaitable);
+    call_python(py::getattr(queue, put_name), awaitable);
     wake_after_batch(queue);
   } else if (callback_) {
     const FlushWakeupsScope flushed;

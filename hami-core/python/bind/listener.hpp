@@ -21,6 +21,10 @@ inline std::optional<Error> deliver(const Call& call, std::size_t index, py::dic
   return deliver(call.error(index), call.dict(index), request);
 }
 
+// Called once. A static variable of a function would make threads wait that keep their thread state, for which other
+// threads may wait in free-threaded Python.
+void make_put_name();
+
 // Fails an event from a thread that may hold the GIL.
 void fail_with(Event& event, const Error& error) noexcept;
 

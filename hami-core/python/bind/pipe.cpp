@@ -51,9 +51,16 @@ namespace c {
 extern "C" int PyTraceMalloc_Untrack(unsigned int domain, std::uintptr_t pointer);
 }  // namespace c
 
-// Whether a thread needs the GIL to start: tracemalloc takes it for each allocation, also for that of a PyThreadState. A caller of
-// the core, which may wait until a thread has started, must not hold the GIL then.
-bool threads_need_gil() noexcept { return c::PyTraceMalloc_Untrack(0, 0) != -2; }  // -2: it is not tracing
+// Whether a thread needs the GIL to start: tracemalloc takes it for each allocation, also for that of a PyThreadState. Without a
+// GIL, a new thread may stop all threads that hold their thread states. A caller of the core, which may wait until a thread has
+// started, must hold neither.
+bool threads_need_gil() noexcept {
+#ifdef Py_GIL_DISABLED
+  return true;
+#else
+  return c::PyTraceMalloc_Untrack(0, 0) != -2;  // -2: it is not tracing
+#endif
+}
 
 // A running pipe for its callers, who hold it while they use it. When the last one leaves, `left` completes.
 struct Running {
@@ -390,8 +397,8 @@ class PyPipe {
 
   static Ref<Call> run(const Running& running, std::vector<Dict> dicts, Nanoseconds limit) {
     PipeState& state = *running.state;
-    if (state.non_blocking() && !threads_need_gil())
-      return state.run(std::move(dicts), limit);  // takes microseconds; a wait releases the GIL
+    if (state.non_blocking())  // takes microseconds; a wait releases the GIL, as does the start of an instance's thread
+      return state.run(std::move(dicts), limit);
     const ReleaseGil released;
     return state.run(std::move(dicts), limit);
   }
@@ -417,9 +424,10 @@ class PyPipe {
 PyObject* call_method(PyObject* self, PyObject* const* given, Py_ssize_t count) noexcept {
   try {
     if (count != 3 || !PyDict_Check(given[0])) throw py::type_error("call() takes a dict, timeout and priority");
+    auto* const pipe = object_in<PyPipe>(self);
+    if (!pipe) throw py::type_error("call() takes a pipe that is built");
     auto request = py::reinterpret_borrow<py::dict>(given[0]);
-    py::handle(self).cast<PyPipe&>().call(request, py::reinterpret_borrow<py::object>(given[1]),
-                                          py::reinterpret_borrow<py::object>(given[2]));
+    pipe->call(request, py::reinterpret_borrow<py::object>(given[1]), py::reinterpret_borrow<py::object>(given[2]));
     return request.release().ptr();
   } catch (...) {
     set_python_error();
@@ -435,6 +443,7 @@ PyMethodDef call_definition = {
 
 void register_pipe(py::module_& module) {
   make_result_key();
+  make_put_name();
   register_awaitable(module);
   register_submitted(module);
   module.def("status", [] {

@@ -1,9 +1,11 @@
-// The handle of a submitted request: a capsule, because that is cheaper to create than an object of a class.
+// The handle of a submitted request: a capsule, because that is cheaper to create than an object of a class. The locks of
+// its future.
 #include "submitted.hpp"
 
 #include <utility>
 
 #include "greenlets.hpp"
+#include "values.hpp"
 
 namespace hami::bind {
 namespace {
@@ -30,6 +32,19 @@ void wait_if_nested(const py::object& handle) {
   call->wait_inside();
 }
 
+py::handle release_name;
+
+// condition.__exit__(type, error, traceback). It needs no memory, unlike that of threading.Condition.
+PyObject* release_condition(PyObject*, PyObject* const* given, Py_ssize_t count) noexcept {
+  if (count == 4) return PyObject_CallMethodNoArgs(given[0], release_name.ptr());
+  PyErr_SetString(PyExc_TypeError, "release_condition() is an __exit__");
+  return nullptr;
+}
+
+PyMethodDef release_condition_definition = {
+    "release_condition", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(release_condition)), METH_FASTCALL,
+    "Release the lock of a condition, as its __exit__, without memory."};
+
 }  // namespace
 
 py::object make_handle() {
@@ -48,6 +63,12 @@ void register_submitted(py::module_& module) {
   module.def("cancel", cancel, py::arg("call"), "Cancel a submitted request. Returns False if it has completed.");
   module.def("wait_if_nested", wait_if_nested, py::arg("call"),
              "Wait for a submitted request if this thread runs a backend or a pipe; otherwise return at once.");
+  release_name = interned("release");
+  const auto function = py::reinterpret_steal<py::object>(PyCFunction_New(&release_condition_definition, nullptr));
+  if (!function) throw py::error_already_set();
+  PyObject* const method = PyInstanceMethod_New(function.ptr());  // a function in C becomes no method by itself
+  if (!method) throw py::error_already_set();
+  module.attr("release_condition") = py::reinterpret_steal<py::object>(method);
 }
 
 }  // namespace hami::bind

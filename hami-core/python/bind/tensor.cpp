@@ -284,6 +284,7 @@ py::object call_helper(const char* name, const Arguments&... arguments) {
 }  // namespace
 
 void register_tensor(py::module_& module) {
+  make_import_names();
   module.def(
       "check_dlpack", check_capsule, py::arg("object"), py::arg("capsule"),
       "Raise DataTypeError if the DLPack capsule of an object is damaged, so that reading it could end the process.");

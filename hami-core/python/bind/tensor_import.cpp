@@ -6,6 +6,7 @@
 #include "errors.hpp"
 #include "tensor.hpp"
 #include "value/api.hpp"
+#include "values.hpp"
 
 namespace hami::bind {
 namespace {
@@ -51,6 +52,9 @@ std::optional<DLDataType> dtype_of(const char* format, Py_ssize_t item_size) noe
   }
 }
 
+constexpr const char* kExchangeApi = "dlpack_exchange_api";  // the name of its capsule
+py::handle exchange_api_name, requires_grad_name, is_conj_name, is_neg_name;
+
 [[noreturn]] void throw_import_error(py::handle object, const std::string& reason) {
   throw Error(ErrorCode::kDataType, "the " + python_type_name(object) + " " + reason);
 }
@@ -92,12 +96,78 @@ void read_capsule(py::handle object, const py::object& capsule, DLManagedTensorV
   }
 }
 
+// The C functions by which the objects of a type export their tensors, as DLPack 1.3 lays them out.
+struct ExchangeApi {
+  DLPackVersion version;
+  const ExchangeApi* previous;
+  void (*allocate)();
+  int (*export_tensor)(void* object, DLManagedTensorVersioned** out);
+  void (*import_tensor)();
+  void (*view_tensor)();
+  int (*current_stream)(DLDeviceType type, std::int32_t device, void** out);
+};
+
+// Those of the type itself: a subclass may export something else.
+const ExchangeApi* exchange_api_of(py::handle object) noexcept {
+  PyObject* const own = Py_TYPE(object.ptr())->tp_dict;
+  PyObject* const capsule = own ? PyDict_GetItem(own, exchange_api_name.ptr()) : nullptr;
+  if (!capsule || !PyCapsule_IsValid(capsule, kExchangeApi)) return nullptr;
+  const auto* const api = static_cast<const ExchangeApi*>(PyCapsule_GetPointer(capsule, kExchangeApi));
+  return api->version.major == DLPACK_MAJOR_VERSION ? api : nullptr;
+}
+
+// Whether an object says True of itself, by an attribute or by a method without arguments.
+bool is_true(py::handle object, py::handle name) {
+  const py::object found = py::getattr(object, name, py::object());
+  if (!found) return false;
+  const py::object value = PyCallable_Check(found.ptr()) ? found() : found;
+  return value.ptr() == Py_True;  // a type may give the name another meaning, such as one answer for each element
+}
+
+// A view of torch whose elements are the negated ones in memory. Its __dlpack__ exports the memory in silence.
+void require_not_negated(py::handle object) {
+  if (is_true(object, is_neg_name))
+    throw_import_error(object, "is a negated view, which DLPack does not describe; call resolve_neg() on it");
+}
+
+Value exported_at_once(py::handle object, const ExchangeApi& api, std::int64_t stream) {
+  for (const py::handle state : {requires_grad_name, is_conj_name, is_neg_name})  // which `api` does not look at
+    if (is_true(object, state)) return {};
+  DLManagedTensorVersioned* managed = nullptr;
+  if (api.export_tensor(object.ptr(), &managed) != 0) {
+    PyErr_Clear();  // __dlpack__ says what is wrong
+    return {};
+  }
+  if (!managed) return {};
+  const auto let_go = [](DLManagedTensorVersioned* tensor) {
+    if (tensor->deleter) tensor->deleter(tensor);
+  };
+  std::unique_ptr<DLManagedTensorVersioned, decltype(let_go)> held(managed, let_go);
+  const DLDevice device = managed->dl_tensor.device;
+  void* current = nullptr;
+  if (is_cpu_memory(device)) return {};
+  if (api.current_stream(device.device_type, device.device_id, &current) != 0) {
+    PyErr_Clear();
+    return {};
+  }
+  const auto producers = reinterpret_cast<std::int64_t>(current);
+  if ((producers ? producers : kDefaultStream) != stream) return {};  // __dlpack__ orders the streams
+  return to_value(TensorObject::adopt_on_device(held.release(), nullptr));
+}
+
 // Returns an object with the values of a numpy scalar, or of a numpy array that DLPack cannot describe; None for any other object.
 py::object exportable(py::handle object) {
   return py::module_::import("hami._runtime.tensors").attr("exportable")(object);
 }
 
 }  // namespace
+
+void make_import_names() {
+  exchange_api_name = interned("__dlpack_c_exchange_api__");
+  requires_grad_name = interned("requires_grad");
+  is_conj_name = interned("is_conj");
+  is_neg_name = interned("is_neg");
+}
 
 bool is_array(py::handle object) noexcept { return std::strcmp(Py_TYPE(object.ptr())->tp_name, "numpy.ndarray") == 0; }
 
@@ -132,8 +202,25 @@ Value array_as_tensor(py::handle array) {
   return to_value(TensorObject::adopt(&imported.release()->managed));
 }
 
+bool has_exchange_api(py::handle object) noexcept { return exchange_api_of(object) != nullptr; }
+
+Value device_tensor_at_once(py::handle object, std::int64_t stream) {
+  HAMI_ASSERT(has_gil());
+  const ExchangeApi* const api = exchange_api_of(object);
+  if (!api) return {};
+  try {
+    return exported_at_once(object, *api, stream);
+  } catch (const Error&) {  // of a tensor that the core cannot hold
+  } catch (py::error_already_set& raised) {
+    if (!raised.matches(PyExc_Exception) || raised.matches(PyExc_MemoryError)) throw from_python(raised);
+  }
+  return {};  // tensor_from says what is wrong, to a backend that reads the object
+}
+
 Value tensor_from(py::handle object, std::optional<std::int64_t> stream) {
   HAMI_ASSERT(has_gil());
+  if (stream)
+    if (Value tensor = device_tensor_at_once(object, *stream); tensor.kind() != Kind::kNone) return tensor;
   if (!stream && is_array(object))
     if (Value tensor = array_as_tensor(object); tensor.kind() != Kind::kNone) return tensor;
   if (!py::hasattr(object, "__dlpack__")) {
@@ -141,6 +228,7 @@ Value tensor_from(py::handle object, std::optional<std::int64_t> stream) {
     return same.is_none() ? Value() : tensor_from(same, stream);
   }
   try {
+    require_not_negated(object);
     const DLDevice device = device_of(object);
     if (is_cpu_memory(device)) stream.reset();
     if (!stream) require_cpu_memory(device, "the " + python_type_name(object));
@@ -176,6 +264,7 @@ DLDevice device_of_tensor(py::handle object) {
 }
 
 void check_capsule(py::handle object, const py::object& capsule) {
+  require_not_negated(object);
   DLManagedTensorVersioned managed{};
   read_capsule(object, capsule, managed);
   check_dlpack(managed.dl_tensor);

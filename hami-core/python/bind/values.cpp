@@ -29,16 +29,23 @@ class PythonText final : public TextObject {
 class PythonOpaque final : public OpaqueObject {
  public:
   explicit PythonOpaque(py::object object) : OpaqueObject("python.object"), object_(std::move(object)) {}
-  // If backends read the arrays of requests, the tensor is made at once, while the GIL is held.
+  // If backends read the arrays or device tensors of requests, the tensor is made at once, while the GIL is held.
+  static bool is_read_at_once(py::handle object) noexcept {
+    return is_array(object) || (device_tensors_are_read_.load(std::memory_order_relaxed) && has_exchange_api(object));
+  }
   static Value of_request(py::object object) {
     auto* const made = new PythonOpaque(std::move(object));
     Value value = Value::adopt(made);
-    if (arrays_are_read_.load(std::memory_order_relaxed)) made->tensor_ = array_as_tensor(made->object_.get());
+    const py::handle given = made->object_.get();
+    if (!is_array(given))
+      made->tensor_ = device_tensor_at_once(given, kDefaultStream);
+    else if (arrays_are_read_.load(std::memory_order_relaxed))
+      made->tensor_ = array_as_tensor(given);
     return value;
   }
   ~PythonOpaque() override {
-    if (tensor_.kind() != Kind::kNone && !was_read_.load(std::memory_order_relaxed))
-      arrays_are_read_.store(false, std::memory_order_relaxed);
+    if (tensor_.kind() == Kind::kNone || was_read_.load(std::memory_order_relaxed)) return;
+    (is_on_device() ? device_tensors_are_read_ : arrays_are_read_).store(false, std::memory_order_relaxed);
   }
   void* foreign() const noexcept override { return object_.get().ptr(); }
   std::string type_name() const override {
@@ -46,7 +53,7 @@ class PythonOpaque final : public OpaqueObject {
     return python_type_name(object_.get());
   }
   Value to_tensor() const override {
-    if (tensor_.kind() != Kind::kNone) {
+    if (tensor_.kind() != Kind::kNone && !is_on_device()) {
       was_read_.store(true, std::memory_order_relaxed);
       return tensor_;
     }
@@ -56,13 +63,24 @@ class PythonOpaque final : public OpaqueObject {
   }
   DLDevice device() const override { return device_of_tensor(object_.get()); }
   Value to_device_tensor(std::int64_t stream) const override {
+    if (stream == kDefaultStream && tensor_.kind() != Kind::kNone && is_on_device()) {
+      was_read_.store(true, std::memory_order_relaxed);
+      return tensor_;
+    }
     const HoldGil gil;
+    if (stream == kDefaultStream && has_exchange_api(object_.get()))
+      device_tensors_are_read_.store(true, std::memory_order_relaxed);
     return tensor_from(object_.get(), stream);
   }
 
  private:
-  // A guess for the next request: whether a backend has read the array of the last ones as a tensor.
+  bool is_on_device() const noexcept {
+    return !is_cpu_memory(static_cast<const TensorObject*>(tensor_.object())->device());
+  }
+
+  // Guesses for the next request: whether a backend has read the array, or the device tensor, of the last ones as a tensor.
   static inline std::atomic<bool> arrays_are_read_{false};
+  static inline std::atomic<bool> device_tensors_are_read_{false};
 
   PyRef object_;
   Value tensor_;  // never changed after construction
@@ -71,8 +89,8 @@ class PythonOpaque final : public OpaqueObject {
 
 // The same as to_value, for what a request holds.
 Value request_value(py::handle object, std::size_t nesting) {
-  return is_array(object) ? PythonOpaque::of_request(py::reinterpret_borrow<py::object>(object))
-                          : to_value(object, nesting);
+  return PythonOpaque::is_read_at_once(object) ? PythonOpaque::of_request(py::reinterpret_borrow<py::object>(object))
+                                               : to_value(object, nesting);
 }
 
 // The items of a Python container, read when the core first accesses them. Reading runs user code, which may release

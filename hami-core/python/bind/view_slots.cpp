@@ -15,10 +15,9 @@ constexpr PyObject* kRaised = nullptr;
 
 // The address of a RequestView is that of its DictView base, as pybind11 assumes too.
 const DictView& view_of(PyObject* self) {
-  const auto* instance = reinterpret_cast<py::detail::instance*>(self);
-  const void* view = instance->simple_layout ? instance->simple_value_holder[0] : nullptr;
+  const auto* view = object_in<const DictView>(self);
   if (!view) throw py::type_error("objects of this class are created only by hami-core");
-  return *static_cast<const DictView*>(view);
+  return *view;
 }
 
 std::optional<Value> find(const DictView& view, const std::string& key) {

@@ -6,6 +6,8 @@ This is one file because it describes one extension module.
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextvars import Context
+from threading import Condition
+from types import TracebackType
 from typing import Any, TypeAlias, final, overload
 
 from hami._config.reader import LoadedConfig
@@ -754,6 +756,14 @@ def wait_if_nested(call: Call) -> None:
 
     A wait that would complete a deadlock cycle fails the request with ReentrantCall instead.
     """
+
+def release_condition(
+    self: Condition,
+    exc_type: type[BaseException] | None,
+    exc_val: BaseException | None,
+    exc_tb: TracebackType | None,
+) -> None:
+    """Release the lock of a condition, as its __exit__, without memory."""
 
 @final
 class Awaitable:

@@ -16,29 +16,8 @@ constexpr Nanoseconds kClientGracePeriod = 1'000'000'000;
 
 // The class of the exception that a caller in Python gets.
 std::string class_of(const Error& error) {
-  switch (error.code()) {
-    case ErrorCode::kConfig: return "ConfigError";
-    case ErrorCode::kBackendNotFound: return "BackendNotFound";
-    case ErrorCode::kPlugin: return "PluginError";
-    case ErrorCode::kDataType: return "DataTypeError";
-    case ErrorCode::kRequest: return "RequestError";
-    case ErrorCode::kNoResult:
-    case ErrorCode::kSkipped: return "NoResult";
-    case ErrorCode::kQueueFull: return "QueueFull";
-    case ErrorCode::kDeadlineExceeded: return "DeadlineExceeded";
-    case ErrorCode::kPipeClosed: return "PipeClosed";
-    case ErrorCode::kReentrantCall: return "ReentrantCall";
-    case ErrorCode::kNotFound: return "NotFound";
-    case ErrorCode::kAlreadyExists: return "AlreadyExists";
-    case ErrorCode::kInvalidArgument: return "ValueError";
-    case ErrorCode::kOutOfMemory: return "MemoryError";
-    case ErrorCode::kCancelled: return "CancelledError";
-    case ErrorCode::kForeign: {  // "ZeroDivisionError: division by zero"
-      const std::string& message = error.message();
-      return message.substr(0, message.find(':'));
-    }
-    default: return "Error";
-  }
+  const std::string& message = error.message();  // if foreign, such as "ZeroDivisionError: division by zero"
+  return error.code() == ErrorCode::kForeign ? message.substr(0, message.find(':')) : exception_class(error.code());
 }
 
 // The message of an exception of Python begins with its class, which is the key already.

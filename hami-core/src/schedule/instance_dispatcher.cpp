@@ -230,6 +230,7 @@ void InstanceDispatcher::wake(Index index) noexcept {
 void InstanceDispatcher::post_to_worker(Index index) {
   Instance& instance = *instances_[index];
   if (!instance.worker) {
+    const BlockingScope blocking;  // a language may let its other threads wait while a thread starts
     auto helper = std::make_unique<Worker>(node_, context_.get());
     MutexLock lock(mutex_);
     instance.helper = std::move(helper);

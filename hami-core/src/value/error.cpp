@@ -23,6 +23,32 @@ const Error& cancelled_request = *new Error(ErrorCode::kCancelled, "cancelled by
 const Error& late_request = *new Error(ErrorCode::kDeadlineExceeded, "the request timed out");
 }  // namespace
 
+const char* exception_class(ErrorCode code) noexcept {
+  switch (code) {
+    case ErrorCode::kInternal:
+    case ErrorCode::kUnknown:
+    case ErrorCode::kUnimplemented:
+    case ErrorCode::kForeign: break;
+    case ErrorCode::kConfig: return "ConfigError";
+    case ErrorCode::kBackendNotFound: return "BackendNotFound";
+    case ErrorCode::kPlugin: return "PluginError";
+    case ErrorCode::kDataType: return "DataTypeError";
+    case ErrorCode::kRequest: return "RequestError";
+    case ErrorCode::kNoResult:
+    case ErrorCode::kSkipped: return "NoResult";
+    case ErrorCode::kQueueFull: return "QueueFull";
+    case ErrorCode::kDeadlineExceeded: return "DeadlineExceeded";
+    case ErrorCode::kPipeClosed: return "PipeClosed";
+    case ErrorCode::kReentrantCall: return "ReentrantCall";
+    case ErrorCode::kNotFound: return "NotFound";
+    case ErrorCode::kAlreadyExists: return "AlreadyExists";
+    case ErrorCode::kInvalidArgument: return "ValueError";
+    case ErrorCode::kOutOfMemory: return "MemoryError";
+    case ErrorCode::kCancelled: return "CancelledError";
+  }
+  return "Error";
+}
+
 Error::Error(ErrorCode code, std::string message, Value payload, bool final_error)
     : state_(std::make_shared<const State>(State{code, std::move(message), std::move(payload), final_error})) {}
 

@@ -11,29 +11,32 @@
 
 namespace hami {
 
-// One code for each error class of reference/requests.md; the binding maps them to Python classes.
+// One code for each error class of reference/requests.md.
 enum class ErrorCode {
-  kInternal,          // hami.Error: a bug in the runtime
-  kUnknown,           // hami.Error: a plugin's error without a class
-  kUnimplemented,     // hami.Error: the backend does not implement the function
-  kConfig,            // ConfigError
-  kBackendNotFound,   // BackendNotFound
-  kPlugin,            // PluginError
-  kDataType,          // DataTypeError
-  kRequest,           // RequestError
-  kNoResult,          // NoResult
-  kSkipped,           // NoResult: nothing failed, but the request ends here; a graph continues without this branch
-  kQueueFull,         // QueueFull
-  kDeadlineExceeded,  // DeadlineExceeded
-  kPipeClosed,        // PipeClosed
-  kReentrantCall,     // ReentrantCall
-  kNotFound,          // NotFound
-  kAlreadyExists,     // AlreadyExists
-  kInvalidArgument,   // ValueError
-  kOutOfMemory,       // MemoryError
-  kCancelled,         // concurrent.futures.CancelledError
-  kForeign,           // payload() holds the backend's own exception object
+  kInternal,       // a bug in the runtime
+  kUnknown,        // a plugin's error without a class
+  kUnimplemented,  // the backend does not implement the function
+  kConfig,
+  kBackendNotFound,
+  kPlugin,
+  kDataType,
+  kRequest,
+  kNoResult,
+  kSkipped,  // nothing failed, but the request ends here; a graph continues without this branch
+  kQueueFull,
+  kDeadlineExceeded,
+  kPipeClosed,
+  kReentrantCall,
+  kNotFound,
+  kAlreadyExists,
+  kInvalidArgument,
+  kOutOfMemory,
+  kCancelled,
+  kForeign,  // payload() holds the backend's own exception object
 };
+
+// The class of the exception that a caller in Python gets; "Error" for kForeign.
+const char* exception_class(ErrorCode code) noexcept;
 
 // Copies share one immutable state: copying never fails. Notes belong to the copy that adds them.
 class Error : public std::exception {

@@ -33,6 +33,8 @@ def doctor(arguments: argparse.Namespace) -> int:
             problems.append(
                 f"{name} {'failed to load' if plugin.state == 'failed' else 'is incompatible'}: {plugin.error}"
             )
+    if gil_is_enabled := getattr(sys, "_is_gil_enabled", None):  # only now: a plugin may have turned it on
+        facts["GIL"] = "on" if gil_is_enabled() else "off"
     problems += _ask("hami_report", lambda plugin, lines: facts.update(_lines_of(plugin, lines)))
     problems += _ask("hami_problems", lambda _, lines: problems.extend(map(_one_line, lines)))
     if next(installed.hook("hami_problems"), None) is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import CancelledError, Future
 from concurrent.futures._base import LOGGER
 from sys import modules
+from threading import Condition
 from typing import Any
 
 from hami import _core
@@ -15,6 +16,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+class _Condition(Condition):
+    """A condition that releases its lock at the end of a `with` block also without memory.
+
+    That of the base class needs memory for its arguments, and without any it keeps the lock, so that others would wait
+    for the future without end.
+    """
+
+    __exit__ = _core.release_condition
+
+
 class RequestFuture(Future[dict[str, Any]]):
     """A standard future whose cancel also reaches a request that is queued or running."""
 
@@ -23,6 +34,11 @@ class RequestFuture(Future[dict[str, Any]]):
     _call: Any = None
     _result: Any  # of the base class, as is the next one
     _done_callbacks: list[Callable[[Future[dict[str, Any]]], object]]
+
+    def __init__(self) -> None:
+        """Make a future without an outcome."""
+        super().__init__()
+        self._condition = _Condition()
 
     def cancel(self) -> bool:
         """Cancel the request unless it has an outcome; what a backend still does for it is discarded."""
