@@ -1,5 +1,6 @@
 // admission = "deadline": which requests a node rejects at once. And the statistics of each class of service.
 #include <array>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -162,6 +163,10 @@ TEST_CASE("a request that cannot end in time fails at once, never runs, and coun
   const CallResult refused = pipe.call(std::move(late));
   CHECK(refused.code == ErrorCode::kDeadlineExceeded);
   CHECK_NE(refused.message.find("node \"n\" cannot end this request in time: it takes at least "), std::string::npos);
+  const double least =
+      std::stod(refused.message.substr(refused.message.find("at least ") + 9));  // ms, or a larger unit
+  CHECK_GT(least, 0);
+  CHECK_LT(least, 60'000);
   CHECK_NE(refused.message.find(" are left (admission = \"deadline\")"), std::string::npos);
   Dict early = request_of(Value(2));
   early.enter("timeout", text("1h"));

@@ -49,6 +49,8 @@ TEST_CASE("a long text is cut around the span") {
            "h\n  in  …" + std::string(97, 'a') + "XYZ\n" + std::string(104, ' ') + "^^^");
   CHECK_EQ(message_with_caret("h", left, {0, 300}, "", ""),
            "h\n  in  " + std::string(100, 'a') + "…\n      " + std::string(100, '^'));
+  CHECK_EQ(message_with_caret("h", std::string(101, 'a'), {100, 101}, "", ""),
+           "h\n  in  …" + std::string(100, 'a') + "\n" + std::string(106, ' ') + "^");
 }
 
 TEST_CASE("a text of a mebibyte without a line break is cut as well") {

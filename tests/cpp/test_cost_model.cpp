@@ -112,6 +112,25 @@ TEST_CASE("of what waits, the batch with the least time per item runs, unless a 
   CHECK_EQ(choose(1'000'000'000, kNever).most, 1000);  // by its wait, as the first in order
 }
 
+TEST_CASE("requests of nearly equal cost share a batch, as each batch has a fixed time; others do not") {
+  CostModel model;
+  teach_costs(model, 100, 3);
+  const auto choose = [&](double one, double other) {
+    model.clear();
+    for (const double cost : {one, other}) CHECK(model.add(*request_costing(cost), 0));
+    return model.choose(8);
+  };
+  const CostModel::Choice near = choose(10, 12);
+  CHECK_EQ(near.batches, 1u);
+  CHECK_EQ(near.least, 10);
+  CHECK_EQ(near.most, 12);
+  CHECK(is_the_time(near.all, kFixedCost + 2 * 3 * 12));
+  const CostModel::Choice far = choose(10, 10'000);
+  CHECK_EQ(far.batches, 2u);
+  CHECK_EQ(far.most, 10);
+  CHECK(is_the_time(far.all, 2 * kFixedCost + 3 * 10 + 3 * 10'000));
+}
+
 TEST_CASE(
     "until times are known, only requests of the cost of the first one share a batch, and a batch has its limit") {
   CostModel model;

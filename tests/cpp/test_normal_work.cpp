@@ -1,7 +1,9 @@
 // What keeps normal work from delaying high and urgent requests: reserve, max_wait, on_full = "drop_oldest".
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "lang/units.hpp"
 #include "pipes.hpp"
 #include "scheduled.hpp"
 
@@ -168,6 +170,42 @@ TEST_CASE(
   CHECK(ask(kHighPriority) == std::pair(false, std::size_t{0}));
   scheduler.push(of_class(0), 0, 2);  // it waits, but a high request does not wait behind it
   CHECK_EQ(ask(kHighPriority).second, 0u);
+}
+
+TEST_CASE("a queue full of normal requests makes no capacity while only a reserved instance is free") {
+  NodeScheduler scheduler("n");
+  for (int i = 0; i < 2; ++i) scheduler.add_instance({1, 4}, false);
+  scheduler.config().batching = {BatchingMode::kGreedy, 4, 1, 0};
+  scheduler.config().reserve = 1;
+  scheduler.config().capacity = 1;
+  scheduler.push(of_class(0), 0, 1);
+  const Index instance = *scheduler.dispatch_idle();
+  RequestChain taken, removed;
+  REQUIRE(scheduler.next_action(instance, 0, taken, removed).what == Action::kRun);
+  scheduler.push(of_class(0), 0, 2);
+  CHECK(scheduler.blocked({instance}, kNever).capacity);
+  CHECK_FALSE(scheduler.blocked({}, kNever).capacity);
+}
+
+TEST_CASE("the log says once that the smallest batch takes longer than max_wait, and both times") {
+  static std::vector<std::string> logged;
+  logged.clear();
+  set_log_sink([](const std::string&, const std::string& message, int) { logged.push_back(message); });
+  define("TestTakes2ms", [](Batch batch, const Params&) {
+    for (const Nanoseconds end = now() + 2'000'000; now() < end;) {
+    }
+    add(batch, 0);
+  }, {own_thread(), {1, 4}, ""});
+  {
+    TestPipe pipe({{"backend", "TestTakes2ms"}, {"max_wait", "1ms"}, {"max", 4}});
+    for (std::size_t run = 0; run < 3 * policy::kKnown; ++run) CHECK(pipe.call(with_priority(0, kHighPriority)).good);
+  }
+  set_log_sink(log_to_standard_error);
+  REQUIRE_EQ(logged.size(), 1u);
+  const std::string begins = "max_wait is 1ms, and the smallest batch takes ";
+  REQUIRE_EQ(logged[0].rfind(begins, 0), 0u);
+  const std::string after = logged[0].substr(begins.size());
+  CHECK_GE(read_duration(after.substr(0, after.find(':'))).value_or(0), 2);
 }
 
 TEST_CASE("reserve must leave an instance for normal requests") {

@@ -234,7 +234,7 @@ TEST_CASE(
     "the time of a run that waits for the reader of its parts is not learned, and parts have no need of the end") {
   define("TestEmits", [&](Batch batch, const Params&) {
     batch[0].emit(Value(1));
-    for (const Nanoseconds end = now() + 30'000'000; number(batch[0]) == 1 && now() < end;) {
+    for (const Nanoseconds end = now() + 1'000'000'000; number(batch[0]) == 1 && now() < end;) {
     }
     add(batch, 0);
   }, {own_thread(), {1, 1}, ""});
@@ -246,11 +246,11 @@ TEST_CASE(
     return pipe.call(std::move(request));
   };
   for (std::size_t run = 0; run <= policy::kKnown; ++run) CHECK(call(1, nullptr, true).good);
-  CHECK(call(0, "15ms", false).good);
-  CHECK(call(0, "15ms", true).good);
+  CHECK(call(0, "900ms", false).good);
+  CHECK(call(0, "900ms", true).good);
   for (std::size_t run = 0; run <= policy::kKnown; ++run) CHECK(call(1, nullptr, false).good);
-  CHECK(call(0, "15ms", false).code == ErrorCode::kDeadlineExceeded);
-  CHECK(call(0, "15ms", true).good);
+  CHECK(call(0, "900ms", false).code == ErrorCode::kDeadlineExceeded);
+  CHECK(call(0, "900ms", true).good);
 }
 
 TEST_CASE("a value whose size cannot be read fails its request alone, and the others end once") {

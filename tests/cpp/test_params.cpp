@@ -144,6 +144,9 @@ TEST_CASE("a wrong declaration is the author's error, with the whole text") {
   CHECK_EQ(declaration_error("a: list {1..2}"),
            "declared parameters \"a: list {1..2}\": a range needs a number: \"a\"");
   CHECK_EQ(declaration_error("a: str = 'x"), "declared parameters \"a: str = 'x\": quote ' is never closed");
+  const std::string longer = "a: int '" + std::string(300, 'i') + "'; b";
+  CHECK_EQ(declaration_error(longer),
+           "declared parameters \"" + longer.substr(0, 200) + "…\": a type is missing after \"b\"");
 }
 
 TEST_CASE("an int is an int however it is written") {
@@ -153,6 +156,7 @@ TEST_CASE("an int is an int however it is written") {
   }
   CHECK_EQ(coerced("x: int", "9223372036854775807").as_int(), std::numeric_limits<std::int64_t>::max());
   CHECK_EQ(coerced("x: int", "-9223372036854775808").as_int(), std::numeric_limits<std::int64_t>::min());
+  CHECK_EQ(coerced("x: int", "-9007199254740993").as_int(), -9007199254740993);  // no float has this value
   CHECK_EQ(refusal("max: int", "four"), "parameter \"max\" of Owner takes int, got \"four\"");
   CHECK_EQ(refusal("max: int", 4.5), "parameter \"max\" of Owner takes int, got 4.5");
   CHECK_EQ(refusal("max: int", true), "parameter \"max\" of Owner takes int, got true");
@@ -210,6 +214,10 @@ TEST_CASE("a str takes numbers as their text") {
   CHECK_EQ(refusal("x: str", make_bytes("a")), "parameter \"x\" of Owner takes str, got bytes");
   CHECK_EQ(refusal("x: path", make_list({Value(1), Value("a")})),
            "parameter \"x\" of Owner takes path, got [1, \"a\"]");
+  const std::string wide(60, 'a');  // of a list, as many parts are shown as reach this width
+  CHECK_EQ(refusal("x: str", make_list({Value(wide)})), "parameter \"x\" of Owner takes str, got [\"" + wide + "\"]");
+  CHECK_EQ(refusal("x: str", make_list({Value(wide), Value(1)})),
+           "parameter \"x\" of Owner takes str, got [\"" + wide + "\", …]");
 }
 
 TEST_CASE("a duration has a unit; milliseconds may be a bare number") {
@@ -235,6 +243,7 @@ TEST_CASE("a duration has a unit; milliseconds may be a bare number") {
                            Value("1e400"), Value("1e308h"), Value(true)}) {
     CHECK_NE(refusal("x: duration", bad), "no error");
   }
+  for (const Value& bad : {Value(-1), Value(kInfinity)}) CHECK_NE(refusal("x: milliseconds", bad), "no error");
 }
 
 TEST_CASE("a duration that is negative or infinite has no value") {
@@ -323,6 +332,8 @@ TEST_CASE("numbers and units print as short as they read back") {
   CHECK_EQ(show_float(1e300), "1e+300");
   CHECK_EQ(show_float(1.0 / 3), "0.3333333333333333");
   CHECK_EQ(show_float(0.1 + 0.2), "0.30000000000000004");
+  CHECK_EQ(show_float(100'000), "100000.0");
+  CHECK_EQ(show_float(1'000'000), "1e+06");
   CHECK_EQ(show_float(kInfinity), "inf");
   CHECK_EQ(show_float(-kInfinity), "-inf");
   CHECK_EQ(show_duration(0), "0ms");
@@ -351,6 +362,7 @@ TEST_CASE("parameters read back as C++ types") {
   CHECK_THROWS_WITH(params.get<bool>("absent"), "no parameter \"absent\" is declared");
   CHECK_THROWS_WITH(params.get<bool>("i"), "parameter \"i\" holds int, not bool");
   params.set("l", make_list({make_list({})}));
+  CHECK_THROWS_WITH(params.get<std::int64_t>("f"), "parameter \"f\" holds float, not int");
   CHECK_THROWS_WITH(params.get<double>("s"), "parameter \"s\" holds str, not float");
   CHECK_THROWS_WITH(params.get<std::vector<std::string>>("l"), "parameter \"l\" holds list, not list of str");
   CHECK_THROWS_WITH(params.get<std::string>("none"), "parameter \"none\" holds None, not str");

@@ -293,6 +293,11 @@ TEST_CASE("characters that no expression holds are shown escaped") {
            "  in  S[A\\x00B]\n"
            "         ^^^^\n"
            "  the only control bytes in an expression are tabs and line breaks");
+  CHECK_EQ(message("A('\x7F')"),
+           "unexpected control byte 0x7f\n"
+           "  in  A('\\x7f')\n"
+           "         ^^^^\n"
+           "  the only control bytes in an expression are tabs and line breaks");
   CHECK_EQ(message("A('\xFF')"),
            "byte 0xff is not UTF-8\n"
            "  in  A('\\xff')\n"

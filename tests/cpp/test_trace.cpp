@@ -226,3 +226,24 @@ TEST_CASE("trace: with `last` and without a slow request, the file is empty") {
   CHECK(trace::stop().written == 0);
   CHECK(file.read().empty());
 }
+
+TEST_CASE("trace: hops of a graph, retries and failures are recorded") {
+  const TraceFile file;
+  define("TestTraceFails", [](Batch batch, const Params&) {
+    if (batch.size() > 1) throw Error(ErrorCode::kInternal, "not together");
+    add(batch, 1);
+  }, {own_thread(), {1, 4}, ""});
+  TestPipe pipe(graph({{"first", {{"backend", "TestTraceFails"}, {"max", 4}, {"next", "second"}}},
+                       {"second", {{"backend", "TestTraceFails"}, {"max", 4}}}}));
+  trace::start({file.path});
+  CHECK_EQ(outcomes_of(pipe.call_many(requests_of({1, 2}))), "3, 4");
+  Dict large = request_of(Value(1));
+  large.enter("request_size", Value(5));
+  CHECK_FALSE(pipe.call(std::move(large)).good);
+  trace::stop();
+  const std::string recorded = file.read();
+  for (const char* name : {"hop", "retry", "failed"}) {
+    CAPTURE(name);
+    CHECK_NE(recorded.find(name), std::string::npos);
+  }
+}

@@ -19,7 +19,6 @@ import os
 import random
 import socket
 import statistics
-import sys
 import tempfile
 import threading
 import time
@@ -35,13 +34,12 @@ import numpy as np
 from hami_vision.readers import Reader, Reading, VideoReader
 from hami_vision.sinks import VideoWriter
 from hami_vision.sources import Sources
-from promise import Clock, Figures, keep, left_over, main, resident_mb, shows_more
+from promise import Clock, Figures, give_freed_memory_back, keep, left_over, main, resident_mb, shows_more
 
 HEALTHY, BAD, RATE = 24, 8, 5  # streams, streams, frames per second
 MODEL_S, PHASE_S, SHOWN_S = 0.002, 15.0, 20.0  # of a batch, of the longest phase, of a video
 PAIRS = 8  # of phases, at least: five can break the promise
 MOST_SLOWER, CLOSE_S, GROWTH_MB = 1.05, 1.0, 30.0
-MALLOC = {"MALLOC_MMAP_THRESHOLD_": "131072"}  # bytes: glibc's own first value
 KINDS = ("stall", "flap", "garbage", "damaged")
 
 
@@ -248,6 +246,5 @@ def run(seconds: float, strict: bool) -> Figures:
 
 
 if __name__ == "__main__":
-    if not MALLOC.items() <= os.environ.items():
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **MALLOC})
+    give_freed_memory_back()
     main(run, "bad streams do not slow others down")
