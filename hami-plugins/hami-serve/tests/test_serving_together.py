@@ -170,7 +170,7 @@ async def listening(world: World) -> AsyncIterator[None]:
 def test_a_worker_that_still_loads_is_left_out_of_sums_without_a_word(tmp_path, caplog):
     folder = tmp_path / "models"
     folder.mkdir()
-    write(folder, "a", "a")
+    (folder / "a.toml").write_text('[a]\nbackend = "Identity"\n')
     servings = [Serving(folder, peers=Peers(tmp_path, 2, number)) for number in range(2)]
     servings[0].start()
 
