@@ -23,7 +23,6 @@ from .paths import CACHE, DIST, REQUIREMENTS, ROOT, pyproject
 from .runners import Totals, doctest, pytest
 
 Work = Callable[[Totals, Sequence[str]], None]  # the totals, and arguments for pytest
-SERVING_S = 600  # limit for a test that starts another server
 OUTSIDE_S = 7200  # limit for a test that waits for downloads, or for another system that is made and compiles
 # Grammar, limits of configurations, pictures and pages do not depend on the CPython version: on the newest one only.
 OF_NO_PYTHON = (
@@ -262,10 +261,10 @@ def serving(totals: Totals, options: Sequence[str]) -> None:
         name = f"serving-{test.stem.removeprefix('test_')}"
         print(f"-- {name}", flush=True)
         python = wheel_env.ensure(name, interpreter, ["hami-serve[test]"], ["-r", str(REQUIREMENTS / f"{name}.txt")])
-        pytest(python, [test], name, totals, quiet, env, hangs_after_s=SERVING_S)
+        pytest(python, [test], name, totals, quiet, env)
         if name == "serving-ray" and not options:
             document, chosen = ROOT / "tests" / "python" / "test_docs.py", ("-k", "scale-out-with-ray")
-            pytest(python, [document], f"{name} document", totals, (*quiet, *chosen), env, hangs_after_s=SERVING_S)
+            pytest(python, [document], f"{name} document", totals, (*quiet, *chosen), env)
 
 
 @tier(ALWAYS)
