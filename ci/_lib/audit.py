@@ -20,7 +20,7 @@ from .paths import ROOT
 
 Cores = Mapping[Path, Interpreter]  # wheels of the core, each with a CPython of this machine that can import it
 CORE_ENTRY = "PyInit__core"
-CORE_SIZES = {"size": 1_250_000, "size when installed": 4_000_000}
+CORE_SIZES = {"size": 1_200_000, "size when installed": 4_000_000}
 # Of check-wheel-contents: the templates of `hami new-plugin` contain equal files, and PyInstaller gives its hooks
 # names that no module can have.
 IGNORED = ("W002", "W004")

@@ -49,7 +49,7 @@ Value default_of(const ParamSpec& spec, py::handle given, const std::string& own
   return coerce_param(spec, to_value(given), owner);
 }
 
-ParamSpec spec_of(const py::dict& given) {
+[[gnu::cold]] ParamSpec spec_of(const py::dict& given) {
   ParamSpec spec;
   spec.name = given["name"].cast<std::string>();
   spec.aliases = given["aliases"].cast<std::vector<std::string>>();
@@ -63,13 +63,14 @@ ParamSpec spec_of(const py::dict& given) {
   return spec;
 }
 
-ClassHandle python_class(py::object cls, const std::string& name, const std::string& owner, const std::string& doc,
-                         const std::string& batch_range, const std::vector<py::dict>& params,
-                         const std::map<std::string, std::string>& attributes, const std::string& thread,
-                         bool non_blocking, bool idempotent, bool lightweight, std::int64_t instances_on_device,
-                         bool by_device, bool outlines_items,
-                         const std::pair<std::size_t, std::optional<std::size_t>>& child_count, bool takes_all_keys,
-                         bool is_instance) {
+[[gnu::cold]] ClassHandle python_class(py::object cls, const std::string& name, const std::string& owner,
+                                       const std::string& doc, const std::string& batch_range,
+                                       const std::vector<py::dict>& params,
+                                       const std::map<std::string, std::string>& attributes, const std::string& thread,
+                                       bool non_blocking, bool idempotent, bool lightweight,
+                                       std::int64_t instances_on_device, bool by_device, bool outlines_items,
+                                       const std::pair<std::size_t, std::optional<std::size_t>>& child_count,
+                                       bool takes_all_keys, bool is_instance) {
   BackendClass result;
   result.name = name;
   result.owner = owner;

@@ -11,14 +11,14 @@
 namespace hami::bind {
 namespace {
 
-PipeConfig::Section section(const std::string& name, const py::dict& keys) {
+[[gnu::cold]] PipeConfig::Section section(const std::string& name, const py::dict& keys) {
   PipeConfig::Section converted;
   converted.name = name;
   for (const auto& [key, value] : keys) converted.keys.emplace_back(py::cast<std::string>(key), to_value(value));
   return converted;
 }
 
-py::list check(const py::object& loaded) {
+[[gnu::cold]] py::list check(const py::object& loaded) {
   const PipeConfig config = config_of(loaded);
   std::vector<Error> problems;
   {
@@ -42,7 +42,7 @@ const char* source_name(ExplainedParam::From from) {
   return "default";
 }
 
-py::dict to_dict(const Explanation::Part& part) {
+[[gnu::cold]] py::dict to_dict(const Explanation::Part& part) {
   py::list backends;
   for (const ExplainedBackend& backend : part.backends) {
     py::list params;
@@ -71,7 +71,7 @@ py::dict to_dict(const Explanation::Part& part) {
   return explained;
 }
 
-py::dict explain(const py::object& loaded) {
+[[gnu::cold]] py::dict explain(const py::object& loaded) {
   const PipeConfig config = config_of(loaded);
   Explanation explanation;
   {
@@ -89,7 +89,7 @@ py::dict explain(const py::object& loaded) {
 
 }  // namespace
 
-PipeConfig config_of(const py::object& loaded) {
+[[gnu::cold]] PipeConfig config_of(const py::object& loaded) {
   PipeConfig config;
   if (const py::tuple files = loaded.attr("files"); !files.empty())
     config.file = files[files.size() - 1].cast<std::string>();

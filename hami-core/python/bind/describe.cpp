@@ -50,7 +50,7 @@ void add_params(const ExplainedBackend& backend, py::dict& params) {
 using Backends = std::vector<ExplainedBackend>;
 
 // The backends from `first` on that are in the brackets at `depth`, each with those in its own brackets.
-py::list tree(const Backends& backends, std::size_t& first, std::size_t depth) {
+[[gnu::cold]] py::list tree(const Backends& backends, std::size_t& first, std::size_t depth) {
   py::list list;
   while (first < backends.size() && backends[first].depth >= depth) {
     const ExplainedBackend& backend = backends[first++];
@@ -85,7 +85,7 @@ py::list backends_of_instance(const Backends& backends) {
   return tree(backends, first, depth + 1);
 }
 
-py::dict node(const Explanation::Part& part, const GraphNode& edges) {
+[[gnu::cold]] py::dict node(const Explanation::Part& part, const GraphNode& edges) {
   py::dict batching;
   for (const ExplainedBackend& backend : part.backends)
     if (backend.schedules) add_params(backend, batching);
@@ -108,7 +108,7 @@ py::dict node(const Explanation::Part& part, const GraphNode& edges) {
   return described;
 }
 
-py::dict description(const Explanation& explanation, const GraphSpec& graph) {
+[[gnu::cold]] py::dict description(const Explanation& explanation, const GraphSpec& graph) {
   py::dict nodes;
   for (std::size_t i = 0; i < graph.size(); ++i) nodes[py::str(graph[i].name)] = node(explanation.nodes[i], graph[i]);
   py::dict described;
@@ -117,7 +117,7 @@ py::dict description(const Explanation& explanation, const GraphSpec& graph) {
   return described;
 }
 
-void write_json(JsonWriter& json, const py::handle& value) {
+[[gnu::cold]] void write_json(JsonWriter& json, const py::handle& value) {
   if (value.is_none()) return json.null();
   if (py::isinstance<py::bool_>(value)) return json.value(value.cast<bool>());
   if (py::isinstance<py::float_>(value)) return json.value(value.cast<double>());

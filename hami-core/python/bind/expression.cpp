@@ -34,7 +34,7 @@ py::list tree_of(const std::vector<Arg>& args) {
   return list;
 }
 
-py::dict tree_of(const Expr& expr) {
+[[gnu::cold]] py::dict tree_of(const Expr& expr) {
   py::list phases;
   for (const std::vector<Item>& phase : expr.phases) {
     py::list items;

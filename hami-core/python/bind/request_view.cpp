@@ -135,7 +135,7 @@ Dict& DictView::dict() const {
 Borrowed::Borrowed(const py::list& batch) {
   try {
     for (py::handle item : batch) borrow_one(item);
-    std::vector<Request*> sorted = requests_;
+    std::vector<const void*> sorted(requests_.begin(), requests_.end());
     std::sort(sorted.begin(), sorted.end());
     if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
       throw Error(ErrorCode::kDataType, "a child's forward takes each request once, got the same request twice");

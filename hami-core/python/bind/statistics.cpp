@@ -25,7 +25,7 @@ void add_histograms(const Times& times, py::dict values) {
       times, [&](const char* name, const Histogram& from, double unit) { values[name] = histogram(from, unit); });
 }
 
-void add_times(const NodeTimes& times, const NodeStats& node, py::dict& values) {
+[[gnu::cold]] void add_times(const NodeTimes& times, const NodeStats& node, py::dict& values) {
   if (values.contains("lanes"))  // read before the node, which contains them
     for (const LaneName lane : {kUrgentLane, kHighLane})
       add_histograms(times.lanes[lane], values["lanes"][kLaneNames[lane]]);
@@ -37,7 +37,7 @@ void add_times(const NodeTimes& times, const NodeStats& node, py::dict& values) 
   values["backend_ms"] = backends;
 }
 
-py::dict values_of(const NodeStats& node) {
+[[gnu::cold]] py::dict values_of(const NodeStats& node) {
   py::dict values;
   for_each_statistic(node, [&](const char* key, auto value) { values[key] = value; });
   if (uses_lanes(node)) {
@@ -57,7 +57,7 @@ py::dict values_of(const NodeStats& node) {
 
 }  // namespace
 
-py::dict stats_of(const PipeState& pipe) {
+[[gnu::cold]] py::dict stats_of(const PipeState& pipe) {
   py::dict all;
   const double uptime = seconds_since(pipe.opened_at());
   for (const auto& [name, node] : pipe.stats()) {
@@ -80,7 +80,7 @@ py::dict stats_of(const PipeState& pipe) {
   return all;
 }
 
-py::dict remarks_of(const PipeState& pipe) {
+[[gnu::cold]] py::dict remarks_of(const PipeState& pipe) {
   py::dict all;
   for (const auto& [name, remarks] : pipe.remarks())
     if (const auto texts = remarks.all(); !texts.empty()) all[py::str(name)] = py::cast(texts);

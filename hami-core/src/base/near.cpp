@@ -2,6 +2,7 @@
 #include "base/near.hpp"
 
 #include <algorithm>
+#include <tuple>
 
 namespace hami {
 namespace {
@@ -56,6 +57,10 @@ struct Ranked {
   std::size_t cost;
   std::size_t length_gap;
   const std::string* name;
+
+  bool operator<(const Ranked& other) const {
+    return std::tie(cost, length_gap, *name) < std::tie(other.cost, other.length_gap, *other.name);
+  }
 };
 
 }  // namespace
@@ -71,15 +76,12 @@ std::vector<std::string> near_names(std::string_view name, const std::vector<std
     const std::size_t shorter = std::min(name.size(), candidate.size());
     found.push_back({cost, std::max(name.size(), candidate.size()) - shorter, &candidate});
   }
-  std::sort(found.begin(), found.end(), [](const Ranked& a, const Ranked& b) {
-    if (a.cost != b.cost) return a.cost < b.cost;
-    if (a.length_gap != b.length_gap) return a.length_gap < b.length_gap;
-    return *a.name < *b.name;
-  });
   std::vector<std::string> names;
-  for (const Ranked& entry : found) {
-    if (names.size() == limit) break;
-    if (std::find(names.begin(), names.end(), *entry.name) == names.end()) names.push_back(*entry.name);
+  while (!found.empty() && names.size() < limit) {
+    const auto nearest = std::min_element(found.begin(), found.end());
+    if (names.empty() || names.back() != *nearest->name) names.push_back(*nearest->name);
+    *nearest = found.back();
+    found.pop_back();
   }
   return names;
 }

@@ -73,7 +73,7 @@ std::vector<BackendPtr> make_injected(Init& init) {
   return parts;
 }
 
-void register_bindings(Registry& registry) {
+[[gnu::cold]] void register_bindings(Registry& registry) {
   const Phase many{1, Phase::kMany};
 
   BackendClass ioc;
@@ -157,7 +157,7 @@ class InstancesRegister final : public Backend {
 
 }  // namespace
 
-void register_registers(Registry& registry) {
+[[gnu::cold]] void register_registers(Registry& registry) {
   BackendClass reg;
   reg.name = "Register";
   reg.doc = "Registers its item under the name `node.<node_name>`.";

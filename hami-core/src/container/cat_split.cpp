@@ -107,7 +107,7 @@ class With final : public Backend {
 
 }  // namespace
 
-void register_cat_split(Registry& registry) {
+[[gnu::cold]] void register_cat_split(Registry& registry) {
   BackendClass cat_split;
   cat_split.name = "CatSplit";
   cat_split.doc =

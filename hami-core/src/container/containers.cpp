@@ -6,18 +6,18 @@
 
 namespace hami {
 
-void register_bindings(Registry& registry);
-void register_cat_split(Registry& registry);
-void register_decisions(Registry& registry);
-void register_fan_out(Registry& registry);
-void register_loop_condition(Registry& registry);
-void register_model_loader(Registry& registry);
-void register_queues(Registry& registry);
-void register_references(Registry& registry);
-void register_registers(Registry& registry);
-void register_repost(Registry& registry);
-void register_stateful(Registry& registry);
-void register_utilities(Registry& registry);
+[[gnu::cold]] void register_bindings(Registry& registry);
+[[gnu::cold]] void register_cat_split(Registry& registry);
+[[gnu::cold]] void register_decisions(Registry& registry);
+[[gnu::cold]] void register_fan_out(Registry& registry);
+[[gnu::cold]] void register_loop_condition(Registry& registry);
+[[gnu::cold]] void register_model_loader(Registry& registry);
+[[gnu::cold]] void register_queues(Registry& registry);
+[[gnu::cold]] void register_references(Registry& registry);
+[[gnu::cold]] void register_registers(Registry& registry);
+[[gnu::cold]] void register_repost(Registry& registry);
+[[gnu::cold]] void register_stateful(Registry& registry);
+[[gnu::cold]] void register_utilities(Registry& registry);
 
 namespace {
 
@@ -37,7 +37,7 @@ class BackgroundThread final : public Forwarding {
 
 }  // namespace
 
-void register_containers(Registry& registry) {
+[[gnu::cold]] void register_containers(Registry& registry) {
   BackendClass identity;
   identity.name = "Identity";
   identity.doc = "Sets `result` to `data`. Without `data` the request fails.";

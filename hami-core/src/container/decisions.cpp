@@ -121,7 +121,7 @@ void add_key_decision(Registry& registry, const char* name, bool wanted, std::si
 
 }  // namespace
 
-void register_decisions(Registry& registry) {
+[[gnu::cold]] void register_decisions(Registry& registry) {
   add_key_decision(registry, "HasKey", true, 2,
                    "Runs its first item on requests that have the key, its second on the others.\n"
                    "Without a second item, `result` is `data` for these.",

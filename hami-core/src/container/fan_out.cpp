@@ -136,7 +136,7 @@ class FanOut final : public Forwarding {
 
 }  // namespace
 
-void register_fan_out(Registry& registry) {
+[[gnu::cold]] void register_fan_out(Registry& registry) {
   BackendClass cls;
   cls.name = "FanOut";
   cls.doc =

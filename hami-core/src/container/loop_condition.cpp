@@ -58,7 +58,7 @@ class LoopCondition final : public Backend {
 
 }  // namespace
 
-void register_loop_condition(Registry& registry) {
+[[gnu::cold]] void register_loop_condition(Registry& registry) {
   BackendClass cls;
   cls.name = "LoopCondition";
   cls.doc =

@@ -308,7 +308,7 @@ BackendClass queue_class(const char* name, const std::string& doc) {
 
 }  // namespace
 
-void register_queues(Registry& registry) {
+[[gnu::cold]] void register_queues(Registry& registry) {
   BackendClass queue = queue_class(
       "Queue",
       "Pushes `data` into a queue of the pipe and declares its capacity; waits while it is full. `result` is `data`.");

@@ -81,7 +81,7 @@ Plan plan_forward(PlanContext& context, const Expr& expr) {
 
 }  // namespace
 
-void register_references(Registry& registry) {
+[[gnu::cold]] void register_references(Registry& registry) {
   BackendClass reflect;
   reflect.name = "Reflect";
   reflect.aliases = {"ProxyFromParam"};
@@ -166,7 +166,7 @@ Plan plan_model_loader(PlanContext& context, const Expr& expr) {
 
 }  // namespace
 
-void register_model_loader(Registry& registry) {
+[[gnu::cold]] void register_model_loader(Registry& registry) {
   BackendClass cls;
   cls.name = "ModelLoader";
   cls.aliases = {"ModelLoadder"};

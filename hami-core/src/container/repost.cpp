@@ -76,7 +76,7 @@ class Repost final : public Backend {
 
 }  // namespace
 
-void register_repost(Registry& registry) {
+[[gnu::cold]] void register_repost(Registry& registry) {
   BackendClass cls;
   cls.name = "Repost";
   cls.doc =

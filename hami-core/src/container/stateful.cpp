@@ -285,7 +285,7 @@ class StateFul final : public Forwarding {
 
 }  // namespace
 
-void register_stateful(Registry& registry) {
+[[gnu::cold]] void register_stateful(Registry& registry) {
   BackendClass cls;
   cls.name = "StateFul";
   cls.doc =

@@ -103,7 +103,7 @@ void add(Registry& registry, const char* name, const char* params, bool non_bloc
 
 }  // namespace
 
-void register_utilities(Registry& registry) {
+[[gnu::cold]] void register_utilities(Registry& registry) {
   add<Pass>(registry, "Pass", "", true, "Fails every request.");
   add<Log>(registry, "Log", "message: str 'text to log'", false,
            "Logs the message for each request as a warning; `result` is `data`.");

@@ -4,7 +4,6 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <deque>
 #include <map>
 #include <memory>
 #include <new>
@@ -22,20 +21,23 @@ constexpr std::size_t kMaxNames = 1 << 16;
 
 class Names {
  public:
+  Names() {
+    for (const char* const text : {"", "(other)"}) texts_.push_back(std::make_unique<const std::string>(text));
+  }
   Name intern(std::string_view text) {
     if (text.empty()) return 0;
     MutexLock lock(mutex_);
     const auto found = numbers_.find(text);
     if (found != numbers_.end()) return found->second;
     if (texts_.size() >= kMaxNames) return kOther;
-    texts_.emplace_back(text);
+    texts_.push_back(std::make_unique<const std::string>(text));
     const auto number = static_cast<Name>(texts_.size() - 1);
-    numbers_.emplace(texts_.back(), number);  // views of elements of a deque, which stay where they are
+    numbers_.emplace(*texts_.back(), number);
     return number;
   }
   std::string text_of(Name name) {
     MutexLock lock(mutex_);
-    return texts_[name];
+    return *texts_[name];
   }
   static constexpr Name kOther = 1;
 
@@ -45,7 +47,7 @@ class Names {
 
  private:
   Mutex mutex_;
-  std::deque<std::string> texts_ HAMI_GUARDED_BY(mutex_){"", "(other)"};
+  std::vector<std::unique_ptr<const std::string>> texts_ HAMI_GUARDED_BY(mutex_);  // `numbers_` has views of them
   std::map<std::string_view, Name> numbers_ HAMI_GUARDED_BY(mutex_);
 };
 

@@ -53,7 +53,7 @@ class Batching final : public Backend {
 
 }  // namespace
 
-void register_batching(Registry& registry) {
+[[gnu::cold]] void register_batching(Registry& registry) {
   BackendClass batching;
   batching.name = "Batching";
   batching.doc =

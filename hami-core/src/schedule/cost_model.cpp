@@ -100,8 +100,12 @@ bool CostModel::add(const Request& request, Nanoseconds moment) noexcept {
 
 const CostModel::Choice& CostModel::choose(std::size_t max_items) noexcept {
   if (!known_) return choice_ = {waiting_.front().cost, waiting_.front().cost, max_items};
-  std::sort(waiting_.begin(), waiting_.end(),
-            [](const Waiting& a, const Waiting& b) { return a.cost != b.cost ? a.cost < b.cost : a.place < b.place; });
+  const auto less = [](const Waiting& a, const Waiting& b) {
+    return a.cost != b.cost ? a.cost < b.cost : a.place < b.place;
+  };
+  // By a heap: 1 kB of code, of which std::sort has 9.
+  std::make_heap(waiting_.begin(), waiting_.end(), less);
+  std::sort_heap(waiting_.begin(), waiting_.end(), less);
   divide(max_items);
   std::size_t batches = 0;
   double least = kInfinite;

@@ -347,9 +347,9 @@ class DagDispatcher final : public Backend {
 
 }  // namespace
 
-void register_batching(Registry& registry);
+[[gnu::cold]] void register_batching(Registry& registry);
 
-void register_scheduling(Registry& registry) {
+[[gnu::cold]] void register_scheduling(Registry& registry) {
   register_batching(registry);
   BackendClass dag;
   dag.name = "DagDispatcher";
