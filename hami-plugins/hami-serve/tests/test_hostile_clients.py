@@ -17,6 +17,7 @@ import pytest
 from hami_serve.http_times import Times
 
 REQUEST = {"inputs": [{"name": "x", "datatype": "INT8", "shape": [1], "data": [1]}]}
+BODY = json.dumps(REQUEST).encode()
 HEAD = b"POST /v2/models/any/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n"
 
 
@@ -93,6 +94,11 @@ def test_a_head_without_end_is_answered_with_431(start):
         (b"GET /v2 HTTP/1.1\r\nHost: evil\r\nhost: x\r\n\r\n", 400, "a request in HTTP/1.1 has one header Host, got 2"),
         (b"GET /v2 HTTP/1.0\r\nHost: a\r\nHost: a\r\n\r\n", 400, "a request in HTTP/1.1 has one header Host, got 2"),
         (b"GET /v2 HTTP/2.0\r\nHost: x\r\n\r\n", 505, "the request is in HTTP/2.0, and this server speaks HTTP/1.1"),
+        (  # also wrong in a way that the parser finds later
+            b"POST /v2 HTTP/1.1\r\nTransfer-Encoding: identity\r\n\r\n",
+            400,
+            "a request in HTTP/1.1 has one header Host, got 0",
+        ),
     ],
 )
 def test_a_head_of_another_version_or_without_one_host_is_rejected(start, head, status, error, caplog):
@@ -196,6 +202,30 @@ def test_a_request_that_was_rejected_gets_no_second_answer_for_the_rest_of_its_b
             answer = got.read()
         assert answer.startswith(b"HTTP/1.1 404")
         assert answer.count(b"HTTP/1.1 ") == 1, answer
+
+
+@pytest.mark.parametrize("door", ["native", "python"])
+def test_a_connection_goes_on_after_trailers_that_would_end_it_as_headers(start, door):
+    """RFC 9110, 6.5.1: trailers that concern the connection are ignored."""
+    server = start({"any": "Identity"}, door=door)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client, client.makefile("rb") as got:
+        body = b"%x\r\n%b\r\n0\r\nConnection: close\r\n\r\n" % (len(BODY), BODY)
+        client.sendall(b"POST /v2/models/any/infer HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + body)
+        client.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert got.read().count(b"HTTP/1.1 200 OK") == 2
+
+
+@pytest.mark.parametrize("door", ["native", "python"])
+@pytest.mark.parametrize(("version", "asks"), [("1.0", 0), ("1.1", 1)])
+def test_only_a_client_of_http_1_1_is_asked_for_the_body_that_it_holds_back(start, door, version, asks):
+    """RFC 9110, 10.1.1: the answer 100 does not exist in HTTP/1.0."""
+    server = start({"any": "Identity"}, door=door, times=Times(body=0.01))
+    lines = f"POST /v2/models/any/infer HTTP/{version}", "Host: x", "Content-Length: 9", "Expect: 100-continue", "", ""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client, client.makefile("rb") as got:
+        client.sendall("\r\n".join(lines).encode())
+        answer = got.read()
+    assert answer.count(b"HTTP/1.1 100 Continue\r\n\r\n") == asks
+    assert answer.count(b"HTTP/1.1 408 ") == 1
 
 
 def test_a_length_of_the_json_part_that_is_given_twice_is_rejected(start):

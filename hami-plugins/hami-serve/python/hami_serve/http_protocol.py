@@ -538,7 +538,7 @@ class Protocol(asyncio.BufferedProtocol):
             self,
             self._scope,
             keep_alive=version != "1.0" and self._parser.should_keep_alive(),
-            expects_continue=headers.get(b"expect", b"").lower() == b"100-continue",
+            expects_continue=version != "1.0" and headers.get(b"expect", b"").lower() == b"100-continue",
         )
         if self._ended:
             self._expect_answer()
@@ -607,6 +607,8 @@ class Protocol(asyncio.BufferedProtocol):
         if not self._exchange.keep_alive or (self._ended and not self._held):
             self._close()
             return
+        if self._in_trailers:
+            self._parser = self._new_parser()  # the old one may end the connection after these
         self._stage, self._deadline, self._stays = Stage.IDLE, self.loop.time() + self._times.idle, False
         if self.stopping:
             self._expect_last_request()
@@ -615,6 +617,8 @@ class Protocol(asyncio.BufferedProtocol):
 
     def _reject(self, status: int, text: str) -> None:
         """Answer a request that is not complete, if it has no answer yet, and close the connection."""
+        if self._stage is Stage.CLOSING:  # it was rejected in the same step
+            return
         is_answered = self._stage is Stage.REST
         if not is_answered and (self._exchange is None or self._exchange.complete or not self._exchange.started):
             self.transport.write(answer_of(status, text))
