@@ -277,10 +277,10 @@ def test_a_timeout_names_the_node_the_limit_and_the_time_waited_and_run() -> Non
     slow = gated("TestSlow")
     time = r"[0-9.]+(us|ms|s)"
     with hami.pipe({"quick": {"backend": "Identity", "next": "slow"}, "slow": {"backend": "TestSlow"}}) as pipe:
-        running = pipe.submit({"data": 1}, timeout=0.2)
+        running = pipe.submit({"data": 1}, timeout=2)
         slow.gate.wait_for_arrival()
-        waiting = pipe.submit({"data": 2}, timeout=0.05)
-        for future, limit in ((waiting, "50ms"), (running, "200ms")):
+        waiting = pipe.submit({"data": 2}, timeout=1)
+        for future, limit in ((waiting, "1s"), (running, "2s")):
             error = future.exception(TIMEOUT)
             assert isinstance(error, hami.DeadlineExceeded)
             assert re.fullmatch(

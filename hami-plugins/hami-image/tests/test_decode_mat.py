@@ -306,9 +306,9 @@ def test_a_png_of_empty_chunks_is_refused_quickly():
 
 def check_refused_quickly(name: str, start_of_file: bytes, junk: bytes) -> None:
     data = memoryview(start_of_file + junk * (20_000_000 // len(junk)))
-    start = time.perf_counter()
+    start = time.thread_time()
     assert read_header(data) == ImageHeader(name, None)
-    assert time.perf_counter() - start < 0.2  # the usual time is about 0.01 s
+    assert time.thread_time() - start < 0.2  # the usual time is about 0.01 s
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs the peak memory in the unit of Linux")

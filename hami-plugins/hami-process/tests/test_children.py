@@ -144,10 +144,13 @@ def test_a_child_that_never_starts_is_ended():
 
 
 def test_an_answer_after_its_timeout_goes_to_nobody(shared):
-    with pytest.raises(hami.DeadlineExceeded):
-        shared({"data": ("until_cancelled",)}, timeout=0.1)
-    assert shared({"data": ("echo", "mine")})["result"] == "mine"
-    assert shared({"data": ("was_cancelled",)})["result"] is True
+    def is_cancelled_after(seconds):
+        with pytest.raises(hami.DeadlineExceeded):
+            shared({"data": ("until_cancelled",)}, timeout=seconds)
+        assert shared({"data": ("echo", "mine")})["result"] == "mine"
+        return shared({"data": ("was_cancelled",)})["result"]
+
+    assert any(is_cancelled_after(seconds) for seconds in (0.1, 1, 10))  # a busy child may get it too late
 
 
 def test_a_cancellation_reaches_the_child(shared, caplog):
@@ -161,10 +164,15 @@ def test_a_cancellation_reaches_the_child(shared, caplog):
 
 def test_a_child_that_hangs_is_killed_when_no_request_waits():
     with hami.pipe({"backend": "Process[Act]", "kill_after": "50ms"}) as pipe:
-        with pytest.raises(hami.DeadlineExceeded):
-            pipe({"data": ("hang",)}, timeout=0.1)
-        assert pipe({"data": ("echo", 1)})["result"] == 1
-        assert pipe.stats()["default"].counters["process_deaths"] == 1
+        deaths = 0
+        for seconds in (0.1, 1, 10):  # a busy child may get the request too late
+            with pytest.raises(hami.DeadlineExceeded):
+                pipe({"data": ("hang",)}, timeout=seconds)
+            assert pipe({"data": ("echo", 1)})["result"] == 1
+            deaths = pipe.stats()["default"].counters.get("process_deaths", 0)
+            if deaths:
+                break
+        assert deaths == 1
 
 
 def test_logs_and_counters_arrive_in_the_parent(shared, caplog):

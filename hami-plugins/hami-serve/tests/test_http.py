@@ -376,7 +376,10 @@ def test_a_deadline_counts_the_time_before_the_request_came(start, gate):
     status, error = ask(time.time() - 5)
     assert (status, "after its deadline" in error) == (504, True), error
     assert not slow.begun.acquire(blocking=False)  # it did not run
-    status, error = ask(time.time() + 0.05)
+    for seconds in (0.05, 0.5, 5, 50):  # on a busy machine, the request may come after its deadline
+        status, error = ask(time.time() + seconds)
+        if "after its deadline" not in error:
+            break
     assert (status, "timed out" in error) == (504, True), error
 
 

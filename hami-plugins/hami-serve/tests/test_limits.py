@@ -76,6 +76,7 @@ def flood(server: Server, first: bytes, again: bytes, times: int) -> bytes:
                 client.sendall(again)
         except OSError:  # it reads no more
             pass
+        client.settimeout(60)
         try:
             return client.recv(1 << 16)
         except OSError:

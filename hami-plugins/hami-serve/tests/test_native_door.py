@@ -678,7 +678,9 @@ def test_a_page_of_an_allowed_origin_gets_the_headers_of_cors_with_a_token_too(t
 
 
 def test_a_client_that_leaves_a_request_which_came_back_from_python_is_noticed(start):
-    server = start({"any": "Identity", "slow": "Sleep(500ms)"}, door="native", times=Times(half_closed=0.01))
+    steps = {f"n{each}": {"backend": "Sleep(50ms)", "next": f"n{each + 1}"} for each in range(400)}  # 20 s, or until
+    steps["n400"] = {"backend": "Identity"}  # it is cancelled
+    server = start({"any": "Identity", "slow": {"source": steps}}, door="native", times=Times(half_closed=0.01))
     with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
         client.sendall(REQUESTS["metadata"])
         assert client.recv(1 << 16).startswith(b"HTTP/1.1 200")

@@ -278,9 +278,10 @@ def test_a_deadline_ends_a_call_in_python(doors):
     with grpc.insecure_channel(doors[1].url) as channel:
         infer = channel.unary_unary(INFER)
         slow = raw("INT8", [1], b"a", model_name="slow").SerializeToString()
-        call = infer.future(slow, timeout=0.3)
-        assert GATES["native grpc"].begun.acquire(timeout=60)
-        assert call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        for seconds in (0.3, 3, 30):  # on a busy machine, the deadline may pass before the model has the request
+            assert infer.future(slow, timeout=seconds).code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            if GATES["native grpc"].begun.acquire(blocking=False):
+                break
         assert GATES["native grpc"].cancelled.wait(60)
 
 

@@ -118,8 +118,11 @@ def test_b_that_hangs_costs_a_nothing_and_what_waits_for_it_is_bounded() -> None
 
     try:
         with hami.pipe(shadowed({"backend": "Hangs"}, max_waiting=2, timeout="20ms")) as pipe:
-            pipe({"data": 0}, timeout=TIMEOUT)
-            assert entered.wait(TIMEOUT)
+            for _ in range(int(TIMEOUT / 0.02)):  # on a busy machine, b may get a request too late
+                pipe({"data": 0}, timeout=TIMEOUT)
+                if entered.wait(0.02):
+                    break
+            assert entered.is_set()
             for number in range(20):
                 assert pipe({"data": number}, timeout=TIMEOUT)["result"] == number + 1.0
             counters = counters_when(pipe, b_failed=1, not_compared=1)
@@ -140,8 +143,11 @@ def test_a_pipe_closes_while_b_hangs() -> None:
                 release.wait(0.001)
 
     pipe = hami.pipe(shadowed({"backend": "Stuck"}, timeout="50ms"))
-    pipe({"data": 1}, timeout=TIMEOUT)
-    assert entered.wait(TIMEOUT)
+    for _ in range(int(TIMEOUT / 0.05)):  # on a busy machine, b may get a request too late
+        pipe({"data": 1}, timeout=TIMEOUT)
+        if entered.wait(0.05):
+            break
+    assert entered.is_set()
     pipe.close()
     release.set()
 

@@ -56,15 +56,17 @@ def test_every_sink_gets_the_results_in_order_and_is_closed():
 @pytest.mark.parametrize("lossless", [(), ("stuck",)])
 def test_a_sink_that_blocks_does_not_stop_the_others(lossless, monkeypatch):
     monkeypatch.setattr("hami_vision.delivery._CLOSE_TIMEOUT", 0.2)
-    hold, seen = threading.Event(), []
+    hold, taken, seen = threading.Event(), threading.Semaphore(0), []
 
     def good(frame, result):
         seen.append(result)
+        taken.release()
 
     sinks = {"stuck": lambda *_: hold.wait(WAIT), "good": good}
     delivery = Delivery(sinks, lossless=(*lossless, "good"), timeout=0.05)
     for i in range(30):
         delivery.send(frame(i), i)
+        assert taken.acquire(timeout=WAIT)  # on a busy machine, it may take longer than the timeout
     delivery.close()
     hold.set()
     assert seen == list(range(30))
