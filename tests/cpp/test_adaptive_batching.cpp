@@ -145,6 +145,28 @@ TEST_CASE("many callers of two instances are served together also where a lone c
   CHECK_EQ(largest_of_last(learned.sizes, 100), 8u);
 }
 
+TEST_CASE("while one instance waits for returning callers, another one without requests is idle") {
+  NodeScheduler scheduler("n");
+  for (int i = 0; i < 2; ++i) scheduler.add_instance({1, 8}, false);
+  scheduler.config().batching = {BatchingMode::kGreedy, 8, 1, 1'000'000};
+  RequestChain taken, removed;
+  const auto run_one = [&](Nanoseconds moment) {
+    scheduler.push(request_of(1), moment, 0);
+    const Index instance = scheduler.dispatch_idle().value();
+    REQUIRE(scheduler.next_action(instance, moment, taken, removed).what == Action::kRun);
+    return instance;
+  };
+  const auto end = [&](Index instance, Nanoseconds moment) { scheduler.record_batch(instance, 1, 1'000'000, moment); };
+  const Index first = run_one(0), second = run_one(0);
+  end(first, 1'000'000);
+  REQUIRE(scheduler.next_action(first, 1'000'000, taken, removed).what == Action::kIdle);
+  REQUIRE_EQ(run_one(1'100'000), first);  // the caller returns after a tenth of a millisecond
+  for (const Index instance : {first, second}) end(instance, 2'100'000);
+  REQUIRE(scheduler.next_action(first, 2'100'000, taken, removed).what == Action::kWait);
+  CHECK(scheduler.next_action(second, 2'100'000, taken, removed).what == Action::kIdle);
+  CHECK_EQ(scheduler.forming().value(), first);
+}
+
 TEST_CASE("a lone caller is never made to wait") {
   Closed learned(1, 0.001, 1);
   learned.run(64, 100);  // it knows what batches cost

@@ -133,6 +133,21 @@ TEST_CASE("a reserved instance runs only high and urgent requests") {
   CHECK_EQ(node.next(0), (Counts{0, 0, 36}));  // the first batch has ended
 }
 
+TEST_CASE("an instance shares what waits with instances that are free, not with one that runs high requests") {
+  ModeNode node(BatchingMode::kAdaptive, 2, 0);
+  node.push(1, kHighPriority);
+  REQUIRE(node.scheduler.dispatch_idle() == Index{0});
+  CHECK_EQ(node.next(0), (Counts{0, 1, 0}));
+  node.push(16, 0);
+  REQUIRE(node.scheduler.dispatch_idle() == Index{1});
+  CHECK_EQ(node.next(1), (Counts{0, 0, 16}));
+  node.push(16, 0);
+  node.scheduler.mark_idle(0);
+  REQUIRE(node.scheduler.dispatch_idle() == Index{0});
+  node.scheduler.mark_idle(1);
+  CHECK_EQ(node.next(0), (Counts{0, 0, 8}));
+}
+
 TEST_CASE("a normal request runs inline only if an instance is left for it; a high one on any") {
   NodeScheduler scheduler("n");
   for (int i = 0; i < 2; ++i) scheduler.add_instance({1, 4}, true);
