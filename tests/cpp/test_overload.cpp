@@ -210,17 +210,17 @@ TEST_CASE("a wait for a larger batch ends in time for the first deadline") {
 
 TEST_CASE("a request that cannot end in time fails at once with a timeout, and counts as expired") {
   Seen seen;
-  define("TestTakes30ms", [&](Batch batch, const Params&) {
+  define("TestTakes200ms", [&](Batch batch, const Params&) {
     seen.add(batch);
-    for (const Nanoseconds end = now() + 30'000'000; now() < end;) {
+    for (const Nanoseconds end = now() + 200'000'000; now() < end;) {
     }
     add(batch, 0);
   }, {own_thread(), {1, 1}, ""});
-  TestPipe pipe({{"backend", "TestTakes30ms"}});
+  TestPipe pipe({{"backend", "TestTakes200ms"}});
   // One more than needed: the time of a batch is recorded before the next one starts, but after its callers continue.
   for (std::size_t run = 0; run <= policy::kKnown; ++run) CHECK(pipe.call(Value(0)).good);
   Dict late = request_of(Value(1));
-  late.enter("timeout", text("15ms"));
+  late.enter("timeout", text("150ms"));  // it must not end before the node looks at the request
   const CallResult expired = pipe.call(std::move(late));
   CHECK(expired.code == ErrorCode::kDeadlineExceeded);
   CHECK_NE(expired.message.find("node \"n\" did not run this request, which takes at least "), std::string::npos);

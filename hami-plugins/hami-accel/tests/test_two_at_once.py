@@ -224,7 +224,8 @@ async def leave_await(model, leave, moment):
 def test_the_slot_of_a_hung_call_is_lost_also_if_its_caller_has_left(clock, leave, caplog):
     runs = threading.Event()
     device = CheckedDevice(clock=clock, abort=False, hang_rate=1, on_call=lambda *_: runs.set())
-    engine_of(device, call_timeout=0.01)
+    limit_s = 0.01 if clock == "virtual" else 0.5  # a busy machine needs time for the calls that do not hang
+    engine_of(device, call_timeout=limit_s)
     with AccelModel(NET, 2, device=device) as model:
         ticket = model.start(x(), slot=0)
         assert clock == "virtual" or runs.wait(LONG_S)
@@ -238,7 +239,7 @@ def test_the_slot_of_a_hung_call_is_lost_also_if_its_caller_has_left(clock, leav
         assert model.summary()["slots"] == ["lost", "idle"]
         for _ in range(3):
             assert np.array_equal(model(x()), NET.reference({"x": x()})["y"])
-        assert "did not answer function-call 1 of 1 within 0.01 s" in caplog.text
+        assert f"did not answer function-call 1 of 1 within {limit_s} s" in caplog.text
     assert device.problems == []
 
 
