@@ -28,7 +28,7 @@ def unit(vector: Any) -> Any:
 def poster(source: Any, read: Callable[[bytes], Any] = json.loads) -> Post:
     application = hami_serve.app(source)
 
-    async def run(path: str, body: bytes) -> tuple[int, Any]:
+    async def run(path: str, body: bytes, method: str = "POST") -> tuple[int, Any]:
         sent: list[Any] = []
         received = [{"type": "http.request", "body": body}]
 
@@ -41,7 +41,7 @@ def poster(source: Any, read: Callable[[bytes], Any] = json.loads) -> Post:
             sent.append(message)
 
         path, _, query = path.partition("?")
-        scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode()}
+        scope = {"type": "http", "method": method, "path": path, "raw_path": path.encode()}
         scope["query_string"] = query.encode()
         headers = [(b"host", b"localhost"), (b"content-length", str(len(body)).encode())]
         await application({**scope, "headers": headers, "http_version": "1.1", "scheme": "http"}, receive, send)
@@ -51,6 +51,7 @@ def poster(source: Any, read: Callable[[bytes], Any] = json.loads) -> Post:
         return loop.run_until_complete(run(path, body if isinstance(body, bytes) else json.dumps(body).encode()))
 
     loop = asyncio.new_event_loop()
+    post.get = lambda path: loop.run_until_complete(run(path, b"", "GET"))
     post.close = lambda: (loop.run_until_complete(asyncio.to_thread(application.state.serving.stop)), loop.close())
     return post
 
@@ -297,6 +298,29 @@ def test_every_door_has_the_same_order(post):
     tensors[0] |= {"shape": [2], "data": ["a", "b"]}
     status, answer = post("/v2/models/rerank/infer", {"inputs": tensors})
     assert (status, '"query" must be a text, got ndarray' in answer["error"]) == (400, True), answer
+
+
+def test_reranking_declares_its_inputs(post):
+    status, metadata = post.get("/v2/models/rerank")
+    assert status == 200, metadata
+    assert metadata["inputs"] == [
+        {"name": "query", "datatype": "BYTES", "shape": [1]},
+        {"name": "texts", "datatype": "BYTES", "shape": [-1]},
+    ]
+    assert metadata["outputs"] == [{"name": "result", "datatype": "BYTES", "shape": [1]}]
+    plain = {"query": "the cat", "texts": ["dog", "the cat sat", ""]}
+    expected = post("/rerank", {**plain, "raw_scores": True})[1]
+    tensors = [
+        {"name": "query", "datatype": "BYTES", "shape": [1], "data": [plain["query"]]},
+        {"name": "texts", "datatype": "BYTES", "shape": [3], "data": plain["texts"]},
+    ]
+    raw = {"name": "raw_scores", "datatype": "BOOL", "shape": [1], "data": [True]}  # a key of the request
+    status, answer = post("/v2/models/rerank/infer", {"inputs": [*tensors, raw]})
+    assert (status, json.loads(answer["outputs"][0]["data"][0])) == (200, expected)
+    status, answer = post("/models/rerank", {**plain, "raw_scores": True})
+    assert (status, answer["result"]) == (200, expected)
+    status, answer = post("/v2/models/rerank/infer", {"inputs": tensors[:1]})
+    assert (status, 'needs the input "texts"' in answer["error"]) == (400, True), answer
 
 
 def test_the_options_of_embed(post):

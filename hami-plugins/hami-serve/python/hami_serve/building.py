@@ -47,31 +47,32 @@ def build(model: Model) -> None:
 
 def _ask_plugins(model: Model) -> None:
     """Take what is not declared from the plugins: inputs and outputs if the pipeline is nothing but an engine, or if it
-    begins with a backend that takes one value."""
+    begins with a backend that takes texts."""
     model.data_type = hami.config.data_type(model.description)
     found = hami.config.signature(model.description) or UNKNOWN
-    if value := _signature_of_value(model.description):
-        model.takes_rows = not (model.inputs or model.outputs or model.version.decoupled)
-        found = value if model.takes_rows else UNKNOWN
+    if of_texts := _signature_of_texts(model.description):
+        model.takes_keys = not (model.inputs or model.outputs or model.version.decoupled)
+        model.takes_rows = model.takes_keys and of_texts["inputs"][0]["shape"] == []
+        found = of_texts if model.takes_keys else UNKNOWN
+    if model.takes_rows:
+        found = {key: [{**each, "shape": [-1, *each["shape"]]} for each in found[key]] for key in found}
     if not model.inputs:
         model.inputs = tuple(map(_spec, found["inputs"]))
     if not model.outputs:
         model.outputs = tuple(map(_spec, found["outputs"]))
 
 
-def _signature_of_value(description: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return inputs and outputs, with an axis for rows, of a pipeline whose only input is a string without axes."""
+def _signature_of_texts(description: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return inputs and outputs of a pipeline whose first backend takes one text, or several inputs of texts."""
     nodes = description["nodes"]
     later = {name for node in nodes.values() for name in node["next"]}
     first = [backend for name, node in nodes.items() if name not in later for backend in node["backends"]]
     last = [backend for node in nodes.values() if not node["next"] for backend in node["backends"]]
     inputs = _tensors_of(first, "inputs", 0)
-    if [(each["dtype"], each["shape"]) for each in inputs] != [("string", [])]:
+    is_one_text = [each["shape"] for each in inputs] == [[]]
+    if not (is_one_text or len(inputs) > 1) or any(each["dtype"] != "string" for each in inputs):
         return None
-    return {
-        key: [{**each, "shape": [-1, *each["shape"]]} for each in tensors]
-        for key, tensors in (("inputs", inputs), ("outputs", _tensors_of(last, "outputs", -1)))
-    }
+    return {"inputs": inputs, "outputs": _tensors_of(last, "outputs", -1)}
 
 
 def _tensors_of(backends: Sequence[Mapping[str, Any]], key: str, place: int) -> list[dict[str, Any]]:

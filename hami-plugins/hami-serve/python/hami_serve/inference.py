@@ -340,7 +340,7 @@ def check_inputs(model: Model, inputs: Mapping[str, Array]) -> None:
     for key, array in inputs.items():
         spec = specs.get(key)
         if spec is None:
-            if model.takes_rows and key not in RESERVED:
+            if model.takes_keys and key not in RESERVED:
                 continue
             raise BadRequest(f'{name} has no input "{short(key)}"; inputs: {", ".join(specs)}')
         if not model.version.inputs and not model.takes_rows:

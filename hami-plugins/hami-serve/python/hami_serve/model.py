@@ -142,6 +142,7 @@ class Model:
     inputs: tuple[TensorSpec, ...] = ()  # those declared, else those of the engine
     outputs: tuple[TensorSpec, ...] = ()
     data_type: str | None = None  # of what the first backend takes, "bytes" or "text", if its plugin says it
+    takes_keys: bool = False  # inputs that it does not declare are keys of the request
     takes_rows: bool = False  # its pipe takes one row of its only input: a request with several rows is split
     more_rows: int = 0  # rows of successful requests, beyond one for each
 

@@ -126,7 +126,7 @@ def bind(given: Given, model: Model) -> Bound:
             )
         value = {spec.name: value for spec in specs}  # which is one
     declared = {spec.name: spec for spec in specs}
-    others = [name for name in value if model.takes_rows and name not in declared and name not in RESERVED]
+    others = [name for name in value if model.takes_keys and name not in declared and name not in RESERVED]
     keys = {name: _plain(name, value[name], model) for name in others}
     inputs = {name: _array(name, each, declared.get(name)) for name, each in value.items() if name not in keys}
     check_inputs(model, inputs)

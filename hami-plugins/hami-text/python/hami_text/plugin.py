@@ -39,6 +39,11 @@ def hami_data_type(backend: str) -> str | None:
 def hami_signature(backend: str, params: dict[str, Any]) -> dict[str, Any] | None:
     if backend == "Tokenize" and not params["pair"]:
         return {"inputs": [{"name": "data", "dtype": "string", "shape": []}], "outputs": []}
+    if backend == "PairTexts":
+        shapes = {"query": [1], "texts": [-1]}
+        return {"inputs": [{"name": name, "dtype": "string", "shape": shapes[name]} for name in shapes], "outputs": []}
+    if backend == "RankTexts":
+        return {"inputs": [], "outputs": [{"name": "result", "dtype": "", "shape": []}]}
     if backend == "Pool":
         from hami_text.model_folder import ModelFolder
 
