@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+import threading
 from typing import Any
 
 import hami
@@ -38,6 +39,39 @@ def shouting(monkeypatch, start):
 )
 def test_a_route_answers(shouting, body, status, answer):
     assert shouting.post("/acme/shout", body) == (status, answer)
+
+
+def test_a_request_of_a_route_passes_no_table_of_routes(shouting, monkeypatch):
+    """The table is searched from its start and has the routes of plugins at its end, after about thirty others."""
+    searched: list[str] = []
+
+    async def called(app: Any, scope: Any, receive: Any, send: Any) -> None:
+        searched.append(scope.get("path", scope["type"]))
+        await original(app, scope, receive, send)
+
+    original = http_app.Starlette.__call__
+    monkeypatch.setattr(http_app.Starlette, "__call__", called)
+    assert shouting.post("/acme/shout", {"text": "a"}) == (200, {"answer": "a"})
+    assert shouting.post("/acme/other", {"text": "a"})[0] == 404
+    assert searched == ["/acme/other"]
+
+
+class NamesThread:
+    """Its JSON is the name of the thread that makes it."""
+
+    def __str__(self) -> str:
+        return threading.current_thread().name
+
+
+@pytest.mark.parametrize(("count", "on_loop"), [(10, True), (5000, False)])
+def test_only_long_answers_are_written_on_another_thread(monkeypatch, start, count, on_loop):
+    async def answer(_: routes.Exchange) -> routes.Answer:
+        name = threading.current_thread().name
+        return routes.Answer(200, {"loop": name, "written": NamesThread(), "rest": [0] * count})
+
+    monkeypatch.setattr(http_app, "plugin_routes", lambda: [routes.Route("/acme/named", answer)])
+    status, found = start({"shout": "Identity"}).post("/acme/named", {})
+    assert (status, found["written"] == found["loop"]) == (200, on_loop)
 
 
 class Entry:

@@ -43,7 +43,7 @@ from hami_serve.http_tensors import (
     size_to_render,
 )
 from hami_serve.inference import Call, Inference, Part, apply_parameters, call_of, run, stream
-from hami_serve.json_steps import write
+from hami_serve.json_steps import is_long, write, written
 from hami_serve.metrics import CONTENT_TYPE, answers
 from hami_serve.model import Model, TensorSpec
 from hami_serve.plain_input import array_of_body, not_json
@@ -115,14 +115,17 @@ def application(serving: Serving, max_body: int = MAX_BODY) -> Starlette:
             await asyncio.to_thread(serving.stop)
 
     handlers = Handlers(serving, max_body)
-    made = Starlette(routes=handlers.routes(), lifespan=lifespan, exception_handlers={HTTPException: _not_routed})
+    routes = handlers.routes()
+    made = Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _not_routed})
     made.state.serving = serving
+    first = {each.path: each.app for each in reversed(routes) if "POST" in (each.methods or ())}
+    made.state.of_plugins = {each.path: first[each.path] for each in handlers.plugin_routes}
     made.state.infer = Endpoint(serving, handlers.infer)
     return made
 
 
 class Direct:
-    """An application with a short way for inference requests, for a server that adds no middleware.
+    """An application with a short way to inference and to routes of plugins, for a server that adds no middleware.
 
     The layers and routes of starlette cost as much as parsing a small request.
     """
@@ -130,9 +133,13 @@ class Direct:
     def __init__(self, app: Starlette) -> None:
         self._app = app
         self._infer: ASGIApp = app.state.infer
+        self._of_plugins: Mapping[str, ASGIApp] = app.state.of_plugins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] == "POST":
+            if of_plugin := self._of_plugins.get(scope["path"]):
+                scope["path_params"] = {}
+                return await of_plugin(scope, receive, send)
             match scope["path"].split("/"):
                 case ["", "v2", "models", name, "infer"] if name:
                     scope["path_params"] = {"name": name}
@@ -163,7 +170,7 @@ class Handlers:
     def __init__(self, serving: Serving, max_body: int) -> None:
         self._serving = serving
         self._max_body = max_body
-        self._plugin_routes = plugin_routes()
+        self.plugin_routes = plugin_routes()
         self._taken: frozenset[str] = frozenset()  # paths of one part that routes have
 
     def routes(self) -> list[Route]:
@@ -192,7 +199,7 @@ class Handlers:
             *(("POST", f"{each}/unregister", self.unregister) for each in (SHARED, f"{SHARED}/region/{{name}}")),
         ]
         probes = {self.live, self.ready, self.model_ready, self.metrics, self.openapi, self.server, page}
-        table += [("POST", each.path, self._of_plugin(each)) for each in self._plugin_routes]
+        table += [("POST", each.path, self._of_plugin(each)) for each in self.plugin_routes]
         made = [
             Route(path, Endpoint(self._serving, function, waits=function not in probes), methods=[method])
             for method, path, function in table
@@ -206,7 +213,8 @@ class Handlers:
         async def answer(request: Request) -> Response:
             exchange = Exchange(self._serving.rounder, route.path, request.receive, lambda: self._object(request))
             status, content = await route.function(exchange)
-            return Response(await off_loop(write, content), status, media_type="application/json")
+            body = await off_loop(write, content) if is_long(content) else written(hami.to_json(content, str))
+            return Response(body, status, media_type="application/json")
 
         return answer
 
