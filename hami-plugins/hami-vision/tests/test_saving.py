@@ -8,6 +8,7 @@ import sys
 import threading
 
 import cv2
+import numpy as np
 import pytest
 from small_models import picture
 
@@ -39,6 +40,48 @@ def test_a_source_one_of_whose_results_is_not_written_is_never_complete(tmp_path
     assert {file.name for file in out.iterdir()} == {"a.part.jsonl", "a.part.webm"}
     with SaveFolder(out) as save:
         assert not save.is_complete(str(video))
+
+
+TIMES = {
+    "steady, in milliseconds": [round(i / 29.97, 3) for i in range(90)],
+    "steady and slow": [i / 2 for i in range(6)],
+    "variable": [0, 0.04, 0.08, 0.3, 0.34, 0.7, 0.72, 0.9, 1.6, 1.64],
+    "variable from the start": [0, 1, 1.04, 1.08, 1.12, 3, 3.04],
+    "two frames": [0, 0.2],
+    "one frame": [0],
+}
+
+
+@pytest.mark.parametrize("times", TIMES.values(), ids=TIMES)
+def test_a_frame_of_a_video_is_shown_at_its_time(times, tmp_path):
+    """A frame has the place of its number in the upper row: a video that is played shows it when its time has come."""
+    with SaveFolder(tmp_path / "out") as save:
+        for i, time in enumerate(times):
+            image = np.zeros((16, 8 * len(times), 3), np.uint8)
+            image[:, 8 * i : 8 * i + 8] = 255
+            save(Frame("a", i, image, 5 + time, time), Detections([], [], []))
+        save.complete("a")
+    video = cv2.VideoCapture(str(tmp_path / "out" / "a.webm"))
+    began: dict[int, float] = {}
+    while video.grab():
+        at = video.get(cv2.CAP_PROP_POS_MSEC) / 1000
+        began.setdefault(int(video.retrieve()[1][8, 4::8, 0].argmax()), at)
+    rate = video.get(cv2.CAP_PROP_FPS)
+    video.release()
+    assert list(began) == list(range(len(times)))  # none is missing
+    np.testing.assert_allclose(list(began.values()), times, atol=1.5 / rate + 0.002)
+
+
+def test_a_camera_that_comes_back_with_another_size_is_scaled_in_its_video(tmp_path):
+    with SaveFolder(tmp_path / "out") as save:
+        for i, width in enumerate([64, 64, 32, 32, 96, 96]):
+            image = picture(("red", 0, 0), width=width, height=width)
+            save(Frame("a", i, image, i / 10, i / 10), FOUND)
+        save.complete("a")
+    video = cv2.VideoCapture(str(tmp_path / "out" / "a.webm"))
+    frames = [image for ok, image in iter(video.read, (False, None)) if ok]
+    video.release()
+    assert [image.shape for image in frames] == [(64, 64, 3)] * 6
 
 
 def test_a_file_that_grows_while_it_is_read_is_read_again(tmp_path):
@@ -88,20 +131,21 @@ def test_two_runs_do_not_write_to_one_folder(tmp_path):
 
 
 def test_the_frames_of_several_threads_are_in_one_video(tmp_path, monkeypatch):
-    """Two threads with the second and third frame began a video each, of one name."""
+    """Two threads with the frame that begins the video and the next one began a video each, of one name."""
     begin, begun, both = saving._Results._begin_video, [], threading.Event()
 
-    def begin_late(self, step):
-        begun.append(step)
+    def begin_late(self):
+        begun.append(self)
         if len(begun) == 2:
             both.set()
         both.wait(0.1)  # for the other thread, which comes or waits for this one
-        begin(self, step)
+        begin(self)
 
     monkeypatch.setattr(saving._Results, "_begin_video", begin_late)
     with SaveFolder(tmp_path) as save:
-        save(frame("a.webm", 0), FOUND)
-        threads = [threading.Thread(target=save, args=(frame("a.webm", i), FOUND)) for i in (1, 2)]
+        for i in range(3):
+            save(frame("a.webm", i), FOUND)
+        threads = [threading.Thread(target=save, args=(frame("a.webm", i), FOUND)) for i in (3, 4)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -109,7 +153,7 @@ def test_the_frames_of_several_threads_are_in_one_video(tmp_path, monkeypatch):
         save.complete("a.webm")
     assert len(begun) == 1
     video = cv2.VideoCapture(str(tmp_path / "a.webm"))
-    assert sum(1 for _ in iter(video.grab, False)) == 3
+    assert sum(1 for _ in iter(video.grab, False)) == 5
     video.release()
 
 

@@ -182,6 +182,35 @@ def test_a_frame_of_another_form_is_refused(tmp_path, wrong):
         video.write(wrong)
 
 
+def shades_of(file) -> list[int]:
+    """Return the shade of each frame of a video of plain pictures, as they are shown one after the other."""
+    read = cv2.VideoCapture(str(file))
+    frames = [frame for ok, frame in iter(read.read, (False, None)) if ok]
+    read.release()
+    return [round(frame.mean() / 20) for frame in frames]
+
+
+@pytest.mark.parametrize(
+    ("times", "shown"),
+    [
+        ([0, 0.1, 0.4, 0.5], [0, 1, 1, 1, 2, 3]),
+        ([7, 7.14, 7.16, 7.3], [0, 1, 2, 3]),  # a camera that is not on time loses no frame
+        ([0, 0.1, 0.11, 0.12, 0.13, 0.3], [0, 1, 2, 5]),
+        ([0, 3600, 3600.1], [*[0] * 20, 1, 2]),
+    ],
+)
+def test_frames_with_times_are_shown_at_them(tmp_path, monkeypatch, times, shown):
+    monkeypatch.setattr("hami_vision.sinks._LONGEST_STILL", 1.9)
+    memory = np.empty((16, 16, 3), np.uint8)  # that of all frames
+    with VideoWriter(tmp_path / "found.webm", 10) as video:
+        for shade, time in enumerate(times):
+            memory[:] = 20 * shade
+            video.write(memory, time)
+        with pytest.raises(ValueError, match="time of a frame must be finite, got nan"):
+            video.write(memory, float("nan"))
+    assert shades_of(tmp_path / "found.webm") == shown
+
+
 @pytest.mark.parametrize("rate", [0, -1, float("nan"), float("inf"), 1e9])
 def test_a_frame_rate_out_of_range_is_refused(tmp_path, rate):
     with pytest.raises(ValueError, match="frame_rate must be above 0 and at most 1000"):

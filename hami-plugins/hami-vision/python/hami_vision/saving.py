@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import threading
@@ -21,15 +22,19 @@ from hami_vision.sinks import LabelWriter, VideoWriter, stem_of
 from hami_vision.sources import Frame
 
 _RUN = "run.json"  # the settings, and the sources whose results are complete
-_DEFAULT_RATE = 25.0  # frames per second of a video whose frames have no times
+_DEFAULT_RATE = 25.0  # frames per second of a video whose times say none
 _RATES = (1.0, 120.0)  # frames per second that are believed
+_LOWEST_VARIABLE = 10.0  # frames per second of a video whose first frames do not follow each other at one rate
+_FIRST = 4  # frames whose times say the rate of a video
+_ROUNDING = 0.002  # seconds; many files have times in milliseconds
 
 
 class SaveFolder:
     """Write the results of each source, named after it: `NAME.jsonl`, and `NAME.webm` or pictures `NAME_000000.png`.
 
     A result has objects for the labels if it is Detections, or the dict of CountObjects. Frames with a time of their
-    own make a video, others pictures. Until a source is complete, its video and labels are called `NAME.part.…`, so
+    own make a video, in which each is shown at its time; others are pictures. Frames of another size than the first
+    are scaled to it in the video. Until a source is complete, its video and labels are called `NAME.part.…`, so
     that a run that was interrupted is seen: they are closed and can be opened, and the next run makes them again.
     Several threads may write; a second SaveFolder of the same folder is refused until the first one is closed, where
     the file system can lock a folder.
@@ -88,8 +93,7 @@ class SaveFolder:
 
         Raises:
             OSError: It cannot be written.
-            ValueError: The picture has another size than those before of its video, or the folder was closed: from
-                then on it belongs to the next run.
+            ValueError: The folder was closed: from then on it belongs to the next run.
         """
         with self._lock:
             if self._is_closed:
@@ -166,7 +170,8 @@ class _Results:
             old.unlink(missing_ok=True)
         self._labels = LabelWriter(folder / f"{stem}.part.jsonl", "jsonl")
         self._video: VideoWriter | None = None
-        self._first: tuple[Frame, Any] | None = None  # until the second one says the rate
+        self._size: tuple[int, ...] = (0, 0)  # width and height of the video, those of its first frame
+        self._first: list[tuple[Frame, Any]] = []  # until they say the rate
         self._is_closed = False
 
     def write(self, frame: Frame, result: Any) -> None:
@@ -185,19 +190,24 @@ class _Results:
             if not cv2.imwrite(str(file), annotate(result, frame.image)):
                 raise OSError(f"{file} cannot be written")
         elif self._video is not None:
-            self._video.write(annotate(result, frame.image))
-        elif self._first is None:
-            self._first = frame, result
+            self._write(self._video, frame, result)
         else:
-            self._begin_video(frame.time - self._first[0].time)
-            self._show(frame, result)
+            self._first.append((frame, result))
+            if len(self._first) == _FIRST:
+                self._begin_video()
 
-    def _begin_video(self, step: float) -> None:
-        assert self._first is not None
-        rate = 1 / step if step > 0 and _RATES[0] <= 1 / step <= _RATES[1] else _DEFAULT_RATE
+    def _begin_video(self) -> None:
+        first, self._first = self._first, []
+        rate = _rate_of([frame.time for frame, _ in first])
+        self._size = first[0][0].image.shape[1::-1]
         self._video = VideoWriter(self._folder / f"{self._stem}.part.webm", rate)
-        first, result = self._first
-        self._video.write(annotate(result, first.image))
+        for frame, result in first:
+            self._write(self._video, frame, result)
+
+    def _write(self, video: VideoWriter, frame: Frame, result: Any) -> None:
+        image = annotate(result, frame.image)
+        is_scaled = image.shape[1::-1] != self._size  # such as of a camera that was set to another size
+        video.write(cv2.resize(image, self._size, interpolation=cv2.INTER_AREA) if is_scaled else image, frame.time)
 
     def close(self) -> None:
         with self._lock:
@@ -205,8 +215,8 @@ class _Results:
             with contextlib.ExitStack() as closing:
                 closing.callback(self._labels.close)
                 try:
-                    if self._first is not None and self._video is None:
-                        self._begin_video(0)
+                    if self._first:
+                        self._begin_video()
                 finally:
                     if self._video is not None:
                         closing.callback(self._video.close)
@@ -216,6 +226,19 @@ class _Results:
             part = self._folder / f"{self._stem}.part.{suffix}"
             if part.exists():
                 part.replace(self._folder / f"{self._stem}.{suffix}")
+
+
+def _rate_of(times: list[float]) -> float:
+    """Return the frames per second of a video that begins with these times.
+
+    If it is variable, it is one at which few frames are left out: that of the two that are closest to each other.
+    """
+    steps = [after - before for before, after in itertools.pairwise(times)]
+    if not steps or min(steps) <= 0:
+        return _DEFAULT_RATE
+    is_constant = max(steps) - min(steps) <= _ROUNDING
+    rate = len(steps) / sum(steps) if is_constant else max(1 / min(steps), _LOWEST_VARIABLE)
+    return rate if _RATES[0] <= rate <= _RATES[1] else _DEFAULT_RATE
 
 
 def _locked(folder: Path) -> int:

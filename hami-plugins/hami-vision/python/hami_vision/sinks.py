@@ -6,6 +6,7 @@ import contextlib
 import csv
 import itertools
 import json
+import math
 import os
 import re
 import threading
@@ -23,6 +24,7 @@ from hami_vision.readers import quiet
 _CSV_COLUMNS = ("source", "frame", "time", "id", "class", "name", "score", "x1", "y1", "x2", "y2")
 _MAX_STEM = 60  # characters: names of files have at most 255 bytes
 _MAX_RATE = 1000  # frames per second: WebM has times in milliseconds
+_LONGEST_STILL = 5.0  # seconds of a video in which one frame is repeated; each repetition is encoded
 
 
 class LabelWriter:
@@ -181,14 +183,22 @@ class VideoWriter:
         self._writer: cv2.VideoWriter | None = None
         self._shape: tuple[int, ...] = ()
         self._frames = 0
+        self._last: NDArray[np.uint8] | None = None  # the frame before, where times are given
+        self._start: float | None = None  # the time at which the video begins
         self._is_closed = False
         self._lock = threading.Lock()  # of all above: OpenCV ends the process where two threads use a writer
 
-    def write(self, image: NDArray[np.uint8]) -> None:
-        """Write the next frame: uint8, H x W x 3, BGR."""
+    def write(self, image: NDArray[np.uint8], time: float | None = None) -> None:
+        """Write the next frame: uint8, H x W x 3, BGR.
+
+        With `time`, in seconds, the frame before is repeated until then, for five seconds at most; frames that come
+        faster than the rate of the video for longer than one period are left out.
+        """
         if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or image.shape[2:] != (3,) or not image.size:
             given = f"{image.dtype} {image.shape}" if isinstance(image, np.ndarray) else type(image).__name__
             raise ValueError(f"a frame of a video is uint8, H x W x 3, got {given}")
+        if time is not None and not math.isfinite(time):
+            raise ValueError(f"the time of a frame must be finite, got {time}")
         with self._lock:
             if self._is_closed:
                 raise ValueError("the video is closed")
@@ -199,8 +209,23 @@ class VideoWriter:
             height, width = image.shape[:2]
             if height % 2 or width % 2:
                 image = np.pad(image, ((0, height % 2), (0, width % 2), (0, 0)))
-            self._writer.write(image)
-            self._frames += 1
+            missing = 0 if time is None else self._missing_before(time)
+            if missing < 0:
+                return
+            for each in [*[self._last] * missing, image]:
+                self._writer.write(each)
+            self._frames += missing + 1
+            self._last = None if time is None else image.copy()  # a caller may use its memory again
+
+    def _missing_before(self, time: float) -> int:
+        """Return how often the frame before is repeated until this one; below 0: this one is left out."""
+        if self._start is None or self._last is None:
+            self._start = time - self._frames / self._rate
+        missing = round((time - self._start) * self._rate) - self._frames
+        most = round(_LONGEST_STILL * self._rate)
+        if missing > most:  # the video goes on as if the time had not passed
+            self._start += (missing - most) / self._rate
+        return 0 if missing == -1 else min(missing, most)  # one that comes a little early is shown a little late
 
     def _opened(self, image: NDArray[np.uint8]) -> cv2.VideoWriter:
         size = image.shape[1] + image.shape[1] % 2, image.shape[0] + image.shape[0] % 2
