@@ -305,3 +305,32 @@ def test_the_command_shows_the_layers_that_a_plugin_describes(
     assert main(["graph", "model.acme", "--layers", "--diff", "Identity"]) == 1
     assert "--layers shows a model file, without --live" in capsys.readouterr().err
     assert asked[0] == ("model.acme", "hami_model_layers")
+
+
+def test_a_model_file_is_shown_by_its_layers_unless_its_node_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def describe(path: str, question: str = "hami_show_file") -> dict[str, Any]:
+        if path == "broken.onnx":
+            raise hami.ConfigError("it cannot be read")
+        return {"acme 1.0": LAYERS} if path == "model.onnx" and question == "hami_model_layers" else {}
+
+    monkeypatch.setattr("hami_tools.graph.command.describe_file", describe)
+    monkeypatch.setattr("hami_tools.graph.command.lines_of_file", lambda path, facts: [f"facts of {path}"])
+    with hami.pipe("Identity") as pipe:
+        described = pipe.describe()
+    monkeypatch.setattr("hami_tools.graph.command._describe", lambda *_: described)
+    for asked in ([], ["--layers"]):
+        assert main(["graph", "model.onnx", *asked]) == 0
+        shown = capsys.readouterr().out
+        assert shown.startswith("input x:\n  --> stem  (1 x 3)\nstem: 2 Conv, ")
+        assert shown.endswith("facts of model.onnx\n")
+    assert main(["graph", "model.onnx", "--format", "html"]) == 0
+    assert "2 Conv" in capsys.readouterr().out
+    for source, *asked in (["model.onnx", "--no-layers"], ["model.onnx", "--set", "max=2"], ["other.onnx"]):
+        assert main(["graph", source, *asked]) == 0
+        assert capsys.readouterr().out.startswith("default: Identity"), source
+    monkeypatch.undo()
+    monkeypatch.setattr("hami_tools.graph.command.describe_file", describe)
+    assert main(["graph", "broken.onnx", "--layers"]) == 1
+    assert "it cannot be read" in capsys.readouterr().err

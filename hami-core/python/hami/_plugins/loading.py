@@ -80,7 +80,7 @@ class HookSpecs:
 
     @hookspec
     def hami_model_layers(self, path: str) -> dict[str, Any] | None:
-        """Return `nodes` and `edges` of a model file for `hami graph --layers`; None for other files."""
+        """Return `nodes` and `edges` of a model file for `hami graph FILE`; None for other files."""
         return None
 
     @hookspec(firstresult=True)

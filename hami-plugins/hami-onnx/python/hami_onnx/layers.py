@@ -1,4 +1,4 @@
-"""The layers of an ONNX file for `hami graph --layers`: its modules as boxes, and the tensors between them."""
+"""The layers of an ONNX file for `hami graph`: its modules as boxes, and the tensors between them."""
 
 from __future__ import annotations
 

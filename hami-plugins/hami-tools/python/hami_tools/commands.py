@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import Any
 
 from hami.cli import add_command, add_inputs, add_source, positive, seconds
@@ -96,8 +97,9 @@ def _add_graph(commands: Any) -> None:
         commands,
         "graph",
         "hami_tools.graph.command:graph",
-        "show the nodes and edges of a pipeline",
+        "show the nodes and edges of a pipeline, or the layers of a model file",
         examples=[
+            "hami graph model.onnx --format html --output model.html",
             'hami graph "S[Identity,Identity]" --format html --output pipeline.html',
             "hami graph pages.toml --input page.png --stats result.json",
             "hami graph --live 1234 --format html --output now.html",
@@ -121,7 +123,10 @@ def _add_graph(commands: Any) -> None:
         help="instead of SOURCE: show the pipe of a running process, with its numbers; PID:2 is its second pipe",
     )
     graph.add_argument(
-        "--layers", action="store_true", help="show the layers of a model file, folded by module, instead of its node"
+        "--layers",
+        action=argparse.BooleanOptionalAction,
+        help="show the layers of a model file, folded by module: the default where a plugin can, unless another option "
+        "is about its node; or its node",
     )
     graph.add_argument(
         "--diff", metavar="OTHER", help="show what changes from SOURCE to OTHER; the exit status is 1 if they differ"

@@ -1,4 +1,7 @@
-"""The command `hami graph`: shows the nodes and edges of a pipeline. Only inputs make it build and run the pipe."""
+"""The command `hami graph`: shows the nodes and edges of a pipeline, or the layers of a model file.
+
+Only inputs make it build and run the pipe.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,18 @@ def graph(arguments: argparse.Namespace) -> int:
     """Print the graph, or write it to a file; with --diff return 1 if the two graphs differ."""
     if (arguments.source is None) == (arguments.live is None):
         raise ConfigError("hami graph takes a SOURCE, or --live PID")
-    if arguments.layers:
-        return _layers(arguments)
+    of_pipe = [
+        *(arguments.live, arguments.diff, arguments.stats, arguments.set),
+        *(arguments.inputs, arguments.text, arguments.data),
+    ]
+    if arguments.layers and any(of_pipe):
+        raise ConfigError("--layers shows a model file, without --live, --diff, --stats, --set and inputs")
+    if arguments.layers or (arguments.layers is None and not any(of_pipe) and hami.config.model_file(arguments.source)):
+        layers = _layers(arguments.source, needed=bool(arguments.layers))
+        if layers is not None:
+            shown = Graph.from_layers(layers)
+            _write(json_of(layers) if arguments.json else _rendered(shown, arguments), arguments.output)
+            return 0
     description, stats = _live(arguments.live) if arguments.live else (_describe(arguments.source, arguments), None)
     if arguments.stats:
         stats = _read_stats(arguments.stats)
@@ -38,28 +51,35 @@ def graph(arguments: argparse.Namespace) -> int:
     if arguments.diff is not None:
         shown = shown.compare(Graph.from_description(_describe(arguments.diff, arguments)))
         status = 1 if shown.differs else 0
-    text = json_of(description) if arguments.json else shown.render(arguments.format)
-    if arguments.format == "text" and not arguments.json and arguments.diff is None:
-        text = "\n".join([text, *_facts(arguments.source)])
+    if arguments.json:
+        text = json_of(description)
+    else:
+        text = _rendered(shown, arguments) if arguments.diff is None else shown.render(arguments.format)
     _write(text, arguments.output)
     return status
 
 
-def _layers(arguments: argparse.Namespace) -> int:
-    """Print the layers of a model file, as the plugin of its engine describes them."""
-    if arguments.live or arguments.diff or arguments.stats or arguments.inputs or arguments.text or arguments.data:
-        raise ConfigError("--layers shows a model file, without --live, --diff, --stats and inputs")
-    found = describe_file(arguments.source, "hami_model_layers")
-    if not found:
-        raise ConfigError(
-            f"no installed plugin shows the layers of {printable(arguments.source)}; hami-onnx does of .onnx"
-        )
+def _layers(source: str, needed: bool) -> dict[str, Any] | None:
+    """Return the layers of a model file, as the plugin of its engine describes them; None if they are not needed."""
+    try:
+        found = describe_file(source, "hami_model_layers")
+    except Exception:
+        if needed:
+            raise
+        return None
     layers = next((each for each in found.values() if "nodes" in each), None)
-    if layers is None:
-        reasons = "; ".join(f"{name}: {each.get('error', 'it gives no nodes')}" for name, each in found.items())
-        raise ConfigError(f"no plugin can show the layers of {printable(arguments.source)}: {reasons}")
-    _write(json_of(layers) if arguments.json else Graph.from_layers(layers).render(arguments.format), arguments.output)
-    return 0
+    if layers is not None or not needed:
+        return layers
+    if not found:
+        raise ConfigError(f"no installed plugin shows the layers of {printable(source)}; hami-onnx does of .onnx")
+    reasons = "; ".join(f"{name}: {each.get('error', 'it gives no nodes')}" for name, each in found.items())
+    raise ConfigError(f"no plugin can show the layers of {printable(source)}: {reasons}")
+
+
+def _rendered(shown: Graph, arguments: argparse.Namespace) -> str:
+    """Return a graph in the format that is asked for, as text with what `hami show` prints of a model file."""
+    text = shown.render(arguments.format)
+    return "\n".join([text, *_facts(arguments.source)]) if arguments.format == "text" else text
 
 
 def _write(text: str, output: str | None) -> None:
