@@ -15,6 +15,7 @@ from typing import Any
 
 import cv2
 import hami
+import numpy as np
 
 from hami_vision.detections import Detections
 from hami_vision.drawing import annotate
@@ -206,8 +207,9 @@ class _Results:
 
     def _write(self, video: VideoWriter, frame: Frame, result: Any) -> None:
         image = annotate(result, frame.image)
-        is_scaled = image.shape[1::-1] != self._size  # such as of a camera that was set to another size
-        video.write(cv2.resize(image, self._size, interpolation=cv2.INTER_AREA) if is_scaled else image, frame.time)
+        if image.shape[1::-1] != self._size:  # such as of a camera that was set to another size
+            image = cv2.resize(image, self._size, interpolation=cv2.INTER_AREA).astype(np.uint8, copy=False)
+        video.write(image, frame.time)
 
     def close(self) -> None:
         with self._lock:

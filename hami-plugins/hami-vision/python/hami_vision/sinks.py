@@ -212,7 +212,8 @@ class VideoWriter:
             missing = 0 if time is None else self._missing_before(time)
             if missing < 0:
                 return
-            for each in [*[self._last] * missing, image]:
+            before = image if self._last is None else self._last
+            for each in [*[before] * missing, image]:
                 self._writer.write(each)
             self._frames += missing + 1
             self._last = None if time is None else image.copy()  # a caller may use its memory again
